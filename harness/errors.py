@@ -1,0 +1,71 @@
+"""Every exception this program raises on purpose, so that the command line catches them in one place.
+
+SbdError                      catch this to catch all of them
+├── UserError                 the input is wrong; the message says what was given, what is allowed, what to do (exit code 2)
+│   ├── ScenarioError         a scenario file, with file and line
+│   ├── UnknownModelError     a model, shape or tokenizer that cannot be found
+│   ├── UnknownHardwareError  a device that no profile describes; never guessed
+│   ├── UnknownTaskError      a built-in task or split that does not exist
+│   └── MissingExtraError     a command needs an extra that is not installed
+├── RecordError               a run directory that cannot be read (exit code 3)
+├── StorageError              the disk refused to take a record (exit code 3)
+├── DoesNotFitError           a case that needs more memory than there is; recorded as an outcome, not fatal
+└── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 3)
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_REGRESSION = 1
+EXIT_USER_ERROR = 2
+EXIT_TOOL_ERROR = 3
+EXIT_INCONCLUSIVE = 4
+EXIT_INTERRUPTED = 130
+
+
+class SbdError(Exception):
+    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
+
+    exit_code = EXIT_TOOL_ERROR
+
+
+class UserError(SbdError):
+    """The input is wrong and the user can mend it."""
+
+    exit_code = EXIT_USER_ERROR
+
+
+class ScenarioError(UserError):
+    """A scenario file that cannot be accepted; the message starts with ``file:line``."""
+
+
+class UnknownModelError(UserError):
+    """A model, shape or tokenizer that cannot be found."""
+
+
+class UnknownHardwareError(UserError):
+    """A device that no profile describes. Hardware is never guessed."""
+
+
+class UnknownTaskError(UserError):
+    """A built-in task or split that does not exist."""
+
+
+class MissingExtraError(UserError):
+    """A command needs an optional dependency that is not installed."""
+
+
+class RecordError(SbdError):
+    """A run directory that cannot be read."""
+
+
+class StorageError(SbdError):
+    """The disk refused to take a record."""
+
+
+class DoesNotFitError(SbdError):
+    """A case needs more memory than the device has; an outcome of the case, not of the run."""
+
+
+class InvariantError(SbdError):
+    """A conservation law of the design is broken: a fault of this program, never of the user."""

@@ -1,0 +1,137 @@
+"""The schema of what a run leaves behind. The record is the product: raw samples only, everything else is derived on reading.
+
+History of the format (RECORD_VERSION):
+    1   first published format
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.modelshape import ModelShape
+from harness.trace import ForwardPass, Role
+
+RECORD_VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PassColumns(_Frozen):
+    """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
+
+    The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
+    ``forward_s`` is None where the sample was not timed.
+    """
+
+    role: list[Role]
+    query_tokens: list[list[int]]
+    context_tokens: list[list[int]]
+    logit_tokens: list[list[int]]
+    kept_tokens: list[list[int]]
+    decided_tokens: list[list[int]]
+    final_tokens: list[list[int]]
+    active: list[list[bool]]
+    padded_query: list[int]
+    padded_context: list[int]
+    forward_s: list[float] | None = None
+
+    def passes(self) -> list[ForwardPass]:
+        """The trace as the decoder described it."""
+        per_row = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
+        return [
+            ForwardPass(
+                role=role,
+                padded_query=self.padded_query[i],
+                padded_context=self.padded_context[i],
+                **{name: tuple(getattr(self, name)[i]) for name in per_row},
+            )
+            for i, role in enumerate(self.role)
+        ]
+
+
+class RowResult(_Frozen):
+    """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
+
+    ``correct`` is None with ``ungraded_reason`` where there is nothing to check (no answer, replayed acceptance).
+    """
+
+    prompt_id: str
+    prompt_tokens: int
+    output_tokens: int
+    output_ids: list[int]
+    stop_reason: Literal["stop", "length"]
+    correct: bool | None
+    ungraded_reason: str | None = None
+
+
+class Sample(_Frozen):
+    """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised."""
+
+    case_id: str
+    group: int
+    repeat: int
+    warmup: bool
+    seed: int
+    rows: list[RowResult]
+    passes: PassColumns
+    prefill_s: float | None
+    decode_s: float | None
+    started_at: str
+    load_1min: float | None
+
+
+class CaseOutcome(_Frozen):
+    """How a case ended that did not end with samples: it did not fit, or was refused."""
+
+    case_id: str
+    outcome: Literal["does_not_fit", "failed"]
+    reason: str
+
+
+class CaseHeader(_Frozen):
+    """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size."""
+
+    case_id: str
+    part: str
+    arm: dict[str, Any]
+    label: str
+    batch_size: int
+    task: str
+    model: ModelShape
+    model_source: dict[str, Any]
+    dtype: str
+    device: str
+    attention: str
+    timed: bool
+    replayed: dict[str, Any] | None = None
+
+
+class RunHeader(_Frozen):
+    """Everything about a run that is known before its first sample."""
+
+    record_version: int = RECORD_VERSION
+    run_id: str
+    scenario_name: str
+    question: str
+    scenario: dict[str, Any]
+    scenario_digest: str
+    command: str
+    created_at: str
+    cases: list[CaseHeader]
+    hardware: dict[str, Any] | None
+    hardware_reason: str | None = None
+    calibration: dict[str, Any] | None = None
+    environment: dict[str, Any]
+
+
+class Run(_Frozen):
+    """A run as read back from its directory. ``health`` lists environment snapshots: one at start and end of each session."""
+
+    header: RunHeader
+    samples: list[Sample]
+    outcomes: list[CaseOutcome]
+    sessions: list[dict[str, Any]]

@@ -1,0 +1,83 @@
+"""The hinge of the house: what a decoder did, in counts.
+
+A decoder describes each model call as a ForwardPass; the roofline prices that very description. This module
+knows no tensor, clock, tokenizer or hardware. Every per-row field is a tuple with one entry per batch row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import InvariantError
+
+Role = Literal["prefill", "decide", "commit+decide", "draft", "verify"]
+StopReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardPass:
+    """One model call. Token counts are per row; a *padded* figure is what each row's tensor holds.
+
+    ``query_tokens``    real tokens fed (left padding of a prompt is not counted)
+    ``context_tokens``  committed KV entries the row's queries may see (left padding not counted)
+    ``logit_tokens``    positions for which the LM head ran
+    ``kept_tokens``     fed tokens whose KV stays in the cache
+    ``decided_tokens``  positions whose token became known in this pass
+    ``final_tokens``    output tokens that became final: every position before them is known and no stop came earlier
+    ``active``          False for a row that had ended before this pass and only waits (lockstep)
+    """
+
+    role: Role
+    query_tokens: tuple[int, ...]
+    context_tokens: tuple[int, ...]
+    logit_tokens: tuple[int, ...]
+    kept_tokens: tuple[int, ...]
+    decided_tokens: tuple[int, ...]
+    final_tokens: tuple[int, ...]
+    active: tuple[bool, ...]
+    padded_query: int
+    padded_context: int
+
+    @property
+    def rows(self) -> int:
+        """Batch rows in the tensors of this pass."""
+        return len(self.query_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """All passes of one decode of one batch, with what each row wrote (up to and including its stop)."""
+
+    passes: tuple[ForwardPass, ...]
+    prompt_tokens: tuple[int, ...]
+    output_ids: tuple[tuple[int, ...], ...]
+    stop_reasons: tuple[StopReason, ...]
+
+    @property
+    def decode_passes(self) -> tuple[ForwardPass, ...]:
+        """Passes after prefill; their number is the NFE of the batch."""
+        return tuple(p for p in self.passes if p.role != "prefill")
+
+    def nfe(self, row: int) -> int:
+        """Forward passes after prefill in which ``row`` was still active."""
+        return sum(p.active[row] for p in self.decode_passes)
+
+    def decode_tokens(self, row: int) -> int:
+        """Output tokens of ``row``, less the ones the prefill logits gave."""
+        from_prefill = sum(p.final_tokens[row] for p in self.passes if p.role == "prefill")
+        return len(self.output_ids[row]) - from_prefill
+
+    def check_conservation(self) -> None:
+        """Final tokens over the decode passes equal decode tokens, row by row (design.md).
+
+        Raises:
+            InvariantError: a row's counts do not add up.
+        """
+        for row, output in enumerate(self.output_ids):
+            counted = sum(p.final_tokens[row] for p in self.decode_passes)
+            if counted != self.decode_tokens(row):
+                raise InvariantError(
+                    f"row {row}: the passes count {counted} final tokens, the output of {len(output)} tokens has "
+                    f"{self.decode_tokens(row)} decode tokens; this is a fault in the decoder, please report it"
+                )
