@@ -1,0 +1,37 @@
+"""The built-in tasks: text problems that a 4.6M-parameter model can learn and a program can check.
+
+They exist so that a decoding method's speed is always reported next to the correctness of what it
+wrote, without downloading a benchmark or trusting a second model to judge.
+"""
+
+from __future__ import annotations
+
+from harness.tasks.list_operations import ListOperations
+from harness.tasks.problem import Problem, Task, UnknownNameError
+from harness.tasks.record_to_json import RecordToJson
+from harness.tasks.splits import SPLITS, problem_at, problems, split_of
+from harness.tasks.variable_trace import VariableTrace
+from harness.tasks.word_problems import WordProblems
+
+__all__ = [
+    "SPLITS",
+    "TASKS",
+    "Problem",
+    "Task",
+    "UnknownNameError",
+    "problem_at",
+    "problems",
+    "split_of",
+    "task",
+]
+
+_ALL: tuple[Task, ...] = (WordProblems(), ListOperations(), RecordToJson(), VariableTrace())
+
+TASKS: dict[str, Task] = {entry.name: entry for entry in _ALL}
+
+
+def task(name: str) -> Task:
+    """Return the task called ``name``; raises a ValueError that lists the names otherwise."""
+    if name not in TASKS:
+        raise UnknownNameError(f"unknown task {name!r}; the tasks are {', '.join(TASKS)}")
+    return TASKS[name]

@@ -1,0 +1,194 @@
+"""Arithmetic stories of two or three steps: the shape of GSM8K at a size a tiny model can learn.
+
+Numbers stay below 100 and products within the small table or whole tens, so that a wrong answer means the story was misread or
+the text was corrupted by decoding, not that the arithmetic was out of reach.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from harness.tasks.problem import ANSWER_MARK, Problem, final_answer
+
+_SHE = ("Mia", "Ana", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa")
+_HE = ("Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn")
+_ITEMS = (
+    "apples", "pens", "books", "cards", "coins", "eggs", "plums",
+    "shells", "stamps", "stones", "roses", "cups", "balls", "keys",
+)  # fmt: skip
+_PACKS = ("bags", "boxes", "jars", "baskets")
+_LEADS = ("", "", "Then ", "Next ", "Later ")
+_LIMIT = 99
+
+
+@dataclass(slots=True)
+class _Story:
+    """A story while it is being told: what has been said, and what the person has so far."""
+
+    rng: random.Random
+    name: str
+    pronoun: str
+    friend: str
+    item: str
+    value: int = 0
+    sentences: list[str] = field(default_factory=list)
+    equations: list[str] = field(default_factory=list)
+    question: str = ""
+
+    def compute(self, left: int, sign: str, right: int) -> int:
+        result = left + right if sign == "+" else left - right if sign == "-" else left * right
+        self.equations.append(f"{left}{sign}{right}={result}.")
+        return result
+
+    def act(self, deed: str) -> None:
+        lead = self.rng.choice(_LEADS)
+        subject = self.name if self.rng.random() < 0.3 else self.pronoun
+        self.sentences.append(f"{lead}{subject if lead else subject.capitalize()} {deed}.")
+
+    def pack(self, most: int) -> tuple[int, int]:
+        """Draw a number of packs and a size whose product is at most ``most`` (at least 4)."""
+        if most >= 20 and self.rng.random() < 0.15:
+            size = self.rng.randrange(10, min(most // 2, 40) + 1, 10)
+        else:
+            size = self.rng.randint(2, min(9, most // 2))
+        return self.rng.randint(2, min(9, most // size)), size
+
+
+def _open_plain(story: _Story) -> None:
+    story.value = story.rng.randint(2, 9) if story.rng.random() < 0.4 else story.rng.randint(10, 70)
+    start = story.rng.choice(("{0} has {1} {2}.", "{0} starts with {1} {2}.", "There are {1} {2} on the desk of {0}."))
+    story.sentences.append(start.format(story.name, story.value, story.item))
+
+
+def _open_packs(story: _Story) -> None:
+    count, size = story.pack(90)
+    pack = story.rng.choice(_PACKS)
+    start = story.rng.choice(
+        ("{0} has {1} {4} with {2} {3} each.", "{0} has {1} {4}. There are {2} {3} in each.",
+         "{0} gets {2} {3} a day for {1} days.", "{0} puts {2} {3} in each of {1} {4}.")
+    )  # fmt: skip
+    story.sentences.append(start.format(story.name, count, size, story.item, pack))
+    story.value = story.compute(count, "*", size)
+
+
+def _open_two_kinds(story: _Story) -> None:
+    first, second = story.rng.randint(2, 45), story.rng.randint(2, 45)
+    start = story.rng.choice(
+        ("{0} has {1} red and {2} blue {3}.", "{0} has {1} old {3} and {2} new {3}.",
+         "{0} gets {1} {3} from {4} and {2} at school.")
+    )  # fmt: skip
+    story.sentences.append(start.format(story.name, first, second, story.item, story.friend))
+    story.value = story.compute(first, "+", second)
+
+
+def _gain(story: _Story) -> bool:
+    if story.value > _LIMIT - 2:
+        return False
+    amount = story.rng.randint(2, min(50, _LIMIT - story.value))
+    deed = story.rng.choice(
+        ("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}")
+    )
+    story.act(deed.format(amount, story.item, story.friend))
+    story.value = story.compute(story.value, "+", amount)
+    return True
+
+
+def _lose(story: _Story) -> bool:
+    if story.value < 2:
+        return False
+    amount = story.rng.randint(2, min(50, story.value))
+    deed = story.rng.choice(
+        ("gives {0} {1} to {2}", "loses {0} {1}", "sells {0} of them", "uses {0} {1}", "gives {2} {0} of them")
+    )
+    story.act(deed.format(amount, story.item, story.friend))
+    story.value = story.compute(story.value, "-", amount)
+    return True
+
+
+def _multiply(story: _Story) -> bool:
+    if not 2 <= story.value <= 9:
+        return False
+    factor = story.rng.randint(2, 10)
+    growth = story.rng.choice(
+        ("After a year there are {0} times as many.", "The number of {1} becomes {0} times as large.")
+    )
+    story.sentences.append(growth.format(factor, story.item))
+    story.value = story.compute(story.value, "*", factor)
+    return True
+
+
+def _gain_packs(story: _Story) -> bool:
+    if story.value > _LIMIT - 4:
+        return False
+    count, size = story.pack(_LIMIT - story.value)
+    deed = story.rng.choice(("buys {0} {3} with {1} {2} each", "gets {0} {3} of {1} {2} from {4}"))
+    story.act(deed.format(count, size, story.item, story.rng.choice(_PACKS), story.friend))
+    story.value = story.compute(story.value, "+", story.compute(count, "*", size))
+    return True
+
+
+def _lose_packs(story: _Story) -> bool:
+    if story.value < 4:
+        return False
+    count, size = story.pack(story.value)
+    deed = story.rng.choice(("sells {0} {3} with {1} {2} each", "gives {1} {2} to each of {0} friends"))
+    story.act(deed.format(count, size, story.item, story.rng.choice(_PACKS)))
+    story.value = story.compute(story.value, "-", story.compute(count, "*", size))
+    return True
+
+
+def _compare(story: _Story) -> bool:
+    """Finish with a friend who has more or fewer, and ask for both together."""
+    if not 4 <= story.value <= 45:
+        return False
+    more = story.rng.random() < 0.5
+    amount = story.rng.randint(2, min(30, _LIMIT - 2 * story.value if more else story.value))
+    word = "more" if more else "fewer"
+    story.sentences.append(f"{story.friend} has {amount} {word} {story.item} than {story.name}.")
+    other = story.compute(story.value, "+" if more else "-", amount)
+    story.value = story.compute(story.value, "+", other)
+    ending = story.rng.choice(("do they have together", "do both have in total"))
+    story.question = f"How many {story.item} {ending}?"
+    return True
+
+
+_ONE_STEP: tuple[Callable[[_Story], bool], ...] = (_gain, _lose, _multiply, _gain, _lose)
+_TWO_STEP: tuple[Callable[[_Story], bool], ...] = (_gain_packs, _lose_packs, _compare)
+_OPENINGS: tuple[Callable[[_Story], None], ...] = (_open_plain, _open_plain, _open_packs, _open_two_kinds)
+
+
+class WordProblems:
+    """Stories of two or three arithmetic steps, solved one equation at a time."""
+
+    name = "word_problems"
+    description = "two- and three-step arithmetic stories with a worked solution"
+
+    def draw(self, rng: random.Random) -> Problem:
+        """Draw a story; its level is the number of equations in the solution."""
+        level = 2 + (rng.random() < 0.5)
+        woman, man = rng.choice(_SHE), rng.choice(_HE)
+        if rng.random() < 0.5:
+            story = _Story(rng, woman, "she", man, rng.choice(_ITEMS))
+        else:
+            story = _Story(rng, man, "he", woman, rng.choice(_ITEMS))
+        rng.choice(_OPENINGS)(story)
+        while (left := level - len(story.equations)) and not story.question:
+            rng.choice(_TWO_STEP if left >= 2 and rng.random() < 0.45 else _ONE_STEP)(story)
+        question = story.question or rng.choice(
+            (f"How many {story.item} does {story.name} have now?",
+             f"How many {story.item} does {story.pronoun} have in the end?",
+             f"How many {story.item} are there now?")
+        )  # fmt: skip
+        return Problem(
+            task=self.name,
+            prompt=f"{' '.join(story.sentences)} {question}\n",
+            solution=f"{' '.join(story.equations)} {ANSWER_MARK} {story.value}",
+            answer=str(story.value),
+            level=len(story.equations),
+        )
+
+    def is_correct(self, problem: Problem, output: str) -> bool:
+        """Compare the text after the last ``Answer:`` with the answer."""
+        return final_answer(output) == problem.answer

@@ -1,0 +1,256 @@
+"""The built-in tasks judge every decoding method, so their solutions are recomputed here from the prompts alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.tasks import SPLITS, TASKS, Problem, Task, problem_at, problems, split_of, task
+from harness.tasks.problem import final_answer
+
+NAMES = list(TASKS)
+SEEDS = st.integers(min_value=0, max_value=2**32)
+
+# How a prompt may put each list operation; the tests' own reading, not taken from the task.
+LIST_PHRASES = (
+    (r"reverse it|turn it around|reverse the list", "reverse"),
+    (r"sort it downwards|sort descending|order it from high to low", "down"),
+    (r"sort it|sort ascending|order it from low to high", "up"),
+    (r"(?:drop|remove the) odd numbers", "even"),
+    (r"(?:drop|remove the) even numbers", "odd"),
+    (r"add (\d+) to each|increase each number by (\d+)", "add"),
+    (r"keep (?:the|only) numbers above (\d+)", "above"),
+    (r"double (?:each|every number)", "double"),
+    (r"rotate left by one|move the first number to the end", "rotate"),
+    (r"take the first (\d+)|keep the first (\d+) numbers", "first"),
+)
+
+
+def drawn(name: str, seed: int) -> Problem:
+    return TASKS[name].draw(random.Random(seed))
+
+
+def many(name: str, count: int = 2000) -> list[Problem]:
+    rng = random.Random(7)
+    return [TASKS[name].draw(rng) for _ in range(count)]
+
+
+def calculate(left: int, sign: str, right: int) -> int:
+    return {"+": left + right, "-": left - right, "*": left * right}[sign]
+
+
+def apply_list_phrase(values: list[int], phrase: str) -> list[int]:
+    for pattern, kind in LIST_PHRASES:
+        if match := re.fullmatch(pattern, phrase):
+            operand = next((int(text) for text in match.groups() if text), 0)
+            break
+    else:
+        raise AssertionError(f"unreadable operation {phrase!r}")
+    if kind in ("up", "down"):
+        return sorted(values, key=lambda x: x if kind == "up" else -x)
+    if kind == "reverse":
+        return list(reversed(values))
+    if kind == "rotate":
+        return [*values[1:], values[0]]
+    if kind == "first":
+        return [values[i] for i in range(operand)]
+    if kind in ("add", "double"):
+        return [x + (operand if kind == "add" else x) for x in values]
+    keep = {"even": lambda x: not x & 1, "odd": lambda x: bool(x & 1), "above": lambda x: x >= operand + 1}[kind]
+    return list(filter(keep, values))
+
+
+def run_program(statements: list[tuple[str, str]]) -> tuple[dict[str, int], dict[str, set[str]]]:
+    """Return every value, and for every variable the statements' names on the path to it."""
+    values: dict[str, int] = {}
+    path: dict[str, set[str]] = {}
+    for name, expression in statements:
+        parts = re.findall(r"[a-z]|\d+|[-+*]", expression)
+        read = [values[part] if part.isalpha() else int(part) for part in parts[::2]]
+        values[name] = read[0] if len(read) == 1 else calculate(read[0], parts[1], read[1])
+        path[name] = {name}.union(*(path[part] for part in parts[::2] if part.isalpha()))
+    return values, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=SEEDS)
+@settings(max_examples=50, deadline=None)
+def test_own_solution_is_accepted(name: str, seed: int) -> None:
+    """Every task accepts its own solution and writes plain ASCII that ends as promised."""
+    problem = drawn(name, seed)
+    assert TASKS[name].is_correct(problem, problem.solution)
+    assert TASKS[name].is_correct(problem, f" {problem.solution}\n")
+    assert problem.task == name
+    assert (problem.prompt + problem.solution).isascii()
+    assert problem.prompt.endswith("\n") and not problem.solution.endswith("\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=SEEDS, data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_corrupted_answer_is_rejected(name: str, seed: int, data: st.DataObject) -> None:
+    """Changing one digit of the answer, cutting its last character or writing nothing is wrong."""
+    problem = drawn(name, seed)
+    start = problem.solution.rindex(problem.answer)
+    digits = [i for i in range(start, len(problem.solution)) if problem.solution[i].isdigit()]
+    assert not TASKS[name].is_correct(problem, "")
+    assert not TASKS[name].is_correct(problem, problem.solution[:-1])
+    assert not TASKS[name].is_correct(problem, problem.solution + "7")
+    if digits:
+        at = data.draw(st.sampled_from(digits))
+        other = str((int(problem.solution[at]) + data.draw(st.integers(1, 9))) % 10)
+        assert not TASKS[name].is_correct(problem, problem.solution[:at] + other + problem.solution[at + 1 :])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=SEEDS, text=st.text(), mark=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_checkers_never_raise_on_arbitrary_text(name: str, seed: int, text: str, mark: bool) -> None:
+    """Whatever a model writes, a checker returns a bool."""
+    assert isinstance(TASKS[name].is_correct(drawn(name, seed), f"Answer:{text}" if mark else text), bool)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"id":' * 200_000, '{"id":' + "9" * 10_000 + "}", "NaN", "\ud800"])
+@pytest.mark.parametrize("name", NAMES)
+def test_checkers_never_raise_on_hostile_text(name: str, text: str) -> None:
+    """Absurd nesting, huge integers and lone surrogates are wrong answers, not crashes."""
+    assert TASKS[name].is_correct(drawn(name, 1), text) is False
+
+
+def test_word_problem_equations_hold() -> None:
+    """Every equation holds, every number comes from the story or an earlier result, nothing leaves 0..99."""
+    for problem in many("word_problems"):
+        known = re.findall(r"\d+", problem.prompt)
+        equations = re.findall(r"(\d+)([-+*])(\d+)=(-?\d+)\.", problem.solution)
+        assert len(equations) == problem.level in (2, 3)
+        for left, sign, right, result in equations:
+            assert calculate(int(left), sign, int(right)) == int(result)
+            assert 0 <= int(result) <= 99 and left in known and right in known
+            known.append(result)
+        assert set(re.findall(r"\d+", problem.prompt)) <= {part for e in equations for part in (e[0], e[2])}
+        assert equations[-1][3] == problem.answer == final_answer(problem.solution)
+
+
+def test_list_operations_match_an_independent_reading() -> None:
+    """The lists written in the solution follow from the prompt's words, and none is empty."""
+    seen: set[str] = set()
+    for problem in many("list_operations", 4000):
+        match = re.fullmatch(r"(?:Start with|Take the list|List:) \[([\d,]+)\](.*?)\.?\n", problem.prompt)
+        assert match, problem.prompt
+        values = [int(text) for text in match[1].split(",")]
+        assert 4 <= len(values) <= 8 and all(0 <= value <= 20 for value in values)
+        words = re.sub(r"^(, |\. Please |\. First |\. Task: | and )", "", match[2])
+        phrases = re.split(r", then | and after that ", words)
+        written = re.findall(r"\[([\d,]+)\]", problem.solution)
+        assert len(phrases) == problem.level == len(written) - 1
+        for phrase, text in zip(phrases, written, strict=False):
+            values = apply_list_phrase(values, phrase)
+            assert values and text == ",".join(map(str, values))
+            seen.add(re.sub(r"\d+", "n", phrase))
+        assert problem.answer == f"[{written[-1]}]" and written[-1] == written[-2]
+    assert len(seen) == 23  # 3 + 3 + 3 phrasings of the orders, 2 of each other operation
+
+
+def test_list_spaces_are_ignored_between_numbers_only() -> None:
+    """``[ 1, 12 ]`` is ``[1,12]``, but ``[1, 1 2]`` is not."""
+    problem = Problem(task="list_operations", prompt="", solution="", answer="[1,12]", level=1)
+    assert TASKS["list_operations"].is_correct(problem, "Answer: [ 1, 12 ]")
+    assert not TASKS["list_operations"].is_correct(problem, "Answer: [1, 1 2]")
+
+
+def test_record_values_come_from_the_prompt() -> None:
+    """Every value stands in the prompt, keys are in canonical order and numbers are numbers."""
+    order = ["id", "name", "age", "city", "role", "team", "since", "language"]
+    for problem in many("record_to_json"):
+        record = json.loads(problem.solution)
+        assert list(record) == [key for key in order if key in record] and len(record) == problem.level
+        assert all(re.search(rf"\b{value}\b", problem.prompt) for value in record.values())
+        assert {key for key, value in record.items() if isinstance(value, int)} == record.keys() & {"id", "age", "since"}
+        numbers = sorted(re.findall(r"\d+", problem.prompt))
+        assert numbers == sorted(str(value) for value in record.values() if isinstance(value, int))
+
+
+def test_record_types_are_compared() -> None:
+    """Key order is free, but text for a number, a float or an extra key is wrong."""
+    problem = Problem(task="record_to_json", prompt="", solution="", answer='{"name":"Ana Reed","age":34}', level=2)
+    check = TASKS["record_to_json"].is_correct
+    assert check(problem, '{ "age": 34, "name": "Ana Reed" }')
+    for wrong in ('"34"', "34.0", "35", "null", "[34]", '34,"id":1'):
+        assert not check(problem, f'{{"name":"Ana Reed","age":{wrong}}}')
+
+
+def test_traces_match_an_independent_run() -> None:
+    """Values follow from the program; hard products occur in level 2 only, once, on the printed path."""
+    found = many("variable_trace", 6000)
+    for problem in found:
+        statements = re.findall(r"([a-z])=([a-z0-9+*-]+)", problem.prompt)
+        values, path = run_program(statements)
+        printed = re.findall(r"\b[a-z]\b", problem.prompt)[-1]
+        trace = "".join(f"{name}={values[name]}\n" for name, _ in statements)
+        assert problem.solution == f"{trace}Answer: {values[printed]}" and problem.answer == str(values[printed])
+        assert 3 <= len(statements) <= 5 and min(values.values()) >= 0
+        hard = [name for name, expression in statements if "*" in expression and values[name] >= 10_000]
+        assert len(hard) == (problem.level == 2)
+        assert problem.level == 1 or hard[0] in path[printed]
+        assert problem.level == 2 or max(values.values()) <= 99
+    share = sum(problem.level == 2 for problem in found) / len(found)
+    assert 0.22 < share < 0.26
+
+
+@pytest.mark.parametrize("entry", TASKS.values(), ids=NAMES)
+def test_splits_are_disjoint(entry: Task) -> None:
+    """10,000 train prompts share nothing with 2,000 distinct test prompts."""
+    train = {problem.prompt for problem in problems(entry, "train", 10_000, seed=1)}
+    test = [problem.prompt for problem in problems(entry, "test", 2_000, seed=2)]
+    assert len(set(test)) == 2_000 and train.isdisjoint(test)
+    assert len(train) > 9_900
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("entry", TASKS.values(), ids=NAMES)
+def test_splits_are_reproducible(entry: Task, split: str) -> None:
+    """The same seed gives the same problems, one index needs no other, and another seed differs."""
+    first = problems(entry, split, 40, seed=3)
+    assert first == problems(entry, split, 40, seed=3) != problems(entry, split, 40, seed=4)
+    assert problem_at(entry, split, 3, 17) in first
+    assert {split_of(problem) for problem in first} == {split}
+    assert first[:10] == problems(entry, split, 10, seed=3)
+
+
+def test_too_small_task_is_reported() -> None:
+    """A task with few problems gives a clear error in place of an endless loop."""
+
+    class Tiny:
+        name = "tiny"
+        description = "three problems"
+
+        def __init__(self, prompts: list[str]) -> None:
+            self.prompts = prompts
+
+        def draw(self, rng: random.Random) -> Problem:
+            return Problem(task="tiny", prompt=rng.choice(self.prompts), solution="", answer="", level=1)
+
+        def is_correct(self, problem: Problem, output: str) -> bool:
+            return False
+
+    with pytest.raises(ValueError, match="distinct test problems"):
+        problems(Tiny([str(i) for i in range(64)]), "test", 60, seed=0)
+    missing = "test" if split_of(Tiny(["a"]).draw(random.Random(0))) != "test" else "train"
+    with pytest.raises(ValueError, match="too few distinct problems"):
+        problem_at(Tiny(["a"]), missing, 0, 0)
+
+
+def test_unknown_names_are_reported() -> None:
+    """A wrong task, split or count says what is allowed."""
+    assert task("word_problems") is TASKS["word_problems"]
+    with pytest.raises(ValueError, match=", ".join(NAMES)):
+        task("poems")
+    with pytest.raises(ValueError, match="train, validation, test"):
+        problems(TASKS["word_problems"], "dev", 1, seed=0)
+    with pytest.raises(ValueError, match="negative"):
+        problems(TASKS["word_problems"], "test", -1, seed=0)
