@@ -1,0 +1,82 @@
+"""Who decides what a pass makes final: the solver on the model's own entropies, or a replayed number.
+
+Both read the same entropies after the same forward pass and sampler, so a replayed run costs what a real one of the
+same acceptance would cost; only the choice is overridden.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from harness.decoding.solvers import Solver, lowest_entropy
+
+
+class Acceptance(Protocol):
+    """Chooses slots pass by pass, told when a block begins."""
+
+    def begin_block(self, masked: list[int]) -> None:
+        """A block begins with so many masked slots per row."""
+
+    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+        """(B, k) bool: the slots that become known in this pass."""
+
+
+class SolverAcceptance:
+    """The real thing: a solver with its bound."""
+
+    def __init__(self, solver: Solver, gamma: float) -> None:
+        self._solver = solver
+        self._gamma = gamma
+
+    def begin_block(self, masked: list[int]) -> None:
+        """A solver has no memory."""
+
+    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+        """The solver's set."""
+        return self._solver(entropy, masked, self._gamma)
+
+
+class ReplayedAcceptance:
+    """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them."""
+
+    def __init__(self, draw_passes: Callable[[], int]) -> None:
+        self._draw_passes = draw_passes
+        self._quotas: list[list[int]] = []
+
+    def begin_block(self, masked: list[int]) -> None:
+        """Draw every row's passes for this block."""
+        self._quotas = [spread(slots, min(self._draw_passes(), slots)) if slots else [] for slots in masked]
+
+    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+        """The next quota of each row, lowest entropies first."""
+        counts = [quota.pop(0) if quota else 0 for quota in self._quotas]
+        return lowest_entropy(entropy, masked, torch.tensor(counts, device=entropy.device))
+
+
+def spread(slots: int, passes: int) -> list[int]:
+    """Split ``slots`` over ``passes`` as evenly as integers allow."""
+    return [slots * (i + 1) // passes - slots * i // passes for i in range(passes)]
+
+
+def assumed_passes(block_size: int, mean_passes: float, rng: random.Random) -> Callable[[], int]:
+    """Draws 1 + Binomial(k-1, (mean-1)/(k-1)): support 1..k and exactly the given mean. An assumption, labelled so.
+
+    Raises:
+        ValueError: the mean is outside 1..k.
+    """
+    if not 1 <= mean_passes <= block_size:
+        raise ValueError(f"{mean_passes} passes per block of {block_size}: must lie between 1 and the block size")
+    if block_size == 1:
+        return lambda: 1
+    chance = (mean_passes - 1) / (block_size - 1)
+    return lambda: 1 + sum(rng.random() < chance for _ in range(block_size - 1))
+
+
+def recorded_passes(passes_per_block: list[int], rng: random.Random) -> Callable[[], int]:
+    """Draws from the passes per block of a recorded trace."""
+    return lambda: rng.choice(passes_per_block)

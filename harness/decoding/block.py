@@ -1,0 +1,70 @@
+"""One row's progress through its blocks: which slots are known, which count, where it stopped. Plain integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.decoding.stopping import StopRule
+from harness.trace import StopReason
+
+
+class BlockRow:
+    """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet."""
+
+    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
+        self._stop = stop
+        self._max_new_tokens = max_new_tokens
+        self._mask_id = mask_id
+        self.slots = [mask_id] * block_size
+        self._known = [False] * block_size
+        self._limit = block_size  # slots at or behind it can never be output
+        self.output: list[int] = []
+        self._before_block = 0
+        self._reason: StopReason | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once every position up to the first stop, or to the length limit, is final."""
+        return self._reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the row ended."""
+        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
+        return self._reason
+
+    def open_block(self) -> None:
+        """Start the next block; a row that has ended gets one with nothing to decide."""
+        size = len(self.slots)
+        self.slots = [self._mask_id] * size
+        self._known = [False] * size
+        self._before_block = len(self.output)
+        self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
+
+    def masked(self) -> list[bool]:
+        """The slots still to be decided: not known, not behind a stop, not past the length limit."""
+        if self.ended:
+            return [False] * len(self.slots)
+        return [not known and slot < self._limit for slot, known in enumerate(self._known)]
+
+    def decide(self, tokens: Sequence[int]) -> int:
+        """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
+        for slot, token in enumerate(tokens):
+            if token >= 0:
+                self.slots[slot], self._known[slot] = token, True
+                if token in self._stop.token_ids:
+                    self._limit = min(self._limit, slot + 1)
+        return self._advance()
+
+    def _advance(self) -> int:
+        """Move the known prefix of the block to the output, as far as the first stop."""
+        before = len(self.output)
+        slot = before - self._before_block
+        while slot < self._limit and self._known[slot] and not self.ended:
+            self.output.append(self.slots[slot])
+            slot += 1
+            if self._stop.stops_at(self.output, len(self.output) - 1) is not None:
+                self._reason = "stop"
+            elif len(self.output) == self._max_new_tokens:
+                self._reason = "length"
+        return len(self.output) - before

@@ -1,0 +1,61 @@
+"""Next-token prediction: one token a pass. The baseline every speedup is a ratio to."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import torch
+
+from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import draw, suppress
+from harness.decoding.session import ModelSession, Segment
+from harness.trace import ForwardPass, Generation, StopReason
+
+
+def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generator[ForwardPass, None, Generation]:
+    """Yield every pass as it happens; the generator's return value is the whole Generation."""
+    rows = len(request.prompts)
+    suppressed = torch.tensor(request.suppressed_ids, device=request.device)
+    logits, lengths = prefill(session, request.prompts, request.device)
+    tokens = draw(suppress(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
+    outputs: list[list[int]] = [[token] for [token] in tokens.tolist()]
+    passes = [prefill_pass(lengths, final_tokens=1)]
+    yield passes[-1]
+    ended = [_reason(out, request) for out in outputs]
+    while any(reason is None for reason in ended):
+        context = session.context_tokens
+        width = session.context_width
+        positions = torch.tensor([[c] for c in context], device=request.device)
+        logits = session.forward([Segment(tokens=tokens, positions=positions, visibility="causal", logits=1)])
+        session.keep([1] * rows)
+        tokens = draw(suppress(logits, suppressed), request.temperature, request.generator)
+        active = tuple(reason is None for reason in ended)
+        for row, [token] in enumerate(tokens.tolist()):
+            if active[row]:
+                outputs[row].append(token)
+                ended[row] = _reason(outputs[row], request)
+        passes.append(_step(context, width, active))
+        yield passes[-1]
+    return Generation(
+        passes=tuple(passes),
+        prompt_tokens=lengths,
+        output_ids=tuple(map(tuple, outputs)),
+        stop_reasons=tuple(reason for reason in ended if reason is not None),
+    )
+
+
+def _reason(output: Sequence[int], request: DecodeRequest) -> StopReason | None:
+    """Why a row ends at its newest token, or None."""
+    if request.stop.stops_at(output, len(output) - 1) is not None:
+        return "stop"
+    return "length" if len(output) == request.max_new_tokens else None
+
+
+def _step(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:
+    one = (1,) * len(context)
+    made = tuple(int(a) for a in active)
+    return ForwardPass(
+        role="decide", query_tokens=one, context_tokens=context, logit_tokens=one, kept_tokens=one,
+        decided_tokens=made, final_tokens=made, active=active, padded_query=1, padded_context=width,
+    )  # fmt: skip

@@ -1,0 +1,44 @@
+"""The prompt pass, the same for every arm: causal, left-padded, everything kept, logits of the last token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harness.decoding.session import ModelSession, Segment
+from harness.trace import ForwardPass
+
+
+def prefill(session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
+    """Feed the prompts; returns the (B, V) logits after each prompt and the prompt lengths."""
+    lengths = tuple(len(p) for p in prompts)
+    width = max(lengths)
+    pad = torch.tensor([width - n for n in lengths])
+    tokens = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
+    positions = (torch.arange(width)[None, :] - pad[:, None]).clamp(min=0).to(device)
+    valid = None if min(lengths) == width else (torch.arange(width)[None, :] >= pad[:, None]).to(device)
+    session.reset(len(prompts))
+    logits = session.forward(
+        [Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)]
+    )
+    session.keep([width] * len(prompts))
+    return logits[:, -1], lengths
+
+
+def prefill_pass(lengths: tuple[int, ...], final_tokens: int) -> ForwardPass:
+    """The trace entry of a prompt pass that made ``final_tokens`` output tokens final in every row."""
+    rows = len(lengths)
+    return ForwardPass(
+        role="prefill",
+        query_tokens=lengths,
+        context_tokens=(0,) * rows,
+        logit_tokens=(1,) * rows,
+        kept_tokens=lengths,
+        decided_tokens=(final_tokens,) * rows,
+        final_tokens=(final_tokens,) * rows,
+        active=(True,) * rows,
+        padded_query=max(lengths),
+        padded_context=0,
+    )

@@ -1,0 +1,58 @@
+"""The one model call every decoder is written with (design.md), as a protocol.
+
+A session holds a batch of rows and their committed KV. ``forward`` feeds segments and returns logits; nothing it fed
+stays until ``keep`` says so. Axes: B rows, n tokens of a segment, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+Visibility = Literal["causal", "bidirectional"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A run of tokens, the same width for every row. A token sees the committed context of its row, every earlier
+    segment of the call, and of its own segment either the tokens up to itself (causal) or all (bidirectional).
+
+    ``tokens``     (B, n) ids
+    ``positions``  (B, n) position of each token in its row
+    ``logits``     number of last tokens of the segment whose logits are wanted (0 for none)
+    ``valid``      (B, n) bool, False on padding, which nothing sees; None where there is none
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    visibility: Visibility
+    logits: int
+    valid: Tensor | None = None
+
+
+class ModelSession(Protocol):
+    """One model, one batch of rows, one KV cache. Both arms use the same object."""
+
+    @property
+    def context_tokens(self) -> tuple[int, ...]:
+        """Committed KV entries of each row, padding not counted."""
+
+    @property
+    def context_width(self) -> int:
+        """Cache slots that a forward reads per row, padding and holes included."""
+
+    def reset(self, rows: int) -> None:
+        """Forget everything and make room for ``rows`` rows."""
+
+    def forward(self, segments: Sequence[Segment]) -> Tensor:
+        """Run one forward pass over all segments.
+
+        Returns:
+            (B, m, V) logits of the wanted tokens of all segments in order (m may be 0).
+        """
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Commit, per row, the KV of the first so many tokens of the last forward; drop the rest of it."""

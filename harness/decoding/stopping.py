@@ -1,0 +1,26 @@
+"""When a row has said enough, in token ids. Decoders are handed a rule and know no tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """A row stops at the first of ``token_ids``, or where ``ends_text`` says that its ids complete a stop string."""
+
+    token_ids: frozenset[int] = frozenset()
+    ends_text: Callable[[Sequence[int]], bool] | None = None
+
+    def stops_at(self, output: Sequence[int], start: int) -> int | None:
+        """Index of the first stop at or after ``start`` in a row's known output, or None."""
+        for index in range(start, len(output)):
+            if output[index] in self.token_ids:
+                return index
+            if self.ends_text is not None and self.ends_text(output[: index + 1]):
+                return index
+        return None
+
+
+NEVER = StopRule()

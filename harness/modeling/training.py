@@ -1,0 +1,137 @@
+"""`sbd train`: make any Hugging Face causal LM an SBD model (paper, algorithm 1 and eq. 14) on the Hugging Face Trainer.
+
+The Trainer brings DDP/FSDP, mixed precision, checkpoints, resume and logging; this module brings the batch and the
+loss. ``objective: ntp`` trains the control of the comparison: same initialisation, data order and optimizer steps,
+without the masked half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+from harness.modeling.masks import attention_input
+from harness.modeling.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
+
+Objective = Literal["sbd", "ntp"]
+
+
+class TrainingConfig(BaseModel):
+    """Everything that decides a training run apart from model and data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output_dir: Path
+    objective: Objective = "sbd"
+    steps: PositiveInt
+    batch_size: PositiveInt = 64
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: int = 200
+    weight_decay: float = 0.1
+    schedule: str = "cosine"
+    schedule_options: dict[str, Any] = {}
+    seed: int = 1
+    bf16: bool = False
+    cpu: bool = False
+    compile: bool = False
+    noisy_from_start: bool = False
+    save_steps: PositiveInt = 500
+    log_steps: PositiveInt = 50
+
+
+class Collator:
+    """Turns examples into the batch of one objective. Block sizes and masks follow ``seed`` and the order of calls."""
+
+    def __init__(self, config: TrainingConfig, ids: SpecialIds) -> None:
+        self._config = config
+        self._ids = ids
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Build one batch; see harness.modeling.noising for shapes."""
+        if self._config.objective == "ntp":
+            return clean_batch(examples, self._ids)
+        # Seeded by content: a resumed run draws the same blocks and masks as an unbroken one.
+        content = hash(tuple(examples[0]["input_ids"])) ^ self._config.seed
+        generator = torch.Generator().manual_seed(content & (2**63 - 1))
+        return doubled_batch(examples, self._ids, generator, noisy_from_start=self._config.noisy_from_start)
+
+
+def objective_loss(logits: Tensor, labels: Tensor, noisy_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation 14's two sums, each divided by the number of next-token targets.
+
+    Args:
+        logits: (B, L+N, V) over [x ; x̂].
+        labels: (B, L) next-token targets of x, IGNORE where nothing is charged.
+        noisy_labels: (B, N) own-position targets of x̂, IGNORE where it is not masked.
+
+    Returns:
+        Next-token loss and masked-token loss in nats per next-token target (the masked one is 0 where x̂ is absent).
+    """
+    charged = torch.cat([labels, noisy_labels], dim=1)
+    each = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), charged.flatten(), ignore_index=IGNORE, reduction="none"
+    ).view_as(charged)
+    targets = (labels != IGNORE).sum()
+    clean = labels.shape[1]
+    return each[:, :clean].sum() / targets, each[:, clean:].sum() / targets
+
+
+class SbdTrainer(Trainer):
+    """The Trainer with eq. 14 as its loss; logs both terms."""
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """One forward over [x ; x̂] and the sum of the two terms."""
+        unwrapped = self.accelerator.unwrap_model(model)
+        mask = attention_input(inputs["visible"], unwrapped.config._attn_implementation, unwrapped.dtype)
+        out = model(
+            input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attention_mask=mask, use_cache=False
+        )
+        next_token, masked = objective_loss(out.logits, inputs["labels"], inputs["noisy_labels"])
+        if self.state.global_step % self.args.logging_steps == 0:
+            self.log({"next_token_loss": next_token.item(), "masked_loss": masked.item()})
+        loss = next_token + masked
+        return (loss, out) if return_outputs else loss
+
+
+def train(
+    config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds, *, resume: bool
+) -> None:
+    """Train ``model`` in place, with checkpoints under ``config.output_dir``; ``resume`` goes on from the last one."""
+    arguments = TrainingArguments(
+        output_dir=str(config.output_dir),
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        weight_decay=config.weight_decay,
+        lr_scheduler_type=config.schedule,
+        lr_scheduler_kwargs=config.schedule_options,
+        seed=config.seed,
+        data_seed=config.seed,
+        bf16=config.bf16,
+        use_cpu=config.cpu,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        logging_steps=config.log_steps,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+    )
+    if config.compile:
+        model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
+    trainer = SbdTrainer(model=model, args=arguments, train_dataset=dataset, data_collator=Collator(config, ids))
+    trainer.train(resume_from_checkpoint=resume)
+    trainer.save_model()

@@ -1,0 +1,231 @@
+"""Every logit of every pass against the same module run uncached with an explicit mask built by independent code."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guard
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.request import DecodeRequest  # noqa: E402
+from harness.decoding.set_block import decode_set_block  # noqa: E402
+from harness.decoding.solvers import entropy_bounded  # noqa: E402
+from harness.decoding.stopping import StopRule  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+
+# transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
+TOLERANCE = {"sdpa": 1e-9, "eager": 1e-5}
+MASK_ID, VOCAB = 36, 37
+
+
+def tiny_model(architecture: str, attention: str = "sdpa"):
+    """A random model of 3 layers with grouped-query attention, float64."""
+    torch.manual_seed(7)
+    config_class, model_class = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    }[architecture]
+    config = config_class(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, attn_implementation=attention,
+        initializer_range=0.3,
+    )  # fmt: skip
+    return model_class(config).to(torch.float64).eval()
+
+
+class Spy:
+    """Wraps a session: for every forward it remembers tokens, positions, context and logits, and what was kept."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.calls = []
+
+    context_tokens = property(lambda self: self.inner.context_tokens)
+    context_width = property(lambda self: self.inner.context_width)
+
+    def reset(self, rows):
+        """Start a batch."""
+        self.committed = [[] for _ in range(rows)]
+        self.inner.reset(rows)
+
+    def forward(self, segments):
+        """Record the call per row: committed tokens, fed tokens, block marks."""
+        logits = self.inner.forward(segments)
+        for row in range(len(self.committed)):
+            fed, block = [], []
+            for segment in segments:
+                ok = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
+                for token, real in zip(segment.tokens[row].tolist(), ok, strict=True):
+                    if real:
+                        fed.append(token)
+                        block.append(segment.visibility == "bidirectional")
+            wanted = sum(s.logits for s in segments)
+            self.calls.append((row, list(self.committed[row]), fed, block, logits[row, logits.shape[1] - wanted :].clone()))
+        self.last = [call[2] for call in self.calls[-len(self.committed) :]]
+        return logits
+
+    def keep(self, tokens):
+        """Follow what is committed (a prompt's padding is not a token)."""
+        for row, count in enumerate(tokens):
+            self.committed[row] += self.last[row][:count]
+        self.inner.keep(tokens)
+
+
+def reference_logits(model, sequence, in_block, wanted):
+    """One uncached forward: (key ≤ query) or (both in the current block), additive mask, explicit positions."""
+    n = len(sequence)
+    mask = torch.full((1, 1, n, n), torch.finfo(torch.float64).min, dtype=torch.float64)
+    for query in range(n):
+        for key in range(n):
+            if key <= query or (in_block[query] and in_block[key]):
+                mask[0, 0, query, key] = 0.0
+    with torch.no_grad():
+        out = model(
+            input_ids=torch.tensor([sequence]), position_ids=torch.arange(n)[None], attention_mask=mask, use_cache=False
+        )
+    return out.logits[0, n - wanted :]
+
+
+PROMPTS = {"one": ((1, 5, 9, 3, 22),), "padded": ((1, 5, 9, 3, 22, 8, 30), (1, 2), (1, 17, 4, 4))}
+
+
+def request(prompts, stop_ids=(), temperature=0.0, max_new_tokens=21):
+    """A decode request with a fixed seed."""
+    return DecodeRequest(
+        prompts=prompts, max_new_tokens=max_new_tokens, stop=StopRule(token_ids=frozenset(stop_ids)),
+        suppressed_ids=(MASK_ID,), temperature=temperature, generator=torch.Generator().manual_seed(3),
+        device=torch.device("cpu"),
+    )  # fmt: skip
+
+
+def drain(generator):
+    """Run a decoder to its end; returns its Generation."""
+    while True:
+        try:
+            next(generator)
+        except StopIteration as stop:
+            return stop.value
+
+
+def decode(session, method, req, gamma=1.5, block_size=4):
+    """Run one arm."""
+    if method == "ntp":
+        return drain(decode_next_token(session, req))
+    acceptance = SolverAcceptance(entropy_bounded, gamma)
+    return drain(decode_set_block(session, req, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("batch", ["one", "padded"])
+@pytest.mark.parametrize("method", ["ntp", "sbd"])
+def test_every_logit_equals_the_uncached_forward(architecture, attention, batch, method):
+    """Catches a wrong mask, position, crop or padding in any pass (seen to fail when is_causal or the crop is broken)."""
+    model = tiny_model(architecture, attention)
+    spy = Spy(TransformersSession(model, attention))
+    generation = decode(spy, method, request(PROMPTS[batch], stop_ids=(11,)))
+    rows = len(PROMPTS[batch])
+    assert len(spy.calls) == rows * len(generation.passes)
+    for index, (row, committed, fed, block, logits) in enumerate(spy.calls):
+        if not generation.passes[index // rows].active[row]:
+            continue  # a finished or waiting row feeds filler: left out by name
+        sequence, in_block = committed + fed, [False] * len(committed) + block
+        expected = reference_logits(model, sequence, in_block, len(logits))
+        allowed = torch.arange(VOCAB) != MASK_ID  # the decoder suppresses the mask token in place
+        assert (logits[:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[attention]
+
+
+@pytest.mark.parametrize("batch", ["one", "padded"])
+def test_kv_after_each_block_equals_a_causal_prefill(batch):
+    """Catches KV of masks or of bidirectional attention staying in the cache."""
+    model = tiny_model("llama")
+    session = TransformersSession(model, "sdpa")
+    spy = Spy(session)
+    req = request(PROMPTS[batch])
+    acceptance = SolverAcceptance(entropy_bounded, 1.5)
+    checked = 0
+    for forward_pass in decode_set_block(spy, req, block_size=4, mask_id=MASK_ID, acceptance=acceptance):
+        if forward_pass.role != "commit+decide":
+            continue
+        for row, tokens in enumerate(spy.committed):
+            with torch.no_grad():
+                expected = model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values
+            for layer, reference in zip(session._cache.layers, expected.layers, strict=True):
+                valid = session._valid[row]
+                assert (layer.keys[row][:, valid] - reference.keys[0]).abs().max() < TOLERANCE["sdpa"]
+                assert (layer.values[row][:, valid] - reference.values[0]).abs().max() < TOLERANCE["sdpa"]
+            checked += 1
+    assert checked >= 4 * len(PROMPTS[batch])
+
+
+class CausalForMask:
+    """A session that answers a masked slot with the causal logits of the token before it (so SBD with k=1 is NTP)."""
+
+    def __init__(self, model):
+        self.model = model
+
+    context_tokens = property(lambda self: tuple(map(len, self.committed)))
+    context_width = property(lambda self: max(map(len, self.committed)))
+
+    def reset(self, rows):
+        """Start a batch."""
+        self.committed = [[] for _ in range(rows)]
+
+    def forward(self, segments):
+        """Run the causal model on the known tokens only."""
+        known = [s for s in segments if s.visibility == "causal"]
+        self.fed = [[t for s in known for t in s.tokens[row].tolist()] for row in range(len(self.committed))]
+        rows = [torch.tensor([c + f]) for c, f in zip(self.committed, self.fed, strict=True)]
+        with torch.no_grad():
+            return torch.stack([self.model(input_ids=r, use_cache=False).logits[0, -1:] for r in rows])
+
+    def keep(self, tokens):
+        """Commit the first tokens fed."""
+        for row, count in enumerate(tokens):
+            self.committed[row] += self.fed[row][:count]
+
+
+def test_sbd_with_blocks_of_one_is_next_token_prediction():
+    """Catches an off-by-one in committing: token for token the same output, with the causal logits at the masked slot."""
+    model = tiny_model("llama")
+    req = request(PROMPTS["one"], max_new_tokens=30)
+    ntp = decode(TransformersSession(model, "sdpa"), "ntp", req)
+    sbd = decode(CausalForMask(model), "sbd", req, gamma=0.0, block_size=1)
+    assert sbd.output_ids == ntp.output_ids
+    assert len(set(ntp.output_ids[0])) > 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("method", ["ntp", "sbd"])
+def test_tokens_are_conserved_and_every_call_is_in_the_trace(method, temperature):
+    """Per row, final tokens over the trace are the decode tokens; the counting session finds no hidden call."""
+    model = tiny_model("qwen3")
+    for seed_stop in range(12):
+        spy = Spy(TransformersSession(model, "sdpa"))
+        prompts = PROMPTS["padded"]
+        generation = decode(spy, method, request(prompts, stop_ids=(seed_stop, 20), temperature=temperature))
+        generation.check_conservation()
+        assert len(spy.calls) == len(generation.passes) * len(prompts)
+        for row, output in enumerate(generation.output_ids):
+            from_prefill = 1 if method == "ntp" else 0
+            assert generation.decode_tokens(row) == len(output) - from_prefill
+            assert sum(p.final_tokens[row] for p in generation.decode_passes) == len(output) - from_prefill
+            assert not {seed_stop, 20} & set(output[:-1]), "nothing after the first stop"
+            assert MASK_ID not in output
+            stopped = output[-1] in (seed_stop, 20)
+            assert generation.stop_reasons[row] == ("stop" if stopped else "length")
+            assert stopped or len(output) == 21
+            if method == "ntp":
+                assert generation.nfe(row) == generation.decode_tokens(row)
+
+
+def test_a_batched_row_decodes_what_it_decodes_alone():
+    """Rows do not leak into each other: lockstep changes the waiting, not the output nor a row's own passes."""
+    model = tiny_model("llama")
+    together = decode(TransformersSession(model, "sdpa"), "sbd", request(PROMPTS["padded"], stop_ids=(11,)))
+    for row, prompt in enumerate(PROMPTS["padded"]):
+        alone = decode(TransformersSession(model, "sdpa"), "sbd", request((prompt,), stop_ids=(11,)))
+        assert alone.output_ids[0] == together.output_ids[row]
+        assert alone.nfe(0) == together.nfe(row)
