@@ -1,0 +1,44 @@
+"""The real machine behind the runner: engines, calibration, and the profile of the device that is here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from harness.hardware import match_profile
+from harness.meters.calibration import load_or_calibrate
+from harness.modeling.engine import Engine, open_engine
+from harness.modelshape import DTYPE_BYTES, ModelShape
+from harness.progress import Progress
+from harness.runner import Machine
+from harness.scenario import Part, Scenario
+
+
+def this_machine() -> Machine:
+    """Engines of transformers models, calibrated where they run."""
+    return Machine(open_engine=_open, calibrate=_calibrate, profile=_profile)
+
+
+def _open(part: Part) -> Engine:
+    return open_engine(part)
+
+
+def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, Any] | None:
+    """Measured ceilings for a part's device, dtype and model size; cached on this machine."""
+    weight_bytes = shape.streamed_params * DTYPE_BYTES[part.dtype]
+    calibration = load_or_calibrate(part.device, part.dtype, part.threads, weight_bytes, progress.note)
+    return calibration.model_dump(mode="json")
+
+
+def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
+    """The datasheet of the device, if it is one we know for certain."""
+    if not any(part.device.startswith("cuda") for part in scenario.parts):
+        return None, "no part runs on a GPU, and no profile describes a CPU: the calibration supplies the ceilings"
+    if not torch.cuda.is_available():
+        return None, "torch sees no CUDA device"
+    properties = torch.cuda.get_device_properties(0)
+    profile = match_profile(properties.name, properties.total_memory)
+    if profile is None:
+        return None, f"no hardware profile describes {properties.name!r} for certain"
+    return profile.model_dump(mode="json"), None

@@ -1,0 +1,72 @@
+"""Wall time. The host clock is the claim; a device clock adds per-pass times without synchronising inside the loop.
+
+A Clock hands out marks; spans between marks become seconds only when asked for, after the work is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """A source of time around model calls."""
+
+    def synchronise(self) -> None:
+        """Wait until all work handed to the device is done."""
+
+    def now_s(self) -> float:
+        """Host time in seconds from an arbitrary start, monotonic."""
+
+    def mark(self) -> Any:
+        """A point on the device's timeline; recording it never waits."""
+
+    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
+        """Seconds between the marks of each pair; call after synchronise."""
+
+
+class HostClock:
+    """For devices whose calls return when the work is done (a CPU)."""
+
+    def synchronise(self) -> None:
+        """Nothing is ever pending."""
+
+    def now_s(self) -> float:
+        """Seconds from an arbitrary start, monotonic."""
+        return time.perf_counter()
+
+    def mark(self) -> float:
+        """The host time."""
+        return time.perf_counter()
+
+    def spans_s(self, marks: Sequence[tuple[float, float]]) -> list[float]:
+        """Differences of host times."""
+        return [end - start for start, end in marks]
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """Time that passes only by ``tick``: durations in tests are exact numbers."""
+
+    time_s: float = 0.0
+    tick_s: float = 1.0
+    synchronised: int = field(default=0)
+
+    def synchronise(self) -> None:
+        """Count the call."""
+        self.synchronised += 1
+
+    def now_s(self) -> float:
+        """Advance by one tick and return the new time."""
+        self.time_s += self.tick_s
+        return self.time_s
+
+    def mark(self) -> float:
+        """Like now_s."""
+        return self.now_s()
+
+    def spans_s(self, marks: Sequence[tuple[float, float]]) -> list[float]:
+        """Differences of fake times."""
+        return [end - start for start, end in marks]

@@ -1,0 +1,168 @@
+"""One loaded model that can decode any arm, timed: where decoder, session, clock and acceptance meet.
+
+Both arms go through the same function, session object and synchronisation policy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import DecodeRequest
+from harness.decoding.session import ModelSession
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import SOLVERS
+from harness.decoding.stopping import NEVER, StopRule
+from harness.errors import DoesNotFitError, InvariantError, ScenarioError
+from harness.meters.clock import Clock, HostClock
+from harness.meters.cuda import CudaClock
+from harness.meters.metered_session import MeteredSession
+from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
+from harness.modeling.session import TransformersSession
+from harness.modelshape import ModelShape
+from harness.plan import Case
+from harness.replay import passes_per_block
+from harness.scenario import Part
+from harness.trace import ForwardPass, Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's."""
+
+    generation: Generation
+    prefill_s: float
+    decode_s: float
+    forward_s: list[float]
+
+
+class Engine:
+    """A part's model on its device."""
+
+    def __init__(self, model: LoadedModel, device: str, clock: Clock) -> None:
+        self._model = model
+        self._device = torch.device(device)
+        self._clock = clock
+        self._session = TransformersSession(model.module, model.attention)
+        self._recorded: dict[tuple[str, int], list[int]] = {}
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the model that was loaded."""
+        return self._model.shape
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """None for random models."""
+        return self._model.tokenizer
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """Decode one batch with the case's arm.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        try:
+            return self._timed(case, prompts, seed)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            self._session.reset(0)
+            raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
+
+    def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        clock = self._clock
+        session = MeteredSession(self._session, clock)
+        decoder = self._decoder(case, session, self._request(case, prompts, seed), seed)
+        clock.synchronise()
+        start = clock.now_s()
+        next(decoder)  # the prefill pass
+        clock.synchronise()
+        prefilled = clock.now_s()
+        generation = drain(decoder)
+        clock.synchronise()
+        end = clock.now_s()
+        generation.check_conservation()
+        forward_s = session.forward_s()
+        if len(forward_s) != len(generation.passes):
+            raise InvariantError(f"{len(forward_s)} model calls, but {len(generation.passes)} passes in the trace")
+        return Decoded(generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=forward_s)
+
+    def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
+        mask_id = self._model.mask_id
+        return DecodeRequest(
+            prompts=tuple(prompts),
+            max_new_tokens=case.workload.max_new_tokens,
+            stop=NEVER if case.stops_suppressed else self._stop_rule(case),
+            suppressed_ids=() if mask_id is None else (mask_id,),
+            temperature=case.arm["temperature"],
+            generator=torch.Generator(self._device).manual_seed(seed),
+            device=self._device,
+        )
+
+    def _stop_rule(self, case: Case) -> StopRule:
+        strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
+        if not strings or tokenizer is None:
+            return StopRule(token_ids=self._model.stop_ids)
+        return StopRule(
+            token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings)
+        )
+
+    def _decoder(
+        self, case: Case, session: ModelSession, request: DecodeRequest, seed: int
+    ) -> Generator[ForwardPass, None, Generation]:
+        if case.arm["method"] == "ntp":
+            return decode_next_token(session, request)
+        if self._model.mask_id is None:
+            raise ScenarioError(
+                f"{case.case_id}: the tokenizer of {self.shape.name} has no mask token; "
+                "an SBD checkpoint has one: name it with mask_token_id in the model"
+            )
+        return decode_set_block(
+            session, request, block_size=case.arm["block_size"], mask_id=self._model.mask_id,
+            acceptance=self._acceptance(case, seed),
+        )  # fmt: skip
+
+    def _acceptance(self, case: Case, seed: int) -> Acceptance:
+        if case.replay is None:
+            return SolverAcceptance(SOLVERS[case.arm["solver"]], case.arm["gamma"])
+        rng = random.Random(f"replay/{seed}")
+        size = case.arm["block_size"]
+        if case.replay.mean_passes_per_block is not None:
+            return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block, rng))
+        source = (case.replay.source["trace"], size)
+        if source not in self._recorded:
+            self._recorded[source] = passes_per_block(Path(source[0]), size)
+        return ReplayedAcceptance(recorded_passes(self._recorded[source], rng))
+
+
+def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
+    """Run a decoder to its end."""
+    while True:
+        try:
+            next(decoder)
+        except StopIteration as stop:
+            generation: Generation = stop.value
+            return generation
+
+
+def open_engine(part: Part) -> Engine:
+    """Load a part's model and start its clock.
+
+    Raises:
+        UnknownModelError, DoesNotFitError: see harness.modeling.loading.load_model.
+        ScenarioError: the device is not there.
+    """
+    if part.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ScenarioError(
+            f"part {part.name}: device {part.device} asked for, but torch sees no CUDA device here; "
+            "use device: cpu, or run on a machine with a GPU and a CUDA build of torch"
+        )
+    if part.threads is not None:
+        torch.set_num_threads(part.threads)
+    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    return Engine(load_model(part), part.device, clock)

@@ -1,0 +1,138 @@
+"""From a scenario's model choice to a loaded module with its token ids. The only place that creates models to be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+
+from harness.errors import DoesNotFitError, UnknownModelError
+from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
+from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.scenario import Part
+
+_CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to decode. ``mask_id`` is None where the checkpoint has no mask token (NTP only)."""
+
+    module: PreTrainedModel
+    shape: ModelShape
+    tokenizer: TextTokenizer | None
+    mask_id: int | None
+    stop_ids: frozenset[int]
+    attention: str
+
+
+class TextTokenizer:
+    """A transformers tokenizer behind harness.workload.Tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Ids with the model's special tokens."""
+        ids: list[int] = self._tokenizer(text)["input_ids"]
+        return ids
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Ids of one user message in the chat template."""
+        messages = [{"role": "user", "content": text}]
+        ids: list[int] = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def load_model(part: Part) -> LoadedModel:
+    """Load the model of a part onto its device.
+
+    Raises:
+        UnknownModelError: it cannot be found, or its family is not supported.
+        DoesNotFitError: the weights do not fit into memory.
+    """
+    torch.set_grad_enabled(False)
+    try:
+        if isinstance(part.model, RandomModel):
+            return _random(part.model, part)
+        return _pretrained(part.model, part)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise DoesNotFitError(f"the weights do not fit into the memory of {part.device}: {error}") from error
+
+
+def _random(choice: RandomModel, part: Part) -> LoadedModel:
+    shape = KNOWN_SHAPES[choice.random] if isinstance(choice.random, str) else choice.random
+    if shape.architecture not in _CONFIGS:
+        raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
+    config = _CONFIGS[shape.architecture](
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.max_positions or 131072,
+        tie_word_embeddings=shape.tied_embeddings,
+    )
+    torch.manual_seed(part.seed)
+    with torch.device(part.device):
+        module = AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
+        )
+    return LoadedModel(
+        module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
+        attention=part.attention,
+    )  # fmt: skip
+
+
+def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> LoadedModel:
+    options: dict[str, Any] = {}
+    if isinstance(choice, HuggingFaceModel):
+        path, name = choice.huggingface, choice.huggingface
+        options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
+    else:
+        path, name = str(REFERENCE_DIR / choice.reference), f"reference-{choice.reference}"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        module = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, part.dtype), attn_implementation=part.attention, use_safetensors=True, **options
+        )
+    except (OSError, ValueError) as error:
+        raise UnknownModelError(
+            f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
+        ) from error
+    _refuse_sliding_window(name, module.config)
+    mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None
+    return LoadedModel(
+        module=module.to(part.device).eval(),
+        shape=ModelShape.from_config(name, module.config.to_dict()),
+        tokenizer=TextTokenizer(tokenizer),
+        mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
+        stop_ids=_stop_ids(module, tokenizer),
+        attention=part.attention,
+    )
+
+
+def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
+    """End-of-sequence ids of the generation config and the tokenizer."""
+    configured = module.generation_config.eos_token_id if module.generation_config else None
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+
+
+def _refuse_sliding_window(name: str, config: Any) -> None:
+    """A cache that forgets cannot be cropped back exactly, and our masks let every query see the whole context."""
+    kinds = getattr(config, "layer_types", None) or []
+    if any(kind != "full_attention" for kind in kinds):
+        raise UnknownModelError(f"{name} has layers other than full attention ({', '.join(sorted(set(kinds)))}); not supported yet")
+
+

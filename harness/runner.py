@@ -1,0 +1,230 @@
+"""Walks a plan: opens each part's model, takes the missing samples in order, keeps every one as soon as it is finished.
+
+Knows protocols, not implementations; writes through the store only and names no vendor. A run that was killed is
+continued by calling ``run`` again with the same scenario: finished samples are never taken twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.environment import snapshot
+from harness.errors import DoesNotFitError
+from harness.modelshape import ModelShape
+from harness.plan import Case, Plan, Slot, make_plan
+from harness.progress import Progress, Silent
+from harness.record import CaseOutcome, PassColumns, RowResult, RunHeader, Sample
+from harness.scenario import Part, Scenario, load_scenario, scenario_digest
+from harness.store import RunStore, finished_keys, read_run
+from harness.trace import Generation
+from harness.workload import PromptItem, Tokenizer, prompt_items
+
+
+class Decoded(Protocol):
+    """What an engine returns for one batch."""
+
+    generation: Generation
+    prefill_s: float
+    decode_s: float
+    forward_s: list[float]
+
+
+class Engine(Protocol):
+    """A part's model, ready to decode any of its arms."""
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the loaded model."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None where the model has none."""
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
+        """Decode one batch; returns a Decoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the runner needs from the machine, handed in so that tests can fake it.
+
+    ``calibrate`` and ``profile`` answer for one part: plain data for the record, or None with a reason.
+    """
+
+    open_engine: Callable[[Part], Engine]
+    calibrate: Callable[[Part, ModelShape, Progress], dict[str, Any] | None]
+    profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
+
+
+def run(scenario_path: Path | str, out_dir: Path | None, progress: Progress | None = None, machine: Machine | None = None) -> Path:
+    """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
+
+    Raises:
+        UserError and its kind: the scenario, a model or the directory is not usable.
+        StorageError: the disk refused; everything finished before is kept.
+    """
+    machine = machine or _this_machine()
+    progress = progress or Silent()
+    scenario = load_scenario(scenario_path)
+    plan = make_plan(scenario)
+    resolved = scenario.model_dump(mode="json")
+    digest = scenario_digest(resolved)
+    directory = out_dir or _default_directory(scenario.name, digest, plan)
+    with RunStore(directory) as store:
+        if store.exists:
+            held = store.resume(resolved, digest)
+            done, settled = finished_keys(held), {o.case_id for o in held.outcomes}
+            progress.note(f"continuing {directory}: {len(done)} samples are kept")
+        else:
+            store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
+            done, settled = frozenset(), set()
+        missing = [s for s in plan.slots() if s.key not in done and s.case.case_id not in settled]
+        _take(missing, store, machine, progress)
+    return directory
+
+
+def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Progress) -> None:
+    """Take the missing samples part by part; one model is in memory at a time."""
+    progress.start(len(missing))
+    store.append_session(snapshot() | {"event": "start"})
+    for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
+        slots = list(of_part)
+        part = slots[0].case.part
+        progress.note(f"part {part.name}: loading the model")
+        try:
+            engine = machine.open_engine(part)
+        except DoesNotFitError as error:
+            for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
+                store.append_outcome(CaseOutcome(case_id=case_id, outcome="does_not_fit", reason=str(error)))
+            continue
+        _take_part(slots, engine, store, progress)
+    store.append_session(snapshot() | {"event": "end"})
+
+
+def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Progress) -> None:
+    items: dict[str, tuple[PromptItem, ...]] = {}
+    given_up: set[str] = set()
+    for slot in slots:
+        case = slot.case
+        if case.case_id in given_up:
+            continue
+        if case.task not in items:
+            items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
+        try:
+            store.append(_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)]))
+        except DoesNotFitError as error:
+            store.append_outcome(CaseOutcome(case_id=case.case_id, outcome="does_not_fit", reason=str(error)))
+            given_up.add(case.case_id)
+        progress.advance(case.label)
+
+
+def _sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
+    """Decode one batch and grade it; grading happens after the clock has stopped."""
+    case = slot.case
+    seed = case.sample_seed(slot.group, slot.repeat)
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    load = os.getloadavg()[0]
+    decoded = engine.decode(case, [item.ids for item in items], seed)
+    timed = case.part.timed
+    return Sample(
+        case_id=case.case_id,
+        group=slot.group,
+        repeat=slot.repeat,
+        warmup=slot.warmup,
+        seed=seed,
+        rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
+        passes=_columns(decoded.generation, decoded.forward_s if timed else None),
+        prefill_s=decoded.prefill_s if timed else None,
+        decode_s=decoded.decode_s if timed else None,
+        started_at=started_at,
+        load_1min=load,
+    )
+
+
+def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
+    output = generation.output_ids[row]
+    correct, reason = None, item.ungraded_reason
+    if case.stops_suppressed:
+        reason = "replayed acceptance: the output is not the model's own"
+    elif item.grade is not None and tokenizer is not None:
+        correct = item.grade(tokenizer.decode(output))
+    return RowResult(
+        prompt_id=item.prompt_id,
+        prompt_tokens=generation.prompt_tokens[row],
+        output_tokens=len(output),
+        output_ids=list(output),
+        stop_reason=generation.stop_reasons[row],
+        correct=correct,
+        ungraded_reason=reason if correct is None else None,
+    )
+
+
+def _columns(generation: Generation, forward_s: list[float] | None) -> PassColumns:
+    names = [name for name in PassColumns.model_fields if name != "forward_s"]
+    columns: dict[str, Any] = {}
+    for name in names:
+        values = [getattr(p, name) for p in generation.passes]
+        columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
+    return PassColumns(**columns, forward_s=forward_s)
+
+
+def _header(
+    scenario: Scenario, plan: Plan, resolved: dict[str, Any], digest: str, path: Path | str, machine: Machine, progress: Progress
+) -> RunHeader:
+    """All that is known before the first sample, calibration included; a shape only the weights know opens the model."""
+    shapes = {case.part.name: case.shape for case in plan.cases}
+    parts = {part.name: part for part in scenario.parts}
+    known = {name: shape or machine.open_engine(parts[name]).shape for name, shape in shapes.items()}
+    calibration = {
+        name: found
+        for name, part in parts.items()
+        if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
+    }
+    hardware, reason = machine.profile(scenario)
+    return RunHeader(
+        run_id=uuid.uuid4().hex,
+        scenario_name=scenario.name,
+        question=scenario.question,
+        scenario=resolved,
+        scenario_digest=digest,
+        command=shlex.join(["sbd", "run", str(path)]),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        cases=[case.header(known[case.part.name]) for case in plan.cases],
+        hardware=hardware,
+        hardware_reason=reason,
+        calibration=calibration or None,
+        environment=snapshot(),
+    )
+
+
+def _default_directory(name: str, digest: str, plan: Plan) -> Path:
+    """reports/<name>-<digest>-<n>: the newest one where it is unfinished, else the next."""
+    number = 1
+    while True:
+        directory = Path("reports") / f"{name}-{digest[:8]}-{number}"
+        if not RunStore(directory).exists or not _finished(directory, plan):
+            return directory
+        number += 1
+
+
+def _finished(directory: Path, plan: Plan) -> bool:
+    held = read_run(directory)
+    done, settled = finished_keys(held), {outcome.case_id for outcome in held.outcomes}
+    return all(slot.key in done or slot.case.case_id in settled for slot in plan.slots())
+
+
+def _this_machine() -> Machine:
+    """The real thing; torch is loaded here and not before."""
+    from harness.machine import this_machine
+
+    return this_machine()
+
+

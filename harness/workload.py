@@ -1,0 +1,90 @@
+"""From a scenario's workload to prompts in token ids, each with its own grader. Needs a tokenizer, knows no model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from harness.errors import ScenarioError
+from harness.prompts import read_prompts
+from harness.scenario import Workload
+from harness.tasks import TASKS
+from harness.tasks.problem import Problem, Task
+from harness.tasks.splits import problems
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a prompt, with the special tokens the model expects in front."""
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Ids of a user message in the model's chat template, ready for the answer."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of output ids, special tokens left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptItem:
+    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` where there is nothing to check."""
+
+    prompt_id: str
+    ids: tuple[int, ...]
+    grade: Callable[[str], bool | None] | None = None
+    ungraded_reason: str | None = None
+
+
+def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer | None, vocab: int) -> tuple[PromptItem, ...]:
+    """The prompts of one task of a workload, in a fixed order.
+
+    Raises:
+        ScenarioError: text prompts for a model that has no tokenizer.
+    """
+    if workload.synthetic is not None:
+        return _synthetic(workload.synthetic.prompt_tokens, workload.prompt_count, seed, vocab)
+    if tokenizer is None:
+        raise ScenarioError("text prompts need a tokenizer and this model has none; use workload: {synthetic: {...}}")
+    encode = tokenizer.encode_chat if workload.chat_template else tokenizer.encode
+    if workload.prompts_file is not None:
+        prompts = read_prompts(Path(workload.prompts_file))[: workload.prompt_count]
+        return tuple(
+            PromptItem(
+                prompt_id=f"{task}/{index}",
+                ids=tuple(encode(prompt.prompt)),
+                grade=prompt.is_correct,
+                ungraded_reason=None if prompt.answer is not None and prompt.check != "none" else "the prompt has no answer to check",
+            )
+            for index, prompt in enumerate(prompts)
+        )
+    drawn = problems(TASKS[task], workload.split, workload.prompt_count, seed)
+    return tuple(
+        PromptItem(
+            prompt_id=f"{task}/{workload.split}/{seed}/{index}",
+            ids=tuple(encode(problem.prompt)),
+            grade=partial(_grade, TASKS[task], problem),
+        )
+        for index, problem in enumerate(drawn)
+    )
+
+
+def _grade(task: Task, problem: Problem, output: str) -> bool:
+    return task.is_correct(problem, output)
+
+
+def _synthetic(tokens: int, count: int, seed: int, vocab: int) -> tuple[PromptItem, ...]:
+    """Uniformly random ids; the last id of the vocabulary is left out, it is the mask of random models."""
+    rng = random.Random(f"synthetic/{seed}")
+    return tuple(
+        PromptItem(
+            prompt_id=f"synthetic/{seed}/{index}",
+            ids=tuple(rng.randrange(vocab - 1) for _ in range(tokens)),
+            ungraded_reason="random tokens have no answer",
+        )
+        for index in range(count)
+    )

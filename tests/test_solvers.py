@@ -1,0 +1,118 @@
+"""Equation 8 against an independent brute-force search, and the rest of the pure decoding functions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from harness.decoding.acceptance import ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
+from harness.decoding.sampling import draw, entropy, suppress  # noqa: E402
+from harness.decoding.solvers import entropy_bounded, lowest_entropy  # noqa: E402
+
+# Sixteenths are exact in binary, so that both sides agree on ties at the bound.
+SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)
+
+
+def largest_prefix(entropies: list[float], masked: list[bool], gamma: float) -> set[int]:
+    """All subsets that are lowest-entropy sets, the largest whose sum without its last member is within the bound."""
+    slots = [i for i, m in enumerate(masked) if m]
+    best: set[int] = set()
+    for size in range(1, len(slots) + 1):
+        for subset in itertools.combinations(slots, size):
+            rest = [i for i in slots if i not in subset]
+            lowest = all((entropies[i], i) < (entropies[j], j) for i in subset for j in rest)
+            last = max(subset, key=lambda i: (entropies[i], i))
+            charged = sum(entropies[i] for i in subset if i != last)
+            if lowest and charged <= gamma and size > len(best):
+                best = set(subset)
+    return best
+
+
+@given(st.lists(st.tuples(SIXTEENTHS, st.booleans()), min_size=1, max_size=8), SIXTEENTHS)
+@settings(max_examples=300, deadline=None)
+def test_entropy_bounded_is_equation_8(slots, gamma):
+    """The brute force agrees (fails with an inclusive sum, with the first charged twice, or with unmasked slots chosen)."""
+    entropies, masked = [e for e, _ in slots], [m for _, m in slots]
+    chosen = entropy_bounded(torch.tensor([entropies]), torch.tensor([masked]), gamma)[0]
+    assert {i for i, c in enumerate(chosen.tolist()) if c} == largest_prefix(entropies, masked, gamma)
+
+
+def test_the_last_token_is_not_charged():
+    """Hand-worked: H = .1 .2 .3 at γ = .31 gives all three (.1 + .2), the inclusive rule (.6) would give two."""
+    chosen = entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]).double(), torch.ones(1, 3, dtype=torch.bool), 0.31)
+    assert chosen.tolist() == [[True, True, True]]
+    assert entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]), torch.ones(1, 3, dtype=torch.bool), 0.15).sum() == 2
+    assert entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]), torch.ones(1, 3, dtype=torch.bool), 0.0).sum() == 1
+
+
+@given(st.lists(st.floats(-8, 8), min_size=2, max_size=12), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+@settings(deadline=None)
+def test_entropy_is_minus_sum_p_log_p(logits, temperature):
+    """Against the definition in plain Python floats; at temperature 0 the distribution at temperature 1 counts."""
+    scaled = [x / (temperature or 1.0) for x in logits]
+    total = sum(math.exp(x) for x in scaled)
+    expected = -sum(math.exp(x) / total * math.log(math.exp(x) / total) for x in scaled)
+    found = entropy(torch.tensor([[logits]], dtype=torch.float64), temperature).item()
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_suppressed_tokens_are_never_drawn_and_leave_the_entropy_finite():
+    """The mask token has probability zero, whatever its logit."""
+    logits = suppress(torch.tensor([[[0.0, 50.0, 1.0]]]), torch.tensor([1]))
+    assert draw(logits, 0.0, torch.Generator()).item() == 2
+    generator = torch.Generator().manual_seed(1)
+    drawn = {draw(logits, 3.0, generator).item() for _ in range(200)}
+    assert drawn == {0, 2}
+    assert torch.isfinite(entropy(logits, 0.0)).all()
+
+
+def test_sampling_follows_the_tempered_distribution():
+    """Frequencies of 20,000 draws within 4 standard errors of softmax(logits / T)."""
+    logits, temperature, count = torch.tensor([0.0, 1.0, 2.0]), 0.7, 20_000
+    expected = torch.softmax(logits / temperature, dim=0)
+    drawn = draw(logits.expand(1, count, 3).clone(), temperature, torch.Generator().manual_seed(5))
+    found = torch.bincount(drawn[0], minlength=3) / count
+    error = (expected * (1 - expected) / count).sqrt()
+    assert ((found - expected).abs() < 4 * error).all()
+
+
+@given(st.integers(1, 32), st.data())
+def test_spread_covers_every_slot_in_so_many_passes(slots, data):
+    """Quotas add up and no pass is empty."""
+    passes = data.draw(st.integers(1, slots))
+    quotas = spread(slots, passes)
+    assert sum(quotas) == slots
+    assert len(quotas) == passes
+    assert min(quotas) >= 1
+
+
+def test_assumed_passes_have_the_stated_mean():
+    """Mean of 40,000 draws within 4 standard errors; support 1..k; the mean outside it is refused."""
+    draw_passes = assumed_passes(16, 5.3, random.Random(3))
+    drawn = [draw_passes() for _ in range(40_000)]
+    chance = 4.3 / 15
+    assert abs(sum(drawn) / len(drawn) - 5.3) < 4 * math.sqrt(15 * chance * (1 - chance) / len(drawn))
+    assert min(drawn) >= 1
+    assert max(drawn) <= 16
+    with pytest.raises(ValueError, match="between 1 and the block size"):
+        assumed_passes(4, 5.0, random.Random(3))
+
+
+def test_replay_takes_the_drawn_number_of_passes_lowest_entropy_first():
+    """4 slots in 2 passes: two by two, by entropy, for each row its own draw."""
+    numbers = iter([2, 4])
+    acceptance = ReplayedAcceptance(lambda: next(numbers))
+    acceptance.begin_block([4, 4])
+    entropies = torch.tensor([[0.4, 0.1, 0.3, 0.2]] * 2)
+    first = acceptance.choose(entropies, torch.ones(2, 4, dtype=torch.bool))
+    assert first.tolist() == [[False, True, False, True], [False, True, False, False]]
+    second = acceptance.choose(entropies, ~first)
+    assert second.tolist() == [[True, False, True, False], [False, False, False, True]]
+    assert lowest_entropy(entropies[:1], torch.zeros(1, 4, dtype=torch.bool), torch.tensor([2])).sum() == 0

@@ -1,0 +1,167 @@
+"""The doubled sequence, its mask and its loss, against an element-by-element reading of the paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.modeling.masks import attention_input, doubled_sequence  # noqa: E402 - after the import guard
+from harness.modeling.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, SpecialIds, clean_batch, doubled_batch  # noqa: E402
+from harness.modeling.training import objective_loss  # noqa: E402
+
+IDS = SpecialIds(pad=90, eos=91, mask=92)
+EXAMPLES = [
+    {"input_ids": [1, 2, 3, 4, 5, 6, 7, 91], "prompt_tokens": 3},
+    {"input_ids": [1, 8, 9, 91], "prompt_tokens": 2},
+]
+
+
+def batch(seed: int, **options):
+    """One doubled batch."""
+    return doubled_batch(EXAMPLES, IDS, torch.Generator().manual_seed(seed), **options)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_mask_is_the_papers(seed, whole):
+    """x→x causal; x̂→x̂ in the block; x̂→x strictly before the block; x→x̂ never: rebuilt pair by pair from positions."""
+    made = batch(seed, noisy_from_start=whole)
+    clean = made["labels"].shape[1]
+    noisy = made["noisy_labels"].shape[1]
+    size = block_size_of(seed)
+    for row, example in enumerate(EXAMPLES):
+        length, start = len(example["input_ids"]), 0 if whole else example["prompt_tokens"]
+        blocks = math.ceil((length - start) / size)
+        for q in range(length):
+            for key in range(clean + noisy):
+                assert made["visible"][row, q, key] == (key < clean and key <= q), "queries of x"
+        for q in range(blocks * size):
+            for key in range(clean + noisy):
+                first = start + q // size * size
+                expected = key < min(first, length) if key < clean else (key - clean) // size == q // size
+                assert made["visible"][row, clean + q, key] == expected, "queries of x̂"
+
+
+def block_size_of(seed: int) -> int:
+    """The first draw of the batch's generator."""
+    return int(torch.randint(MIN_BLOCK, MAX_BLOCK + 1, (1,), generator=torch.Generator().manual_seed(seed)))
+
+
+def test_labels_stand_where_the_mask_stands():
+    """The published listing labels the unmasked positions; ours the masked, with their own token, end-of-sequence behind."""
+    masked_seen = 0
+    for seed in range(20):
+        made = batch(seed)
+        clean = made["labels"].shape[1]
+        for row, example in enumerate(EXAMPLES):
+            start, length = example["prompt_tokens"], len(example["input_ids"])
+            for slot in range(made["noisy_labels"].shape[1]):
+                token, label = int(made["input_ids"][row, clean + slot]), int(made["noisy_labels"][row, slot])
+                truth = example["input_ids"][start + slot] if start + slot < length else IDS.eos
+                assert int(made["position_ids"][row, clean + slot]) == start + slot
+                if token == IDS.mask:
+                    masked_seen += 1
+                    assert label == truth
+                else:
+                    assert label == IGNORE
+                    assert token == truth
+    assert masked_seen > 50
+
+
+def test_next_token_labels_charge_the_answer_only():
+    """Hand-worked: three prompt tokens, so the logits at position 2 answer for the fourth token."""
+    labels = clean_batch(EXAMPLES, IDS)["labels"]
+    assert labels[0].tolist() == [IGNORE, IGNORE, 4, 5, 6, 7, 91, IGNORE]
+    assert labels[1].tolist() == [IGNORE, 9, 91, IGNORE, IGNORE, IGNORE, IGNORE, IGNORE]
+
+
+def test_block_sizes_and_masking_rates_are_uniform():
+    """Block sizes cover 2..16 and no other; the mean share of masked tokens is one half."""
+    sizes = {block_size_of(seed) for seed in range(400)}
+    assert sizes == set(range(2, 17))
+    long = [{"input_ids": list(range(64)), "prompt_tokens": 0}] * 8
+    shares = [
+        (doubled_batch(long, IDS, torch.Generator().manual_seed(s))["noisy_labels"] != IGNORE).float().mean().item()
+        for s in range(60)
+    ]
+    assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_loss_is_equation_14():
+    """Both sums over negative log-likelihoods in plain floats, per next-token target."""
+    logits = torch.tensor([[[0.0, 1.0], [2.0, 0.0], [0.5, 0.5], [3.0, 0.0]]])
+    labels, noisy = torch.tensor([[1, IGNORE]]), torch.tensor([[0, 1]])
+    next_token, masked = objective_loss(logits, labels, noisy)
+    assert next_token.item() == pytest.approx(math.log(1 + math.exp(-1)))
+    assert masked.item() == pytest.approx(math.log(2) + math.log(1 + math.exp(3)))
+
+
+def test_eager_attention_gets_an_additive_mask():
+    """transformers adds a boolean mask to the scores under eager attention, which is silently wrong."""
+    visible = torch.tensor([[[True, False], [True, True]]])
+    assert attention_input(visible, "sdpa", torch.float32).dtype == torch.bool
+    additive = attention_input(visible, "eager", torch.float32)
+    assert additive[0, 0, 0].tolist() == [0.0, torch.finfo(torch.float32).min]
+
+
+def test_the_masked_half_sees_what_decoding_shows_it():
+    """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
+    from tests.test_exactness import tiny_model
+
+    from harness.decoding.session import Segment
+    from harness.modeling.session import TransformersSession
+
+    model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
+    sequence = torch.tensor([[*prompt, 7, 8, 9, 10]])
+    visible = doubled_sequence(
+        torch.ones(1, 9, dtype=torch.bool), torch.zeros(1, size, dtype=torch.long), torch.tensor([5]), size
+    )
+    with torch.no_grad():
+        trained = model(
+            input_ids=torch.cat([sequence, torch.full((1, size), mask_id)], dim=1),
+            position_ids=torch.cat([torch.arange(9), torch.arange(5, 9)])[None],
+            attention_mask=attention_input(visible, "sdpa", torch.float64),
+        ).logits[:, 9:]
+    session = TransformersSession(model, "sdpa")
+    session.reset(1)
+    session.forward([Segment(tokens=sequence[:, :5], positions=torch.arange(5)[None], visibility="causal", logits=1)])
+    session.keep([5])
+    block = torch.full((1, size), mask_id)
+    decoded = session.forward(
+        [Segment(tokens=block, positions=torch.arange(5, 9)[None], visibility="bidirectional", logits=size)]
+    )
+    assert (trained - decoded).abs().max() < 1e-9
+
+
+def test_training_learns_and_resumes(tmp_path):
+    """A few steps on the real Trainer lower the loss, write a checkpoint, and a resumed run goes on from it."""
+    pytest.importorskip("accelerate")
+    from harness.modeling.training import TrainingConfig, train
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=93, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=64,
+    )  # fmt: skip
+    data = EXAMPLES * 200
+
+    def steps(count, resume):
+        model = transformers.LlamaForCausalLM(config)
+        settings = TrainingConfig(
+            output_dir=tmp_path, steps=count, batch_size=4, learning_rate=1e-2, warmup_steps=1, cpu=True,
+            schedule="constant", save_steps=10, log_steps=5,
+        )  # fmt: skip
+        train(settings, model, data, IDS, resume=resume)
+        return [entry for entry in __import__("json").loads(state.read_text())["log_history"] if "loss" in entry]
+
+    state = tmp_path / "checkpoint-20" / "trainer_state.json"
+    first = steps(20, resume=False)
+    assert first[-1]["loss"] < first[0]["loss"]
+    state = tmp_path / "checkpoint-30" / "trainer_state.json"
+    resumed = steps(30, resume=True)
+    assert resumed[: len(first)] == first
+    assert resumed[-1]["step"] == 30
