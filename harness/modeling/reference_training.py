@@ -16,60 +16,81 @@ from typing import Literal
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from harness.errors import UserError
 from harness.modeling.reference import TaskExamples, build_model, build_tokenizer, special_ids
 from harness.modeling.training import TrainingConfig, train
 
-Stage = Literal["base", "ntp_only", "sbd"]
-BASE_STEPS, FINE_TUNING_STEPS = 1500, 2000
-BATCH_SIZE = 64
-EXAMPLES = 128_000
+Stage = Literal["start", "base", "sbd", "ntp_only"]
+STARTS_FROM: dict[Stage, Stage | None] = {"start": None, "base": "start", "sbd": "base", "ntp_only": "base"}
+EXAMPLES = 128_000  # enough for every stage; fixed, because the order of the examples depends on it
 
 
 def stage_config(stage: Stage, output_dir: Path) -> TrainingConfig:
     """The settings of one stage; the two fine-tunings differ in the objective alone."""
+    everywhere = {"output_dir": output_dir, "bf16": True, "cpu": True, "compile": True, "save_steps": 250}
+    if stage == "start":
+        return TrainingConfig(
+            objective="ntp", steps=1000, batch_size=64, learning_rate=2e-3, warmup_steps=100,
+            schedule="constant_with_warmup", seed=1, **everywhere,
+        )  # fmt: skip
     if stage == "base":
         return TrainingConfig(
-            output_dir=output_dir, objective="ntp", steps=BASE_STEPS, batch_size=BATCH_SIZE, learning_rate=2e-3,
-            warmup_steps=100, schedule="constant_with_warmup", seed=1, bf16=True, cpu=True,
-            compile=True, save_steps=250,
+            objective="ntp", steps=3500, batch_size=32, learning_rate=2e-3, warmup_steps=50, adam_beta2=0.98,
+            schedule="constant_with_warmup", seed=2, **everywhere,
         )  # fmt: skip
     return TrainingConfig(
-        output_dir=output_dir, objective="sbd" if stage == "sbd" else "ntp", steps=FINE_TUNING_STEPS,
-        batch_size=BATCH_SIZE, learning_rate=1.5e-3, warmup_steps=50, schedule="cosine", seed=2, bf16=True, cpu=True,
-        compile=True, save_steps=250,
+        objective="sbd" if stage == "sbd" else "ntp", steps=3600, batch_size=32, learning_rate=1.5e-3, warmup_steps=50,
+        adam_beta2=0.98, schedule="cosine", seed=3, **everywhere,
     )  # fmt: skip
 
 
 def train_stage(stage: Stage, root: Path) -> Path:
     """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
 
-    The fine-tuning stages need the finished base under the same ``root``.
+    Every stage but the first needs the finished one it starts from under the same ``root``.
     """
     started = time.monotonic()
     config = stage_config(stage, root / stage)
     set_seed(config.seed)
-    base = root / "base" / "export"
-    if stage == "base":
+    before = STARTS_FROM[stage]
+    if before is None:
         tokenizer = build_tokenizer(seed=1)
         model = build_model(tokenizer)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(base)
-        model = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
+        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
     examples = TaskExamples(tokenizer, seed=config.seed, length=EXAMPLES)
     resume = any(config.output_dir.glob("checkpoint-*"))
     train(config, model, examples, special_ids(tokenizer), resume=resume)
-    return _export(model, tokenizer, config, time.monotonic() - started)
+    return _export(stage, model, tokenizer, config, time.monotonic() - started)
 
 
-def _export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float) -> Path:
-    """Write weights and tokenizer. The base stays in float32 for fine-tuning; the others are stored in bfloat16."""
+def _export(
+    stage: Stage, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float
+) -> Path:
+    """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
     target = config.output_dir / "export"
-    if config.output_dir.name != "base":
+    if stage not in STARTS_FROM.values():
         model = model.to(torch.bfloat16)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-    settings = config.model_dump(mode="json") | {"last_session_s": round(seconds, 1)}
+    settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
     (target / "training.json").write_text(json.dumps(settings, indent=1))
     last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
     shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
     return target
+
+
+def train_reference(stage: str, root: Path) -> Path:
+    """``train_stage`` for a name somebody typed.
+
+    Raises:
+        UserError: there is no such stage, or the stage it starts from is not finished under ``root``.
+    """
+    known = {str(name): name for name in STARTS_FROM}
+    if stage not in known:
+        raise UserError(f"no stage {stage!r}; the recipe has, in this order: {', '.join(known)}")
+    before = STARTS_FROM[known[stage]]
+    if before is not None and not (root / before / "export").is_dir():
+        raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
+    return train_stage(known[stage], root)

@@ -34,6 +34,7 @@ class TrainingConfig(BaseModel):
     learning_rate: PositiveFloat = 3e-4
     warmup_steps: int = 200
     weight_decay: float = 0.1
+    adam_beta2: float = 0.999
     schedule: str = "cosine"
     schedule_options: dict[str, Any] = {}
     seed: int = 1
@@ -116,6 +117,7 @@ def train(
         learning_rate=config.learning_rate,
         warmup_steps=config.warmup_steps,
         weight_decay=config.weight_decay,
+        adam_beta2=config.adam_beta2,
         lr_scheduler_type=config.schedule,
         lr_scheduler_kwargs=config.schedule_options,
         seed=config.seed,

@@ -1,0 +1,93 @@
+"""Clocks as windows, with fakes: durations are exact, nothing waits inside the loop, every call is passed on."""
+
+from __future__ import annotations
+
+from harness.meters.clock import FakeClock, HostClock
+from harness.meters.cuda import CudaClock
+from harness.meters.metered_session import MeteredSession
+
+
+class Session:
+    """Takes three ticks for a forward."""
+
+    context_tokens, context_width = (4,), 6
+
+    def __init__(self, clock):
+        self.clock, self.kept, self.rows = clock, [], None
+
+    def reset(self, rows):
+        """Remember."""
+        self.rows = rows
+
+    def forward(self, segments):
+        """Let time pass."""
+        self.clock.time_s += 3
+        return segments
+
+    def keep(self, tokens):
+        """Remember."""
+        self.kept.append(tokens)
+
+
+def test_forward_time_is_exact_and_leaves_out_what_is_outside():
+    """Two forwards of 3 s (and one tick of the mark itself), with 10 s of sampling between that are not theirs."""
+    clock = FakeClock()
+    session = MeteredSession(Session(clock), clock)
+    session.reset(1)
+    assert session.forward(["a"]) == ["a"]
+    clock.time_s += 10
+    session.forward(["b"])
+    session.keep([1])
+    assert session.forward_s() == [4.0, 4.0]
+    assert (session.context_tokens, session.context_width) == ((4,), 6)
+    assert clock.synchronised == 0, "no synchronisation inside the loop"
+    session.reset(2)
+    assert session.forward_s() == []
+
+
+class FakeCuda:
+    """torch.cuda's events, with a timeline in milliseconds."""
+
+    def __init__(self):
+        self.now_ms, self.synchronised, self.recorded = 0.0, [], 0
+
+    def synchronize(self, device):
+        """Remember."""
+        self.synchronised.append(device)
+
+    def Event(self, enable_timing):  # noqa: N802 - torch's name
+        """An event on this timeline."""
+        assert enable_timing
+        outer = self
+
+        class Event:
+            def record(self):
+                outer.recorded += 1
+                self.at_ms = outer.now_ms
+
+            def elapsed_time(self, end):
+                return end.at_ms - self.at_ms
+
+        return Event()
+
+
+def test_cuda_spans_are_seconds_from_events():
+    """CUDA reports milliseconds; recording never synchronises."""
+    cuda = FakeCuda()
+    clock = CudaClock("cuda:0", cuda)
+    start = clock.mark()
+    cuda.now_ms = 250.0
+    end = clock.mark()
+    assert clock.spans_s([(start, end)]) == [0.25]
+    assert cuda.synchronised == []
+    clock.synchronise()
+    assert cuda.synchronised == ["cuda:0"]
+    assert clock.now_s() <= clock.now_s()
+
+
+def test_the_host_clock_is_monotonic_seconds():
+    """Spans are differences of marks."""
+    clock = HostClock()
+    clock.synchronise()
+    assert clock.mark() <= clock.now_s()
+    assert clock.spans_s([(1.0, 3.5)]) == [2.5]

@@ -1,0 +1,190 @@
+"""The runner with a fake machine: order, continuation, outcomes; and once for real, killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from harness.errors import DoesNotFitError, StorageError
+from harness.runner import Machine, run
+from harness.store import RunStore, read_run
+from harness.trace import ForwardPass, Generation
+
+SCENARIO = """
+version: 1
+name: fake
+parts:
+  - name: one
+    model: {random: llama-250m}
+    dtype: bfloat16
+    arms: [{method: ntp}, {method: sbd, block_size: 8, acceptance: {replay: {nfe_speedup: 2.0}}}]
+    workload: {synthetic: {prompt_tokens: 4}, prompts: 4, max_new_tokens: 3}
+    batch_sizes: [1, 2]
+    repeats: 2
+"""
+
+
+@dataclass
+class FakeDecoded:
+    """One decode of known length and time."""
+
+    generation: Generation
+    prefill_s: float = 0.5
+    decode_s: float = 2.0
+    forward_s: tuple[float, ...] = (0.5, 1.0, 1.0)
+
+
+def generation(rows: int) -> Generation:
+    """A prefill and two passes that make three tokens in every row."""
+
+    def forward_pass(role, final):
+        return ForwardPass(
+            role=role, query_tokens=(1,) * rows, context_tokens=(4,) * rows, logit_tokens=(1,) * rows,
+            kept_tokens=(1,) * rows, decided_tokens=(final,) * rows, final_tokens=(final,) * rows,
+            active=(True,) * rows, padded_query=1, padded_context=4,
+        )  # fmt: skip
+
+    passes = (forward_pass("prefill", 1), forward_pass("decide", 1), forward_pass("decide", 1))
+    return Generation(
+        passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows
+    )
+
+
+class FakeEngine:
+    """Counts its decodes; can fail at the n-th one with a given error, or for one batch size."""
+
+    tokenizer = None
+
+    def __init__(self, shape, fail_at=None, error=None, too_big=None):
+        self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
+        self.decoded = []
+
+    def decode(self, case, prompts, seed):
+        """A fixed answer."""
+        if self.too_big == case.batch_size:
+            raise DoesNotFitError(f"batch {case.batch_size} does not fit")
+        if self.fail_at is not None and len(self.decoded) == self.fail_at:
+            raise self.error
+        self.decoded.append((case.case_id, tuple(prompts), seed))
+        return FakeDecoded(generation(len(prompts)))
+
+
+def fake_machine(engine):
+    """A machine with no calibration and no profile."""
+    return Machine(
+        open_engine=lambda part: engine,
+        calibrate=lambda part, shape, progress: None,
+        profile=lambda scenario: (None, "a fake machine"),
+    )
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    """The scenario as a file."""
+    file = tmp_path / "fake.yaml"
+    file.write_text(SCENARIO)
+    return file
+
+
+@pytest.fixture
+def shape():
+    """Any shape."""
+    from harness.modelshape import KNOWN_SHAPES
+
+    return KNOWN_SHAPES["llama-250m"]
+
+
+def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scenario, shape, tmp_path):
+    """4 prompts in 4 and 2 groups, 2 repeats, 2 arms: 24 samples and 4 warm-ups; a pair differs in nothing but the arm."""
+    engine = FakeEngine(shape)
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
+    assert sum(not s.warmup for s in held.samples) == (4 + 2) * 2 * 2
+    assert sum(s.warmup for s in held.samples) == 4
+    pairs = {}
+    for case_id, prompts, seed in engine.decoded:
+        pairs.setdefault((case_id.split("/")[2], prompts, seed), set()).add(case_id.rsplit("/", 1)[1])
+    assert all(len(arms) == 2 for arms in pairs.values())
+    assert held.header.hardware is None
+    assert held.header.hardware_reason == "a fake machine"
+    assert [s["event"] for s in held.sessions] == ["start", "end"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])
+def test_what_is_finished_survives_and_is_not_taken_again(scenario, shape, tmp_path, error):
+    """Whatever ends a run, the next one takes exactly the missing samples."""
+    out = tmp_path / "out"
+    with pytest.raises(type(error)):
+        run(scenario, out, machine=fake_machine(FakeEngine(shape, fail_at=7, error=error)))
+    before = (out / "samples.jsonl").read_bytes()
+    assert len(read_run(out).samples) == 7
+    again = FakeEngine(shape)
+    run(scenario, out, machine=fake_machine(again))
+    assert len(again.decoded) == 28 - 7
+    assert (out / "samples.jsonl").read_bytes().startswith(before)
+    keys = [(s.case_id, s.group, s.repeat, s.warmup) for s in read_run(out).samples]
+    assert len(keys) == len(set(keys)) == 28
+
+
+def test_a_case_that_does_not_fit_is_an_outcome_and_the_others_go_on(scenario, shape, tmp_path):
+    """Batch 2 is too big: both its arms are recorded so, batch 1 is measured, and nothing is tried again."""
+    out = run(scenario, tmp_path / "out", machine=fake_machine(FakeEngine(shape, too_big=2)))
+    held = read_run(out)
+    assert {o.outcome for o in held.outcomes} == {"does_not_fit"}
+    assert len(held.outcomes) == 2
+    assert all("/b1/" in s.case_id for s in held.samples)
+    again = FakeEngine(shape)
+    run(scenario, out, machine=fake_machine(again))
+    assert again.decoded == []
+
+
+def test_a_finished_default_directory_is_left_alone(scenario, shape, tmp_path, monkeypatch):
+    """Without --out an unfinished run is continued and a finished one is followed by the next number."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, None, machine=fake_machine(FakeEngine(shape, fail_at=3, error=KeyboardInterrupt())))
+    first = run(scenario, None, machine=fake_machine(FakeEngine(shape)))
+    second = run(scenario, None, machine=fake_machine(FakeEngine(shape)))
+    assert first.name.endswith("-1")
+    assert second.name.endswith("-2")
+    assert RunStore(first).exists
+
+
+KILLED = """
+version: 1
+name: killed
+parts:
+  - name: one
+    model: {random: {name: tiny, layers: 1, hidden: 16, intermediate: 16, heads: 2, kv_heads: 1, head_dim: 8, vocab: 64}}
+    dtype: float32
+    timed: false
+    threads: 1
+    arms: [{method: ntp}, {method: sbd, block_size: 4, gamma: 0.5}]
+    workload: {synthetic: {prompt_tokens: 4}, prompts: 300, max_new_tokens: 12}
+"""
+
+
+def test_a_run_that_is_killed_is_continued(tmp_path):
+    """kill -9 in the middle of a real run, then the same command: every sample once, the first ones untouched."""
+    pytest.importorskip("transformers")
+    file, out = tmp_path / "killed.yaml", tmp_path / "out"
+    file.write_text(KILLED)
+    code = "import sys; from harness.runner import run; run(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))"
+    command = [sys.executable, "-c", code, str(file), str(out)]
+    process = subprocess.Popen(command)
+    samples = out / "samples.jsonl"
+    while process.poll() is None and (not samples.exists() or samples.read_bytes().count(b"\n") < 20):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    held = [s.model_dump() for s in read_run(out).samples]
+    assert 20 <= len(held) < 602, "the kill came in the middle"
+    subprocess.run(command, check=True)
+    everything = [s.model_dump() for s in read_run(out).samples]
+    assert everything[: len(held)] == held
+    assert len({(s["case_id"], s["group"], s["repeat"], s["warmup"]) for s in everything}) == len(everything) == 602
