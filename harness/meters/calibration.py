@@ -1,0 +1,244 @@
+"""A short on-machine calibration, so that predictions rest on what this machine reaches and not on a datasheet.
+
+It decides what is measured, at which sizes and how often, and keeps the raw medians (of the read rate, the best). Kernels
+and clock belong to a Bench: harness.meters.torch_bench, a fake in the tests. It derives no ceiling, knows no model but its
+size in bytes, and caches its result per machine, because measuring takes up to 15 s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from harness.hardware import BandwidthPoint, Calibration, DtypeRates
+
+Kernel = Callable[[], object]
+Progress = Callable[[str], None]
+
+STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
+RESIDENT_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FOUR_GIB = 4 * 2**30
+STREAMED_BYTES_MAX = 2**29  # keeps a large model's calibration short
+DRAM_AGREEMENT = 0.05
+KERNEL_BUDGET_S = 0.25
+REPEATS_MIN, REPEATS_MAX = 3, 25
+STREAMING_ROUNDS, RESIDENT_ROUNDS = 5, 9
+FIXED_COST_LAYERS = (2, 10)
+FIXED_COST_STEPS = 40
+SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
+
+
+class Bench(Protocol):
+    """What calibration asks of a device. Buffers are bytes of weights in the dtype the bench was made for."""
+
+    device_name: str
+    device: str
+    threads: int | None
+    torch_version: str
+    fixed_hidden: bool
+
+    def available_bytes(self) -> int:
+        """Memory that can still be allocated."""
+        ...
+
+    def reserve(self, size_bytes: int) -> None:
+        """Allocate and touch the buffer that read and streaming kernels work on; replaces an earlier one."""
+        ...
+
+    def read_kernels(self, size_bytes: int) -> dict[str, Kernel]:
+        """Kernels, by name, that read the first ``size_bytes`` of the buffer once."""
+        ...
+
+    def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
+        """Linear layers over the buffer with ``tokens`` lines; and the weight bytes they read."""
+        ...
+
+    def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
+        """One linear layer whose weight stays in the cache; and its flops."""
+        ...
+
+    def sampler(self, rows: int, vocab: int) -> Kernel:
+        """Softmax, entropy and argmax over float32 logits [rows, vocab]."""
+        ...
+
+    def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
+        """Seconds of each one-token forward of a model too narrow for its arithmetic to matter."""
+        ...
+
+    def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
+        """Duration of each of ``repeats`` runs, synchronised; with ``warm_up`` after one run that is not counted."""
+        ...
+
+
+def load_or_calibrate(
+    device: str, dtype: str, threads: int | None, model_bytes: int, progress: Progress = lambda message: None
+) -> Calibration:
+    """The cached calibration of this machine, dtype, thread count and model size, or a fresh one that is then cached."""
+    from harness.meters.torch_bench import TorchBench
+
+    with TorchBench(device, dtype, threads) as bench:
+        return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
+
+
+def calibrate(
+    device: str, dtype: str, threads: int | None, model_bytes: int, progress: Progress = lambda message: None
+) -> Calibration:
+    """Measure now, whatever the cache holds, and cache nothing. ``threads``: CPU threads, None for torch's default."""
+    from harness.meters.torch_bench import TorchBench
+
+    with TorchBench(device, dtype, threads) as bench:
+        return measure(bench, dtype, model_bytes, progress)
+
+
+def cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "sbd"
+
+
+def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
+    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
+    path = folder / f"calibration-{_digest(bench, dtype, model_bytes)}.json"
+    with suppress(OSError, ValidationError, UnicodeDecodeError):
+        cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+        progress(f"calibration of {cached.created_at} read from {path}")
+        return cached
+    calibration = measure(bench, dtype, model_bytes, progress)
+    try:
+        _write(path, calibration)
+    except OSError as error:
+        progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
+    return calibration
+
+
+def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:
+    """Run every kernel on ``bench``; times are medians, the read rate is the best reached."""
+    progress("calibrating: read bandwidth")
+    points, dram_bound, reason = _read_bandwidth(bench, model_bytes)
+    progress("calibrating: linear layers streamed from memory")
+    streaming = _streaming(bench, min(model_bytes, STREAMED_BYTES_MAX))
+    progress("calibrating: matrix rate out of the cache")
+    resident = _resident(bench)
+    progress("calibrating: fixed cost per pass and layer")
+    per_pass_s, per_layer_s, fixed_reason = _fixed_cost(bench)
+    progress("calibrating: sampler")
+    sampler_s = _median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB))
+    return Calibration(
+        device_name=bench.device_name,
+        device=bench.device,
+        threads=bench.threads,
+        torch_version=bench.torch_version,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        load_1min=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        model_bytes=model_bytes,
+        read_bandwidth=points,
+        dram_bound=dram_bound,
+        dram_bound_reason=reason,
+        rates={dtype: DtypeRates(streaming=streaming, resident=resident)},
+        fixed_s_per_pass=per_pass_s,
+        fixed_s_per_layer=per_layer_s,
+        fixed_reason=fixed_reason,
+        fixed_hidden=bench.fixed_hidden,
+        sampler_s_per_logit=sampler_s / (SAMPLER_ROWS * SAMPLER_VOCAB),
+    )
+
+
+def _median_s(bench: Bench, kernel: Kernel) -> float:
+    return statistics.median(_times_s(bench, kernel))
+
+
+def _times_s(bench: Bench, kernel: Kernel) -> list[float]:
+    """As many runs as fit the budget: many of a short kernel, three of a long one."""
+    first = bench.seconds(kernel, 1)[0]
+    repeats = min(REPEATS_MAX, max(REPEATS_MIN, int(KERNEL_BUDGET_S / max(first, 1e-9))))
+    return bench.seconds(kernel, repeats, warm_up=False)
+
+
+def _read_bandwidth(bench: Bench, model_bytes: int) -> tuple[tuple[BandwidthPoint, ...], bool | None, str]:
+    """Best read rate at the model's size and, where memory allows, at max(4 GiB, twice the model); are they the same?
+
+    A model that comes out of a cache reads faster than the large buffer: then the rate is no memory ceiling.
+    """
+    large, free = max(FOUR_GIB, 2 * model_bytes), bench.available_bytes()
+    fits = large * 1.25 <= free  # leave room for the model's owner
+    bench.reserve(large if fits else model_bytes)
+    small_point = _best_read(bench, model_bytes)
+    if not fits:
+        reason = (
+            f"not known: a buffer of {large / 2**30:.1f} GiB is needed beside the model and {free / 2**30:.1f} GiB are free, "
+            "so it cannot be told memory from cache; shares of the ceiling are not claimed"
+        )
+        return (small_point,), None, reason
+    large_point = _best_read(bench, large, only=small_point.kernel)
+    apart = abs(small_point.bytes_per_s / large_point.bytes_per_s - 1)
+    rates = (
+        f"{small_point.bytes_per_s / 1e9:.1f} GB/s at the model's {model_bytes / 2**20:.0f} MiB ({small_point.kernel}) and "
+        f"{large_point.bytes_per_s / 1e9:.1f} GB/s at {large / 2**30:.1f} GiB ({large_point.kernel}), {100 * apart:.0f} % apart"
+    )
+    if apart <= DRAM_AGREEMENT:
+        return (small_point, large_point), True, f"memory-bound: {rates}"
+    return (small_point, large_point), False, f"not shown to be memory-bound, shares of the ceiling are not claimed: {rates}"
+
+
+def _best_read(bench: Bench, size_bytes: int, only: str | None = None) -> BandwidthPoint:
+    """A ceiling is the best that was reached: the fastest run of the fastest kernel, not a median."""
+    kernels = {name: kernel for name, kernel in bench.read_kernels(size_bytes).items() if only in (None, name)}
+    rates = {name: size_bytes / min(_times_s(bench, kernel)) for name, kernel in kernels.items()}
+    best = max(rates, key=lambda name: rates[name])
+    return BandwidthPoint(bytes_=size_bytes, bytes_per_s=rates[best], kernel=best)
+
+
+def _streaming(bench: Bench, size_bytes: int) -> tuple[tuple[int, float], ...]:
+    made = {tokens: bench.streaming_linear(size_bytes, tokens) for tokens in STREAMING_TOKENS}
+    medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, STREAMING_ROUNDS)
+    return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
+
+
+def _resident(bench: Bench) -> tuple[tuple[int, float], ...]:
+    made = {tokens: bench.resident_linear(tokens) for tokens in RESIDENT_TOKENS}
+    medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
+    return tuple((tokens, made[tokens][1] / medians_s[tokens]) for tokens in RESIDENT_TOKENS)
+
+
+def _interleaved_medians_s(bench: Bench, kernels: dict[int, Kernel], rounds: int) -> dict[int, float]:
+    """Round after round over all kernels, so that a disturbance of the machine does not fall on one of them alone."""
+    times_s: dict[int, list[float]] = {tokens: [] for tokens in kernels}
+    for this_round in range(rounds):
+        for tokens, kernel in kernels.items():
+            times_s[tokens] += bench.seconds(kernel, 1, warm_up=this_round == 0)
+    return {tokens: statistics.median(times) for tokens, times in times_s.items()}
+
+
+def _fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
+    """Slope and intercept of the step time over the number of layers of a model with next to no arithmetic."""
+    few, many = FIXED_COST_LAYERS
+    few_s = statistics.median(bench.decode_step_times_s(few, FIXED_COST_STEPS))
+    many_s = statistics.median(bench.decode_step_times_s(many, FIXED_COST_STEPS))
+    per_layer_s = (many_s - few_s) / (many - few)
+    per_pass_s = few_s - few * per_layer_s
+    if per_layer_s <= 0 or per_pass_s < 0:
+        return None, None, f"{few} layers took {few_s:.2e} s a pass and {many} layers {many_s:.2e} s, which is no straight cost"
+    return per_pass_s, per_layer_s, None
+
+
+def _digest(bench: Bench, dtype: str, model_bytes: int) -> str:
+    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.threads]
+    key += [bench.torch_version, dtype, model_bytes]
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+
+
+def _write(path: Path, calibration: Calibration) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
+    partial.replace(path)

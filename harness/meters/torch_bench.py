@@ -1,0 +1,239 @@
+"""The calibration's kernels and clock on torch: CPU by the wall clock, CUDA by events.
+
+Weights are laid out as a transformer has them (matrices of a few MiB, used one after the other), so that streaming them
+meets the same caches and prefetchers as decoding does. This module decides no sizes and keeps no results.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from harness.errors import UserError
+from harness.meters.calibration import Kernel
+
+# Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
+CPU_MATRIX = (4096, 1024)
+CUDA_MATRIX = (8192, 4096)
+# Small enough for the L2 cache of one CPU core, or of a GPU; large enough to keep the units busy.
+CPU_RESIDENT = (512, 1024)
+CUDA_RESIDENT = (4096, 2048)
+FIXED_COST_WIDTH = 64
+
+
+class TorchBench:
+    """A Bench on ``cpu``, ``cuda`` or ``cuda:N``; a context manager that gives back threads and memory.
+
+    ``clock`` and ``cuda`` (the module ``torch.cuda``) are handed in by tests.
+
+    Raises:
+        UserError: torch has no such dtype, or CUDA is asked for and not there.
+    """
+
+    def __init__(
+        self, device: str, dtype: str, threads: int | None, clock: Callable[[], float] = time.perf_counter, cuda: Any = None
+    ) -> None:
+        import torch
+
+        self._torch = torch
+        self._cuda = torch.cuda if cuda is None else cuda
+        self._clock = clock
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise UserError(f"torch has no dtype {dtype!r}; use float32, bfloat16, float16 or float64")
+        self._dtype = found
+        self.on_cuda = device.startswith("cuda")
+        if self.on_cuda and not self._cuda.is_available():
+            raise UserError(
+                f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
+            )
+        self.device = device
+        self.device_name = self._cuda.get_device_name(device) if self.on_cuda else cpu_name()
+        self.torch_version = str(torch.__version__)
+        self.fixed_hidden = self.on_cuda
+        self._threads_before = torch.get_num_threads()
+        self.threads = None if self.on_cuda else (threads or self._threads_before)
+        self._buffer: Any = None
+
+    def __enter__(self) -> Self:
+        if self.threads is not None:
+            self._torch.set_num_threads(self.threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._torch.set_num_threads(self._threads_before)
+        self._release()
+
+    def available_bytes(self) -> int:
+        """Free memory of the device, or of the host (where the system does not tell, 0: nothing large is tried)."""
+        if self.on_cuda:
+            return int(self._cuda.mem_get_info(self.device)[0])
+        return available_host_bytes()
+
+    def reserve(self, size_bytes: int) -> None:
+        """One buffer of random values, every page touched (an untouched page is read from one shared page of zeros)."""
+        self._release()
+        elements = size_bytes // self._element_bytes
+        pattern = self._random(min(elements, 1 << 20))
+        self._buffer = self._torch.empty(elements, dtype=self._dtype, device=self.device)
+        whole = elements // pattern.numel() * pattern.numel()
+        self._buffer[:whole].view(-1, pattern.numel()).copy_(pattern)
+        self._buffer[whole:].copy_(pattern[: elements - whole])
+
+    def read_kernels(self, size_bytes: int) -> dict[str, Kernel]:
+        """A sum over the buffer seen as float32, and a matrix-vector product in the dtype itself."""
+        torch, part = self._torch, self._buffer[: size_bytes // self._element_bytes]
+        words = part[: part.numel() // 8 * 8].view(torch.float32)
+        columns = min(self._matrix[1], part.numel())
+        matrix = part[: part.numel() // columns * columns].view(-1, columns)
+        vector = self._random(columns)
+        return {"sum": lambda: words.sum(), "matrix-vector": lambda: torch.mv(matrix, vector)}
+
+    def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
+        """``tokens`` lines through every matrix of the buffer in turn."""
+        torch = self._torch
+        lines, columns = self._matrix
+        elements = min(size_bytes // self._element_bytes, self._buffer.numel())
+        while lines > 64 and lines * columns > elements:  # a model smaller than one matrix
+            lines //= 2
+        count = max(1, elements // (lines * columns))
+        columns = min(columns, elements // lines)
+        weights = [self._buffer[i * lines * columns : (i + 1) * lines * columns].view(lines, columns) for i in range(count)]
+        inputs = self._random(tokens * columns).view(tokens, columns)
+
+        def run() -> None:
+            for weight in weights:
+                torch.nn.functional.linear(inputs, weight)
+
+        return run, count * lines * columns * self._element_bytes
+
+    def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
+        """The same small matrix again and again, often enough to outlast the clock's own cost."""
+        torch = self._torch
+        lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
+        weight = self._random(lines * columns).view(lines, columns)
+        inputs = self._random(tokens * columns).view(tokens, columns)
+        times = 16
+
+        def run() -> None:
+            for _ in range(times):
+                torch.nn.functional.linear(inputs, weight)
+
+        return run, 2 * times * tokens * lines * columns
+
+    def sampler(self, rows: int, vocab: int) -> Kernel:
+        """What a decoder does with logits: probabilities, entropy in nats, argmax."""
+        torch = self._torch
+        logits = torch.randn(rows, vocab, device=self.device)
+
+        def run() -> None:
+            log_probabilities = torch.log_softmax(logits, dim=-1)
+            -(log_probabilities.exp() * log_probabilities).sum(dim=-1)
+            logits.argmax(dim=-1)
+
+        return run
+
+    def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
+        """One-token forwards of a Llama of width 64 with a growing cache, timed one by one by the host's clock."""
+        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+        torch = self._torch
+        config = LlamaConfig(
+            hidden_size=FIXED_COST_WIDTH,
+            intermediate_size=2 * FIXED_COST_WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            vocab_size=2 * FIXED_COST_WIDTH,
+            max_position_embeddings=4096,
+        )
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            model: Any = LlamaForCausalLM(config)
+            model = model.to(device=self.device, dtype=self._dtype).eval()
+            cache, token = DynamicCache(), torch.zeros(1, 1, dtype=torch.long, device=self.device)
+
+            def step() -> None:
+                model(input_ids=token, past_key_values=cache, use_cache=True)
+
+            for _ in range(5):
+                step()
+            return self._wall_seconds(step, steps)
+
+    def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
+        """CUDA events around every run where there is a GPU, else the clock."""
+        with self._torch.inference_mode():
+            if warm_up:
+                kernel()
+            return self._event_seconds(kernel, repeats) if self.on_cuda else self._wall_seconds(kernel, repeats)
+
+    def _wall_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
+        times = []
+        for _ in range(repeats):
+            self._synchronize()
+            start = self._clock()
+            kernel()
+            self._synchronize()
+            times.append(self._clock() - start)
+        return times
+
+    def _event_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
+        self._synchronize()
+        pairs = []
+        for _ in range(repeats):
+            start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+            start.record()
+            kernel()
+            end.record()
+            pairs.append((start, end))
+        self._synchronize()
+        return [start.elapsed_time(end) / 1e3 for start, end in pairs]
+
+    def _synchronize(self) -> None:
+        if self.on_cuda:
+            self._cuda.synchronize(self.device)
+
+    def _random(self, elements: int) -> Any:
+        return self._torch.randn(elements, device=self.device).to(self._dtype)
+
+    def _release(self) -> None:
+        self._buffer = None
+        gc.collect()
+        if self.on_cuda:
+            self._cuda.empty_cache()
+
+    @property
+    def _element_bytes(self) -> int:
+        return int(self._dtype.itemsize)
+
+    @property
+    def _matrix(self) -> tuple[int, int]:
+        return CUDA_MATRIX if self.on_cuda else CPU_MATRIX
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it, else its architecture."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+    except OSError:
+        named = None
+    return named or platform.processor() or platform.machine()
+
+
+def available_host_bytes() -> int:
+    """Memory that new allocations can take without swapping; 0 where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0

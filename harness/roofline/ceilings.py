@@ -1,0 +1,162 @@
+"""How fast a device can go, in the form the pricing needs: from a datasheet or from an on-machine calibration.
+
+The two are rungs of one ladder. The datasheet rung has one peak, no fixed cost and perfect overlap; the calibrated rung
+has the rates this machine reached, and an overlap fitted to them. Knows no model, pass or tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from harness.errors import UnknownHardwareError, UserError
+from harness.hardware import Calibration, HardwareProfile
+from harness.roofline.ops import element_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """Rates that bound a pass.
+
+    ``matrix_rates``         (tokens m, FLOP/s), sorted by m; one entry where a single peak is known
+    ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
+                             priced as fully overlapped
+    ``stall``                at least 1: how much longer than even their sum streaming took, where the two hinder each other
+    ``fit_error``            largest relative error of overlap and stall on the measured streaming times
+    ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
+                             ``fixed_reason`` says why
+    ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels) instead of before it
+    ``sampler_s_per_logit``  None: the sampler is priced by its bytes
+    ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
+    """
+
+    rung: Literal["datasheet", "calibrated"]
+    device_name: str
+    dtype: str
+    bandwidth_bytes_per_s: float
+    matrix_rates: tuple[tuple[int, float], ...]
+    overlap: float | None
+    stall: float = 1.0
+    fit_error: float | None = None
+    fixed_s_per_pass: float | None = None
+    fixed_s_per_layer: float | None = None
+    fixed_reason: str | None = None
+    fixed_hidden: bool = False
+    sampler_s_per_logit: float | None = None
+    share_claimable: bool = True
+    share_reason: str = ""
+
+    def matrix_flops_per_s(self, tokens: int) -> float:
+        """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""
+        return interpolate(self.matrix_rates, tokens)
+
+
+def interpolate(points: tuple[tuple[int, float], ...], tokens: float) -> float:
+    """Value at ``tokens`` on the log-log line through the neighbouring points; the outermost values beyond them."""
+    if tokens <= points[0][0]:
+        return points[0][1]
+    for (low, low_value), (high, high_value) in pairwise(points):
+        if tokens <= high:
+            share = math.log(tokens / low) / math.log(high / low)
+            return low_value * math.exp(share * math.log(high_value / low_value))
+    return points[-1][1]
+
+
+def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The datasheet rung.
+
+    Raises:
+        UnknownHardwareError: the profile has no peak for ``dtype``, or no bandwidth.
+    """
+    peaks = {name: figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
+    peak = next((value for name, value in peaks.items() if name == dtype), None)
+    bandwidth = profile.bandwidth_bytes_per_s.value
+    if peak is None or bandwidth is None:
+        missing = f"no peak for {dtype!r} (it has {', '.join(peaks)})" if peak is None else "no bandwidth"
+        raise UnknownHardwareError(
+            f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
+        )
+    return Ceilings(
+        rung="datasheet",
+        device_name=profile.name,
+        dtype=dtype,
+        bandwidth_bytes_per_s=bandwidth,
+        matrix_rates=((1, peak),),
+        overlap=None,
+        fixed_reason="a datasheet knows no launch cost",
+        share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
+    )
+
+
+def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
+    """The calibrated rung: the read rate at the model's own size, matrix rates by m, fitted overlap, fixed costs.
+
+    Raises:
+        UserError: the calibration was not made for ``dtype``.
+    """
+    rates = calibration.rates.get(dtype)
+    if rates is None:
+        raise UserError(
+            f"the calibration of {calibration.device_name!r} covers {', '.join(calibration.rates)}, not {dtype!r}; "
+            f"calibrate again with dtype {dtype}"
+        )
+    bandwidth = calibration.read_bandwidth[0].bytes_per_s
+    fit = fit_overlap(rates.streaming, rates.resident, bandwidth, element_bytes(dtype))
+    return Ceilings(
+        rung="calibrated",
+        device_name=calibration.device_name,
+        dtype=dtype,
+        bandwidth_bytes_per_s=bandwidth,
+        matrix_rates=rates.resident,
+        overlap=fit.overlap,
+        stall=fit.stall,
+        fit_error=fit.error,
+        fixed_s_per_pass=calibration.fixed_s_per_pass,
+        fixed_s_per_layer=calibration.fixed_s_per_layer,
+        fixed_reason=calibration.fixed_reason,
+        fixed_hidden=calibration.fixed_hidden,
+        sampler_s_per_logit=calibration.sampler_s_per_logit,
+        share_claimable=calibration.dram_bound is True,
+        share_reason=calibration.dram_bound_reason,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapFit:
+    """Overlap in [0, 1], stall >= 1 (1 unless the overlap is 0), and the largest relative error they leave."""
+
+    overlap: float
+    stall: float
+    error: float
+
+
+def fit_overlap(
+    streaming: tuple[tuple[int, float], ...],
+    resident: tuple[tuple[int, float], ...],
+    bandwidth_bytes_per_s: float,
+    bytes_per_element: int,
+) -> OverlapFit:
+    """The overlap o with the least squared relative error of max + (1 - o) * min against measured streaming times.
+
+    Where even o = 0 is too fast, the sum is stretched by the stall factor that fits best.
+
+    Args:
+        streaming: (m, seconds per weight byte) of a linear layer read from memory.
+        resident: (m, FLOP/s) of such a layer with its weight in the cache.
+        bandwidth_bytes_per_s: read rate; memory time is 1 / bandwidth per weight byte.
+        bytes_per_element: a weight byte carries 2 * m / bytes_per_element flops.
+    """
+    parts = []
+    for tokens, measured_s in streaming:
+        memory_s = 1 / bandwidth_bytes_per_s
+        compute_s = 2 * tokens / bytes_per_element / interpolate(resident, tokens)
+        parts.append((max(memory_s, compute_s) / measured_s, min(memory_s, compute_s) / measured_s))
+    best = sum(shorter * (longer + shorter - 1) for longer, shorter in parts) / sum(shorter**2 for _, shorter in parts)
+    overlap, stall = min(1.0, max(0.0, best)), 1.0
+    if overlap == 0.0:
+        sums = [longer + shorter for longer, shorter in parts]
+        stall = max(1.0, sum(sums) / sum(both**2 for both in sums))
+    error = max(abs(stall * (longer + (1 - overlap) * shorter) - 1) for longer, shorter in parts)
+    return OverlapFit(overlap, stall, error)
