@@ -1,0 +1,189 @@
+"""The arms of a part: next-token prediction, and Set Block Decoding with real or replayed acceptance.
+
+A list on block_size, gamma, temperature or solver is an axis; ``variants`` is the product. Knows no model and no task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from harness.frozen import Count, Frozen, NonNegative, Text
+from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
+
+T = TypeVar("T")
+Solver = Literal["entropy_bounded"]
+SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    repeated = sorted({str(value) for value in values if values.count(value) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)} given twice; name each value once")
+    return values
+
+
+# One value or a list of distinct values; a list is an axis of the plan.
+Counts = Annotated[
+    tuple[Count, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Count | list[Count]),
+    AfterValidator(_distinct),
+]  # fmt: skip
+Numbers = Annotated[
+    tuple[NonNegative, ...], Field(min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=NonNegative | list[NonNegative]), AfterValidator(_distinct),
+]  # fmt: skip
+Solvers = Annotated[
+    tuple[Solver, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Solver | list[Solver]),
+    AfterValidator(_distinct),
+]  # fmt: skip
+
+
+class Table1Cell(Frozen):
+    """One cell of the paper's Table 1 (arXiv 2509.04185)."""
+
+    base_model: BaseModelName
+    task: str
+    sampling: Sampling
+
+    @field_validator("task")
+    @classmethod
+    def _known(cls, task: str) -> str:
+        if task not in tasks_of():
+            raise ValueError(f"unknown task {task!r} of Table 1; allowed: {', '.join(tasks_of())}")
+        return task
+
+
+class ReplayFromSpeedup(Frozen):
+    """A mean NFE speedup, of which the distribution is assumed."""
+
+    nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+
+
+class ReplayFromTable1(Frozen):
+    """The NFE speedup of a cell of Table 1, of which the distribution is assumed."""
+
+    table1: Table1Cell
+
+
+class ReplayFromTrace(Frozen):
+    """Passes per block drawn from a recorded run (its directory)."""
+
+    trace: Text
+
+    @field_validator("trace")
+    @classmethod
+    def _found(cls, path: str, info: ValidationInfo) -> str:
+        base = (info.context or {}).get("base")
+        if base is None:
+            return path
+        if not (base / path).exists():
+            raise ValueError(f"there is no recorded run at {base / path}; give the directory of a run that has samples")
+        return str((base / path).resolve())
+
+
+def _only_key(value: Any) -> str | None:
+    keys = value.keys() if isinstance(value, Mapping) else type(value).model_fields if isinstance(value, Frozen) else ()
+    return next((kind for kind in ("nfe_speedup", "table1", "trace", "replay") if kind in keys), None)
+
+
+ReplaySource = Annotated[
+    Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
+    | Annotated[ReplayFromTable1, Tag("table1")]
+    | Annotated[ReplayFromTrace, Tag("trace")],
+    Discriminator(
+        _only_key,
+        custom_error_type="unknown_key",
+        custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
+    ),
+]
+
+
+class Replay(Frozen):
+    """Real passes of the real shapes; only the sampler's decision is overridden."""
+
+    replay: ReplaySource
+
+
+Acceptance = Annotated[
+    Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
+    Discriminator(lambda value: "real" if isinstance(value, str) else "replay"),
+]
+
+
+class NtpArm(Frozen):
+    """Next-token prediction: the baseline."""
+
+    method: Literal["ntp"]
+    temperature: Numbers = (0.0,)
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per value of the axis, every key with a single value."""
+        return [{"method": "ntp", "temperature": temperature} for temperature in self.temperature]
+
+
+class SbdArm(Frozen):
+    """Set Block Decoding. ``gamma`` is the entropy bound in nats; replayed acceptance has none."""
+
+    method: Literal["sbd"]
+    block_size: Counts = (16,)
+    gamma: Numbers | None = None
+    temperature: Numbers = (0.0,)
+    solver: Solvers = SOLVERS
+    acceptance: Acceptance = "real"
+
+    @model_validator(mode="after")
+    def _gamma_decides_real_acceptance(self) -> SbdArm:
+        if self.acceptance == "real" and self.gamma is None:
+            raise ValueError("gamma is missing: an arm with real acceptance needs it; add gamma: [0.1, 0.35], or replay")
+        if self.acceptance != "real" and self.gamma is not None:
+            raise ValueError("gamma decides nothing where acceptance is replayed; remove gamma")
+        self._check_speedup()
+        return self
+
+    def _check_speedup(self) -> None:
+        speedup = replayed_speedup(self)
+        if speedup is not None and speedup > min(self.block_size):
+            raise ValueError(
+                f"an NFE speedup of {speedup:g} cannot be had with block size {min(self.block_size)}: a block takes at least "
+                "one pass; use a larger block_size or a smaller nfe_speedup"
+            )
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        acceptance = self.acceptance if self.acceptance == "real" else self.acceptance.model_dump(mode="json")
+        axes = product(self.block_size, self.gamma or (None,), self.temperature, self.solver)
+        return [
+            {"method": "sbd", "block_size": k, "gamma": gamma, "temperature": t, "solver": solver, "acceptance": acceptance}
+            for k, gamma, t, solver in axes
+        ]
+
+
+Arm = Annotated[NtpArm | SbdArm, Field(discriminator="method")]
+
+
+def replayed_speedup(arm: SbdArm) -> float | None:
+    """The mean NFE speedup that the arm replays; None where acceptance is real or comes from a trace."""
+    if arm.acceptance == "real":
+        return None
+    source = arm.acceptance.replay
+    if isinstance(source, ReplayFromSpeedup):
+        return source.nfe_speedup
+    if isinstance(source, ReplayFromTable1):
+        return nfe_speedup(source.table1.base_model, source.table1.task, source.table1.sampling)
+    return None

@@ -1,0 +1,147 @@
+"""What a case will need before it runs: memory from its shape, time from the roofline. Absent with a reason, never guessed.
+
+Knows no model, device or clock: shapes, counts and ceilings are handed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+from pathlib import Path
+from typing import Literal
+
+from harness.errors import UserError
+from harness.modelshape import DTYPE_BYTES
+from harness.plan import Case
+from harness.prompts import read_prompts
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.decode import describe_pass
+from harness.roofline.pricing import price_pass
+from harness.tasks import TASKS, problems
+
+FLOAT32_BYTES = 4
+Bound = Literal["expected", "at_most"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy)."""
+
+    weight_bytes: int
+    kv_bytes: int
+    logit_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All three; activations and the framework's own memory come on top."""
+        return self.weight_bytes + self.kv_bytes + self.logit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeEstimate:
+    """Seconds for all samples of a case, warm-ups included. ``at_most``: stops and acceptance can only shorten it."""
+
+    total_s: float
+    bound: Bound
+    rung: str
+
+
+def prompt_tokens_at_most(case: Case) -> int:
+    """Upper bound of a prompt's tokens: exact if synthetic, else its UTF-8 bytes plus one (no token is shorter than a byte).
+
+    A chat template comes on top of it.
+    """
+    if case.workload.synthetic is not None:
+        return case.workload.synthetic.prompt_tokens
+    if case.workload.prompts_file is not None:
+        return 1 + max(len(prompt.prompt.encode()) for prompt in read_prompts(Path(case.workload.prompts_file)))
+    return 1 + _longest_problem(case.task, case.workload.split, case.workload.prompt_count, case.part.seed)
+
+
+@cache
+def _longest_problem(task: str, split: str, count: int, seed: int) -> int:
+    return max(len(problem.prompt.encode()) for problem in problems(TASKS[task], split, count, seed))
+
+
+def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
+    """Memory at the longest prompt and the most new tokens, or None with the reason."""
+    if case.shape is None:
+        return None, case.shape_reason
+    block = case.arm.get("block_size", 1)
+    size = DTYPE_BYTES[case.part.dtype]
+    # The block before is fed again with the next one, and the last block may reach past the last token.
+    length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (2 * block if block > 1 else 0)
+    return MemoryEstimate(
+        weight_bytes=case.shape.params * size,
+        kv_bytes=case.batch_size * length * case.shape.kv_bytes_per_token(case.part.dtype),
+        logit_bytes=case.batch_size * block * case.shape.vocab * (size + FLOAT32_BYTES),
+    ), None
+
+
+def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
+    """Time of all samples priced by the roofline, or None with the reason.
+
+    Where stops may come early (real acceptance) every prompt is taken to write ``max_new_tokens``, one token a pass.
+    """
+    if case.shape is None:
+        return None, case.shape_reason
+    if case.replay is not None and case.replay.mean_passes_per_block is None:
+        return None, "passes per block come from a recorded trace, which a plan does not read"
+    try:
+        sample_s = _prefill_s(case, ceilings) + _decode_s(case, ceilings)
+    except UserError as error:
+        return None, str(error)
+    samples = case.groups * case.part.repeats + case.part.warmup
+    bound: Bound = "expected" if case.stops_suppressed else "at_most"
+    return TimeEstimate(total_s=samples * sample_s, bound=bound, rung=ceilings.rung), None
+
+
+def slowest_row_passes(block_size: int, mean_passes: float, rows: int) -> float:
+    """Mean passes of a block in lockstep: the largest of ``rows`` draws of 1 + Binomial(k-1, (mean-1)/(k-1)).
+
+    That is the distribution assumed where passes are replayed from a mean: E[max] = sum over n of 1 - F(n)^rows.
+    """
+    if block_size == 1:
+        return 1.0
+    chance = (mean_passes - 1) / (block_size - 1)
+    mass = [comb(block_size - 1, n) * chance**n * (1 - chance) ** (block_size - 1 - n) for n in range(block_size)]
+    return 1 + sum(1 - min(1.0, sum(mass[: n + 1])) ** rows for n in range(block_size - 1))
+
+
+def _prefill_s(case: Case, ceilings: Ceilings) -> float:
+    assert case.shape is not None
+    tokens = prompt_tokens_at_most(case)
+    prompt = describe_pass("prefill", case.batch_size, tokens, 0, logits=1, kept=tokens)
+    return price_pass(case.shape, case.part.dtype, prompt, ceilings).expected_s
+
+
+def _decode_s(case: Case, ceilings: Ceilings) -> float:
+    """Decode time of one sample: the passes of each block at that block's context."""
+    assert case.shape is not None
+    context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
+    if case.arm["method"] == "ntp":
+        steps = new_tokens - 1  # the prefill's logits give the first token
+        step = describe_pass("decide", case.batch_size, 1, context + steps // 2, logits=1, kept=1)
+        return steps * price_pass(case.shape, case.part.dtype, step, ceilings).expected_s
+    block = case.arm["block_size"]
+    total_s = 0.0
+    for start in range(0, new_tokens, block):
+        committed = block if start else 0
+        slots = min(block, new_tokens - start)
+        first = describe_pass(
+            "commit+decide" if start else "decide", case.batch_size, committed + block, context + start - committed,
+            logits=block, kept=committed,
+        )  # fmt: skip
+        later = describe_pass("decide", case.batch_size, block, context + start, logits=block)
+        first_s, later_s = (price_pass(case.shape, case.part.dtype, p, ceilings).expected_s for p in (first, later))
+        total_s += first_s + (_passes(case, slots) - 1) * later_s
+    return total_s
+
+
+def _passes(case: Case, slots: int) -> float:
+    """Passes of a block with ``slots`` tokens to decide; real acceptance takes at most one pass per token."""
+    if case.replay is None or case.replay.mean_passes_per_block is None:
+        return slots
+    passes = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
+    return min(passes, slots)

@@ -1,0 +1,158 @@
+"""Which model a scenario names, and its shape as far as it can be known without loading, or downloading, anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from harness.errors import UnknownModelError
+from harness.frozen import CountOrZero, Flag, Frozen, Text
+from harness.modelshape import KNOWN_SHAPES, ModelShape
+
+REFERENCE_MODELS = ("sbd", "ntp_only")
+REFERENCE_DIR = Path(__file__).parent / "modeling" / "reference"
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+
+
+class ReferenceModel(Frozen):
+    """A small trained model that ships with the package: ``sbd``, or ``ntp_only``, its control."""
+
+    reference: str = Field(json_schema_extra={"enum": list(REFERENCE_MODELS)})
+
+    @field_validator("reference")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in REFERENCE_MODELS:
+            raise _unknown(f"unknown reference model {name!r}; allowed: {', '.join(REFERENCE_MODELS)}")
+        return name
+
+
+class HuggingFaceModel(Frozen):
+    """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
+
+    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say.
+    """
+
+    huggingface: Text
+    revision: Text | None = None
+    mask_token_id: CountOrZero | None = None
+    trust_remote_code: Flag = False
+
+    @field_validator("huggingface")
+    @classmethod
+    def _found(cls, name: str, info: ValidationInfo) -> str:
+        """A path must exist (relative to the scenario file); anything else must look like a hub id."""
+        base = (info.context or {}).get("base")
+        if base is None:
+            return name
+        local = Path(base, Path(name).expanduser())
+        if (local / "config.json").is_file():
+            return str(local.resolve())
+        if name.startswith((".", "/", "~")) or local.exists() or not _HUB_ID.match(name):
+            raise _unknown(
+                f"no model at {name!r}: there is no {local / 'config.json'}; "
+                "give a folder with a config.json or a Hugging Face id such as org/name"
+            )
+        return name
+
+
+class RandomModel(Frozen):
+    """Random weights at full size: a known shape by name, or the fields of a ModelShape."""
+
+    random: Annotated[
+        Annotated[str, Tag("name")] | Annotated[ModelShape, Tag("shape")],
+        Discriminator(lambda value: "name" if isinstance(value, str) else "shape"),
+    ]
+
+    @field_validator("random", mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in KNOWN_SHAPES:
+            raise _unknown(f"unknown shape {value!r}; allowed: {', '.join(KNOWN_SHAPES)}, or a shape's fields")
+        return value
+
+
+def _which(value: Any) -> str | None:
+    keys = value.keys() if isinstance(value, Mapping) else set(type(value).model_fields) if isinstance(value, Frozen) else ()
+    return next((kind for kind in ("reference", "huggingface", "random") if kind in keys), None)
+
+
+ModelChoice = Annotated[
+    Annotated[ReferenceModel, Tag("reference")]
+    | Annotated[HuggingFaceModel, Tag("huggingface")]
+    | Annotated[RandomModel, Tag("random")],
+    Discriminator(
+        _which,
+        custom_error_type="unknown_model",
+        custom_error_message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
+    ),
+]
+
+
+def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[ModelShape | None, str | None]:
+    """The model's shape, or None with the reason; reads a config.json at most, no weights and no network.
+
+    Raises:
+        UnknownModelError: a config.json that is not one of a decoder-only transformer.
+    """
+    if isinstance(model, RandomModel):
+        return (KNOWN_SHAPES[model.random] if isinstance(model.random, str) else model.random), None
+    if isinstance(model, ReferenceModel):
+        config = REFERENCE_DIR / model.reference / "config.json"
+        if not config.is_file():
+            return None, f"the reference model {model.reference!r} is not in this installation ({config} is missing)"
+        return _read_config(f"reference-{model.reference}", config), None
+    config = Path(model.huggingface) / "config.json"
+    if config.is_file():
+        return _read_config(Path(model.huggingface).name, config), None
+    cached = _cached_config(model.huggingface, model.revision or "main")
+    if cached is None:
+        return None, f"{model.huggingface} is not in the local Hugging Face cache; a plan downloads nothing"
+    return _read_config(model.huggingface, cached), None
+
+
+def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
+    """A short name for tables."""
+    if isinstance(model, RandomModel):
+        return f"random {model.random if isinstance(model.random, str) else model.random.name}"
+    return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
+
+
+def source_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any]:
+    """The choice as plain data, for the record."""
+    source: dict[str, Any] = model.model_dump(mode="json")
+    return source
+
+
+def _cached_config(name: str, revision: str) -> Path | None:
+    """config.json in the hub's cache (layout: models--org--name/{refs/<revision>, snapshots/<commit>/})."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
+    reference = folder / "refs" / revision
+    commit = reference.read_text().strip() if reference.is_file() else revision
+    config = folder / "snapshots" / commit / "config.json"
+    return config if config.is_file() else None
+
+
+def _read_config(name: str, file: Path) -> ModelShape:
+    try:
+        return ModelShape.from_config(name, json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        missing = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        raise UnknownModelError(
+            f"{file}: not the config of a decoder-only transformer ({missing}); give a model of the Llama/Qwen/Mistral family"
+        ) from error
+
+
+def _unknown(message: str) -> PydanticCustomError:
+    # The message is a format string to pydantic: braces in it must not be read as fields.
+    return PydanticCustomError("unknown_model", "{message}", {"message": message})
+
+

@@ -1,0 +1,246 @@
+"""From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
+
+Pure: the same scenario gives the same plan everywhere. Touches no model, device, clock or network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from harness.arms import NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.errors import UserError
+from harness.model_choice import model_name, shape_of, source_of
+from harness.modelshape import ModelShape
+from harness.record import CaseHeader
+from harness.scenario import Part, Scenario, Workload
+
+PLAN_VERSION = 1
+GREEDY = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySpec:
+    """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace says it.
+
+    ``assumed``: the distribution of passes per block is an assumption, and at batch > 1 so is everything that rests on it.
+    """
+
+    source: dict[str, Any]
+    nfe_speedup: float | None
+    mean_passes_per_block: float | None
+    assumed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the record."""
+        return {
+            "source": self.source,
+            "nfe_speedup": self.nfe_speedup,
+            "mean_passes_per_block": self.mean_passes_per_block,
+            "assumed": self.assumed,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One part, one arm with one value on every axis, one batch size, one task.
+
+    ``shape`` is None, with ``shape_reason``, where it is known only once the model is loaded. ``stops_suppressed``: every
+    arm of the part writes exactly ``max_new_tokens`` tokens.
+    """
+
+    case_id: str
+    part: Part
+    arm: dict[str, Any]
+    label: str
+    batch_size: int
+    task: str
+    shape: ModelShape | None
+    shape_reason: str | None
+    replay: ReplaySpec | None
+    stops_suppressed: bool
+
+    @property
+    def workload(self) -> Workload:
+        """The part's workload."""
+        return self.part.workload
+
+    @property
+    def groups(self) -> int:
+        """Batches of prompts; the last one is smaller where the prompts do not fill it."""
+        return -(-self.workload.prompt_count // self.batch_size)
+
+    @property
+    def cell(self) -> tuple[str, str, int]:
+        """(part, task, batch size): cases that share it are interleaved and compared."""
+        return self.part.name, self.task, self.batch_size
+
+    def prompt_range(self, group: int) -> range:
+        """Indices of the prompts in batch ``group``."""
+        start = group * self.batch_size
+        return range(start, min(start + self.batch_size, self.workload.prompt_count))
+
+    def sample_seed(self, group: int, repeat: int) -> int:
+        """Seed of one sample, the same for every arm of the cell."""
+        return _seed(self.part.seed, *self.cell, group, repeat)
+
+    def header(self, shape: ModelShape) -> CaseHeader:
+        """The case as the record keeps it, with the shape of the model that was loaded."""
+        return CaseHeader(
+            case_id=self.case_id,
+            part=self.part.name,
+            arm=self.arm,
+            label=self.label,
+            batch_size=self.batch_size,
+            task=self.task,
+            model=shape,
+            model_source=source_of(self.part.model),
+            dtype=self.part.dtype,
+            device=self.part.device,
+            attention=self.part.attention,
+            timed=self.part.timed,
+            replayed=self.replay.to_dict() if self.replay else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One sample that a run has to take."""
+
+    case: Case
+    group: int
+    repeat: int
+    warmup: bool
+
+    @property
+    def key(self) -> tuple[str, int, int, bool]:
+        """What tells finished samples from missing ones."""
+        return self.case.case_id, self.group, self.repeat, self.warmup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All cases of a scenario, in the order of the file."""
+
+    scenario: Scenario
+    cases: tuple[Case, ...]
+
+    def slots(self) -> Iterator[Slot]:
+        """Every sample in the order to be taken: cell by cell, warm-ups first, then the arms interleaved.
+
+        For each repeat and group all arms of the cell come in an order shuffled by the part's seed.
+        """
+        for cell in dict.fromkeys(case.cell for case in self.cases):
+            cases = [case for case in self.cases if case.cell == cell]
+            yield from _cell_slots(cases)
+
+
+def make_plan(scenario: Scenario) -> Plan:
+    """Expand the scenario's axes.
+
+    Raises:
+        UnknownModelError: a config.json that cannot be read as a decoder-only transformer.
+        UserError: synthetic prompts that are too long for the model.
+    """
+    return Plan(scenario=scenario, cases=tuple(case for part in scenario.parts for case in _part_cases(part)))
+
+
+def _part_cases(part: Part) -> Iterator[Case]:
+    shape, reason = shape_of(part.model)
+    _check_length(part, shape)
+    for batch_size in part.batch_sizes:
+        for task in part.workload.task_names:
+            for arm in part.arms:
+                for variant in arm.variants():
+                    replay = _replay_spec(arm, variant)
+                    yield Case(
+                        case_id=f"{part.name}/{task}/b{batch_size}/{_arm_id(variant, replay)}",
+                        part=part,
+                        arm=variant,
+                        label=_label(variant, replay),
+                        batch_size=batch_size,
+                        task=task,
+                        shape=shape,
+                        shape_reason=reason,
+                        replay=replay,
+                        stops_suppressed=part.replayed,
+                    )
+
+
+def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
+    part = cases[0].part
+    for repeat in range(part.warmup):
+        for case in cases:
+            yield Slot(case=case, group=0, repeat=repeat, warmup=True)
+    for repeat in range(part.repeats):
+        for group in range(cases[0].groups):
+            order = list(cases)
+            random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat)).shuffle(order)
+            for case in order:
+                yield Slot(case=case, group=group, repeat=repeat, warmup=False)
+
+
+def _replay_spec(arm: NtpArm | SbdArm, variant: dict[str, Any]) -> ReplaySpec | None:
+    if isinstance(arm, NtpArm) or arm.acceptance == "real":
+        return None
+    speedup = replayed_speedup(arm)
+    return ReplaySpec(
+        source=arm.acceptance.replay.model_dump(mode="json"),
+        nfe_speedup=speedup,
+        mean_passes_per_block=variant["block_size"] / speedup if speedup else None,
+        assumed=not isinstance(arm.acceptance.replay, ReplayFromTrace),
+    )
+
+
+def _number(value: float) -> str:
+    return format(value, ".12g")
+
+
+def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    temperature = _number(arm["temperature"])
+    if arm["method"] == "ntp":
+        return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
+    chosen = f"g{_number(arm['gamma'])}" if replay is None else f"replay-{_replay_id(replay)}"
+    return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}"
+
+
+def _replay_id(replay: ReplaySpec) -> str:
+    if cell := replay.source.get("table1"):
+        return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
+    if trace := replay.source.get("trace"):
+        return f"trace-{hashlib.sha256(trace.encode()).hexdigest()[:8]}"
+    return f"{_number(replay.source['nfe_speedup'])}x"
+
+
+def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
+    if arm["method"] == "ntp":
+        return f"NTP{warm}"
+    if replay is None:
+        return f"SBD k={arm['block_size']} γ={_number(arm['gamma'])}{warm}"
+    if cell := replay.source.get("table1"):
+        bound = "γ low" if cell["sampling"].endswith("low") else "γ high"
+        return f"SBD k={arm['block_size']} replayed {cell['task']} {bound}{warm}"
+    what = f"{_number(replay.nfe_speedup)}x" if replay.nfe_speedup else "trace"
+    return f"SBD k={arm['block_size']} replayed {what}{warm}"
+
+
+def _check_length(part: Part, shape: ModelShape | None) -> None:
+    """A prompt known to be too long is refused before anything runs."""
+    synthetic = part.workload.synthetic
+    if synthetic is None or shape is None or shape.max_positions is None:
+        return
+    length = synthetic.prompt_tokens + part.workload.max_new_tokens
+    if length > shape.max_positions:
+        raise UserError(
+            f"part {part.name}: {synthetic.prompt_tokens} prompt + {part.workload.max_new_tokens} new tokens are {length}; "
+            f"{model_name(part.model)} has {shape.max_positions} positions; shorten one of them"
+        )
+
+
+def _seed(*parts: object) -> int:
+    """A 63-bit seed from values; unlike hash() the same in every process."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,89 @@
+"""Prompts from a JSONL file, and how to check an answer to one of them.
+
+One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none"}. Without an
+answer there is nothing to check. Knows no tokenizer and no model, and never executes what a model wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError, model_validator
+
+from harness.errors import ScenarioError
+from harness.frozen import Frozen, Text
+
+Check = Literal["exact", "contains", "number", "none"]
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+class Prompt(Frozen):
+    """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not."""
+
+    prompt: Text
+    answer: str | None = None
+    check: Check | None = None
+
+    @model_validator(mode="after")
+    def _answer_and_check_agree(self) -> Prompt:
+        if self.answer is None and self.check not in {None, "none"}:
+            raise ValueError(f'check {self.check!r} needs an "answer"; add one or write "check": "none"')
+        if self.answer is not None and self.check == "number" and _last_number(self.answer) is None:
+            raise ValueError(f"check 'number' needs a number as answer, got {self.answer!r}")
+        return self
+
+    def is_correct(self, output: str) -> bool | None:
+        """Whether ``output`` answers the prompt; None where there is nothing to check.
+
+        exact: the same text, white space around it aside; contains: the answer occurs in the output;
+        number: the last number written has the answer's value.
+        """
+        if self.answer is None or self.check == "none":
+            return None
+        if self.check == "number":
+            return _last_number(output) == _last_number(self.answer)
+        if self.check == "contains":
+            return self.answer in output
+        return output.strip() == self.answer.strip()
+
+
+def read_prompts(file: Path) -> tuple[Prompt, ...]:
+    """Read all prompts of a JSONL file; blank lines are skipped.
+
+    Raises:
+        ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``).
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ScenarioError(f"{file}: cannot read the prompts: {reason}; give the path of a readable JSONL file") from error
+    found = tuple(_read_line(file, number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    if not found:
+        raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
+    return found
+
+
+def digest(file: Path) -> str:
+    """SHA-256 of a prompts file, so that a run is never continued with other prompts."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _read_line(file: Path, number: int, line: str) -> Prompt:
+    try:
+        return Prompt.model_validate(json.loads(line))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the line"
+        raise ScenarioError(f"{file}:{number}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+    except ValueError as error:
+        raise ScenarioError(f'{file}:{number}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
+
+
+def _last_number(text: str) -> float | None:
+    found = _NUMBER.findall(text)
+    return float(found[-1].replace(",", "")) if found else None

@@ -1,0 +1,257 @@
+"""A scenario: which models, which arms, which work, how often. The one input of a run, written by a person as YAML.
+
+Loading touches no model, network, device or environment; a mistake is refused with its file, line and remedy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from harness.arms import Arm, Counts, NtpArm, SbdArm
+from harness.datafiles import data_dir
+from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
+from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, Text
+from harness.model_choice import ModelChoice, RandomModel
+from harness.prompts import digest, read_prompts
+from harness.tasks import TASKS
+from harness.yaml_lines import read_yaml
+
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+class Synthetic(Frozen):
+    """Random prompt tokens of one length; there is nothing to check in what is written."""
+
+    prompt_tokens: Count
+
+
+class Workload(Frozen):
+    """What is decoded: exactly one of tasks, prompts_file and synthetic.
+
+    ``prompts`` counts per task; for a file it may be left out and is then all of them. ``prompts_sha256`` is filled in.
+    """
+
+    tasks: tuple[Text, ...] | None = None
+    split: Literal["test", "validation"] = "test"
+    prompts_file: Text | None = None
+    prompts_sha256: str | None = Field(default=None, validate_default=True)
+    synthetic: Synthetic | None = None
+    prompts: Count | None = Field(default=None, validate_default=True)
+    max_new_tokens: Count
+    chat_template: Flag = False
+    stop_strings: tuple[Text, ...] = ()
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_tasks(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is None:
+            return None
+        unknown = [name for name in names if name not in TASKS]
+        if unknown:
+            message = f"unknown task {unknown[0]!r}; allowed: {', '.join(TASKS)}"
+            raise PydanticCustomError("unknown_task", "{message}", {"message": message})
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"got {list(names)}; name at least one task, each once: {', '.join(TASKS)}")
+        return names
+
+    @field_validator("prompts_file")
+    @classmethod
+    def _readable_prompts(cls, name: str | None, info: ValidationInfo) -> str | None:
+        base = (info.context or {}).get("base")
+        if name is None or base is None:
+            return name
+        file = (base / name).resolve()
+        try:
+            read_prompts(file)
+        except ScenarioError as error:
+            raise ValueError(str(error)) from error
+        return str(file)
+
+    @field_validator("prompts_sha256")
+    @classmethod
+    def _pinned_prompts(cls, wanted: str | None, info: ValidationInfo) -> str | None:
+        """Fill in the file's digest, so that a run is never continued with other prompts; a given one must agree."""
+        file = info.data.get("prompts_file")
+        if file is None or (info.context or {}).get("base") is None:
+            return wanted
+        found = digest(Path(file))
+        if wanted not in {None, found}:
+            raise ValueError(f"got {wanted}, but {file} has {found}; the prompts are not the ones meant, or remove the key")
+        return found
+
+    @field_validator("prompts")
+    @classmethod
+    def _enough_prompts(cls, wanted: int | None, info: ValidationInfo) -> int | None:
+        """Count the file's prompts; runs after prompts_file because fields are checked in order."""
+        file = info.data.get("prompts_file")
+        if file is None or (info.context or {}).get("base") is None:
+            return wanted
+        found = len(read_prompts(Path(file)))
+        if wanted is not None and wanted > found:
+            raise ValueError(f"got {wanted}, but {file} has {found} prompts; ask for at most {found}")
+        return wanted or found
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Workload:
+        given = [key for key in ("tasks", "prompts_file", "synthetic") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of tasks, prompts_file, synthetic is needed, got {', '.join(given) or 'none'}")
+        if self.prompts is None:
+            raise ValueError("prompts is missing: say how many prompts (per task) to decode, at least 1")
+        return self
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The built-in tasks, or one name that stands for the file or the synthetic prompts."""
+        if self.tasks is not None:
+            return self.tasks
+        return ("synthetic",) if self.prompts_file is None else (re.sub(r"[^\w.-]", "_", Path(self.prompts_file).stem),)
+
+    @property
+    def prompt_count(self) -> int:
+        """Prompts per task; known once the scenario is loaded."""
+        assert self.prompts is not None  # _one_source
+        return self.prompts
+
+
+class Part(Frozen):
+    """One model on one device with the arms to be compared on it."""
+
+    name: Name
+    model: ModelChoice
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    dtype: Dtype
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    threads: Count | None = None
+    arms: tuple[Arm, ...] = Field(min_length=1)
+    batch_sizes: Counts = (1,)
+    workload: Workload
+    repeats: Count = 1
+    warmup: CountOrZero = 1
+    seed: CountOrZero = 1
+    timed: Flag = True
+    baseline: Name | None = None
+
+    @property
+    def has_ntp(self) -> bool:
+        """Whether the part brings its own baseline."""
+        return any(isinstance(arm, NtpArm) for arm in self.arms)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the part's acceptance is replayed; then every arm writes the same number of tokens, stops suppressed."""
+        return any(isinstance(arm, SbdArm) and arm.acceptance != "real" for arm in self.arms)
+
+    @model_validator(mode="after")
+    def _arms_make_sense(self) -> Part:
+        if not self.has_ntp and self.baseline is None:
+            raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
+        acceptances = {arm.acceptance == "real" for arm in self.arms if isinstance(arm, SbdArm)}
+        if len(acceptances) > 1:
+            raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
+        variants = [str(variant) for arm in self.arms for variant in arm.variants()]
+        if len(set(variants)) < len(variants):
+            raise ValueError("two arms make the same case; remove one, or change a value")
+        return self
+
+    @model_validator(mode="after")
+    def _workload_fits(self) -> Part:
+        if isinstance(self.model, RandomModel) and self.workload.synthetic is None:
+            raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
+        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
+        if self.timed and ragged:
+            raise ValueError(
+                f"{self.workload.prompts} prompts do not fill batches of {ragged[0]}: the last batch would be timed at another "
+                "size; use a multiple, or timed: false"
+            )
+        return self
+
+
+class Scenario(Frozen):
+    """The whole file."""
+
+    version: Literal[1]
+    name: Name
+    question: str = ""
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Scenario:
+        names = [part.name for part in self.parts]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two parts have the same name (got {', '.join(names)}); give each its own")
+        by_name = {part.name: part for part in self.parts}
+        for part in self.parts:
+            if part.baseline is not None:
+                _check_baseline(part, by_name)
+        return self
+
+
+def _check_baseline(part: Part, by_name: dict[str, Part]) -> None:
+    other = by_name.get(part.baseline or "")
+    if other is None or other is part or not other.has_ntp:
+        allowed = [name for name, candidate in by_name.items() if candidate is not part and candidate.has_ntp]
+        raise ValueError(
+            f"part {part.name}: baseline {part.baseline!r} is not another part with an ntp arm; "
+            f"allowed: {', '.join(allowed) or 'none in this file'}"
+        )
+    differing = [
+        key for key in ("tasks", "split", "prompts_file", "synthetic", "prompts")
+        if getattr(part.workload, key) != getattr(other.workload, key)
+    ] + (["seed"] if part.seed != other.seed else [])  # fmt: skip
+    if differing:
+        raise ValueError(
+            f"part {part.name}: its baseline {other.name} decodes other prompts ({', '.join(differing)} differ); "
+            "give both the same workload and seed"
+        )
+
+
+def load_scenario(path: Path | str) -> Scenario:
+    """Read a scenario file, or a shipped scenario by its bare name; paths in it are resolved against its folder.
+
+    Raises:
+        ScenarioError, UnknownModelError, UnknownTaskError: with ``file:line: key: given, allowed, what to do`` per mistake.
+    """
+    file = find_scenario(path)
+    document = read_yaml(file)
+    try:
+        return Scenario.model_validate(document.data, context={"base": file.parent.resolve()})
+    except ValidationError as error:
+        kinds = {details["type"] for details in error.errors()}
+        message = document.describe(error)
+    if "unknown_model" in kinds:
+        raise UnknownModelError(message)
+    raise UnknownTaskError(message) if "unknown_task" in kinds else ScenarioError(message)
+
+
+def find_scenario(path: Path | str) -> Path:
+    """The file meant: a path that exists, or the name of a shipped scenario.
+
+    Raises:
+        ScenarioError: neither; the message lists the shipped names.
+    """
+    given = Path(path)
+    if given.exists():
+        return given
+    shipped = data_dir("scenarios") / f"{given}.yaml"
+    if len(given.parts) == 1 and shipped.is_file():
+        return shipped
+    names = ", ".join(shipped_scenarios())
+    raise ScenarioError(f"{given}: there is no such scenario file; give a path, or a shipped name: {names}")
+
+
+def shipped_scenarios() -> tuple[str, ...]:
+    """Names of the scenarios that travel with the program."""
+    return tuple(sorted(file.stem for file in data_dir("scenarios").glob("*.yaml")))
+
+
+def scenario_digest(scenario: dict[str, Any]) -> str:
+    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is."""
+    return hashlib.sha256(json.dumps(scenario, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,0 +1,142 @@
+"""YAML read safely, with the line of every key kept, so that a message can point at what the user wrote.
+
+Knows nothing of scenarios or profiles: it hands out plain data and answers "on which line is this key?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.errors import ScenarioError
+
+_WHAT_TO_DO = {
+    "bool_type": "write true or false, without quotes",
+    "float_type": "write a number, without quotes (1.0e-3, not 1e-3: YAML reads the latter as text)",
+    "int_type": "write a whole number, without quotes",
+    "string_type": 'write text; put it in quotes if it looks like a number ("2024")',
+    "missing": "add it",
+    "extra_forbidden": "remove it",
+    "literal_error": "choose one of these",
+    "union_tag_invalid": "choose one of these",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines."""
+
+    file: Path
+    data: Any
+    root: yaml.Node
+
+    def line_of(self, location: Sequence[str | int]) -> int:
+        """Line (from 1) of the innermost key of ``location`` that the file has; parts it lacks are passed over."""
+        node, line = self.root, self.root.start_mark.line
+        for part in location:
+            found = _child(node, part)
+            if found is not None:
+                node, line = found
+        return line + 1
+
+    def describe(self, error: ValidationError) -> str:
+        """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
+        every = error.errors(include_url=False)
+        # A list whose items were all refused is also reported as empty: say only what the user can mend.
+        wanted = [details for details in every if details["type"] != "too_short" or not details["input"]]
+        return "\n".join(self._describe_one(details) for details in wanted or every)
+
+    def _describe_one(self, details: ErrorDetails) -> str:
+        location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]
+        where = ".".join(map(str, self._written(location, missing=details["type"] == "missing"))) or "the file"
+        todo = _WHAT_TO_DO.get(details["type"])
+        message = _sentence(details) + (f"; {todo}" if todo else "")
+        return f"{self.file}:{self.line_of(location)}: {where}: {message}"
+
+    def _written(self, location: Sequence[str | int], *, missing: bool) -> Iterator[str | int]:
+        """The parts of ``location`` that stand in the file: pydantic also names the branches of its unions."""
+        node = self.root
+        for depth, part in enumerate(location):
+            found = _child(node, part)
+            if found is not None:
+                node = found[0]
+                yield part
+            elif missing and depth == len(location) - 1:
+                yield part
+
+
+def read_yaml(file: Path) -> YamlDocument:
+    """Read one YAML document.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not YAML, is empty, or names a key twice.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ScenarioError(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            raise ScenarioError(f"{file}:1: the file is empty; write a scenario (start from `sbd schema`)")
+        _refuse_duplicates(file, root, set())
+        return YamlDocument(file=file, data=yaml.safe_load(text), root=root)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ScenarioError(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
+
+
+def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
+    """The node below ``node`` under a key or index, with the line (from 0) where its key or item starts."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(part):
+                return value, key.start_mark.line
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part].start_mark.line
+    return None
+
+
+def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int]) -> None:
+    """YAML lets a later key silently win over an earlier one; here it is a mistake."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_duplicates(file, item, seen)
+    if isinstance(node, yaml.MappingNode):
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in first and isinstance(key, yaml.ScalarNode):
+                earlier = first[key.value]
+                raise ScenarioError(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
+            if isinstance(key, yaml.ScalarNode):
+                first[key.value] = line
+            _refuse_duplicates(file, value, seen)
+
+
+def _sentence(details: ErrorDetails) -> str:
+    """What was given and what is allowed, in one clause."""
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    fixed = {
+        "missing": "the key is required and missing",
+        "extra_forbidden": "unknown key",
+        "too_short": "got an empty list, at least one value is needed",
+        "union_tag_invalid": f"got {context.get('tag')!r}, allowed: {context.get('expected_tags')}",
+    }
+    if kind in fixed:
+        return fixed[kind]
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
+    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {given!r}, {message}"
