@@ -1,0 +1,140 @@
+"""An append-only file of JSON lines that survives a kill at any byte and a full disk.
+
+Every line is written, flushed and fsynced before ``append`` returns. What a kill cuts off has no newline: readers leave
+it out and the next writer removes it. Knows nothing of what the lines mean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from harness.errors import RecordError, StorageError
+
+
+class Journal:
+    """The writing end of one file, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path`` for appending and remove a torn last line.
+
+        Raises:
+            StorageError: the disk refuses, or another process is writing here.
+        """
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise refused(path, error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._end = whole_bytes(path.read_bytes())
+            os.ftruncate(self._descriptor, self._end)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise StorageError(f"{path}: another sbd run is writing here; wait for it, or give another --out") from error
+        except OSError as error:
+            os.close(self._descriptor)
+            raise refused(path, error) from error
+
+    def append(self, line: str) -> None:
+        """Write one line (without its newline) through to the disk, whole or not at all.
+
+        Raises:
+            StorageError: the disk refused; the lines before are untouched.
+        """
+        data = memoryview(line.encode() + b"\n")
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
+            os.fsync(self._descriptor)
+        except OSError as error:
+            self._cut_back()
+            raise refused(self.path, error) from error
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._descriptor)
+
+    def _cut_back(self) -> None:
+        """Remove a half-written line; should that fail as well, readers leave it out anyway."""
+        try:
+            os.ftruncate(self._descriptor, self._end)
+        except OSError:
+            return
+
+
+def read_lines(path: Path) -> list[Any]:
+    """All whole lines of ``path``, or of ``path`` + ``.gz``, as parsed JSON; an absent file has none.
+
+    Raises:
+        RecordError: the file cannot be read, or a line before the last is damaged (named as ``file:line``).
+    """
+    packed = path.with_name(path.name + ".gz")
+    try:
+        if path.exists():
+            data = path.read_bytes()
+            data = data[: whole_bytes(data)]
+        else:
+            data = gzip.decompress(packed.read_bytes()) if packed.exists() else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{path}: cannot be read ({error}); restore the file, or run again") from error
+    return [_parse(path, number, line) for number, line in enumerate(data.split(b"\n")[:-1], start=1)]
+
+
+def whole_bytes(data: bytes) -> int:
+    """Length of ``data`` up to the end of its last whole line.
+
+    A last line that ends in a newline but is not JSON is torn too: after a power cut a block may hold zeros.
+    """
+    end = data.rfind(b"\n") + 1
+    start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    try:
+        json.loads(data[start:end] or b"null")
+    except ValueError:
+        return start
+    return end
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: beside it first, then renamed over it.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def refused(path: Path, error: OSError) -> StorageError:
+    """The disk's refusal in the user's words."""
+    return StorageError(
+        f"{path}: the disk refused to take the record ({error.strerror or error}); free space or give another --out, then "
+        "start the same command again: finished samples are kept"
+    )
+
+
+def _parse(path: Path, number: int, line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise RecordError(f"{path}:{number}: damaged line ({error}); remove the line to go on without that sample") from error

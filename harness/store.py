@@ -1,0 +1,205 @@
+"""The run directory: append-only and crash-safe. What is finished stays, whatever ends the process.
+
+run.json        the RunHeader, written whole or not at all
+samples.jsonl   one Sample per line (samples.jsonl.gz in a published run)
+events.jsonl    one CaseOutcome or environment snapshot per line
+
+Knows the record's schema and no more of what its values mean.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.errors import InvariantError, RecordError, UserError
+from harness.journal import Journal, read_lines, refused, write_whole
+from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample
+
+HEADER, SAMPLES, EVENTS, REPORT = "run.json", "samples.jsonl", "events.jsonl", "report.html"
+SampleKey = tuple[str, int, int, bool]
+
+
+class RunStore:
+    """The writing end of a run directory; a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._samples: Journal | None = None
+        self._events: Journal | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.directory / HEADER).is_file()
+
+    def create(self, header: RunHeader) -> None:
+        """Begin a run here.
+
+        Raises:
+            UserError: a run is here already.
+            StorageError: the disk refuses.
+        """
+        if self.exists:
+            raise UserError(f"{self.directory}: holds a run already; continue it with the same scenario, or give another --out")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise refused(self.directory, error) from error
+        self._open()
+        write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
+
+    def resume(self, scenario: dict[str, Any], digest: str) -> Run:
+        """Continue the run that is here; a torn last line is removed. Returns what it holds so far.
+
+        Raises:
+            UserError: the run was made from another scenario; the message names the keys that differ.
+            RecordError, StorageError: the run cannot be read, or not be written.
+        """
+        header = read_run(self.directory).header
+        if header.scenario_digest != digest:
+            differing = ", ".join(differing_keys(header.scenario, scenario)) or "its digest"
+            raise UserError(
+                f"{self.directory}: was made from another scenario ({differing}); its samples cannot be mixed with new ones. "
+                "Give another --out, or restore the scenario"
+            )
+        self._open()
+        return read_run(self.directory)
+
+    def append(self, sample: Sample) -> None:
+        """Keep one sample; it is on the disk when this returns.
+
+        Raises:
+            StorageError: the disk refuses; earlier samples are untouched.
+        """
+        _opened(self._samples).append(sample.model_dump_json())
+
+    def append_outcome(self, outcome: CaseOutcome) -> None:
+        """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
+        _opened(self._events).append(json.dumps({"outcome": outcome.model_dump(mode="json")}))
+
+    def append_session(self, snapshot: dict[str, Any]) -> None:
+        """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
+        _opened(self._events).append(json.dumps({"session": snapshot}))
+
+    def close(self) -> None:
+        """Give the directory back to other processes."""
+        for journal in (self._samples, self._events):
+            if journal is not None:
+                journal.close()
+        self._samples = self._events = None
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        self._samples = Journal(self.directory / SAMPLES)
+        self._events = Journal(self.directory / EVENTS)
+
+
+def finished_keys(run: Run) -> frozenset[SampleKey]:
+    """(case id, group, repeat, warmup) of every sample a run holds: what need not be taken again."""
+    return frozenset((sample.case_id, sample.group, sample.repeat, sample.warmup) for sample in run.samples)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run directory (or its run.json); a torn last line is left out, samples may be gzipped.
+
+    Raises:
+        RecordError: there is no run here, it is damaged, or it was made by a newer version.
+    """
+    directory = path.parent if path.name == HEADER else path
+    header = _read_header(directory / HEADER)
+    events = read_lines(directory / EVENTS)
+    try:
+        return Run(
+            header=header,
+            samples=[Sample.model_validate(line) for line in read_lines(directory / SAMPLES)],
+            outcomes=[CaseOutcome.model_validate(event["outcome"]) for event in events if "outcome" in event],
+            sessions=[event["session"] for event in events if "session" in event],
+        )
+    except ValidationError as error:
+        raise RecordError(f"{directory}: a record does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+
+
+def publish(run_directory: Path, target: Path) -> Path:
+    """Copy a run for keeping: samples gzipped, byte for byte the same each time. Returns ``target``.
+
+    Raises:
+        RecordError: there is no readable run.
+        UserError: ``target`` holds another run.
+        StorageError: the disk refuses.
+    """
+    run = read_run(run_directory)
+    if target.resolve() == run_directory.resolve():
+        raise UserError(f"{target}: is the run itself; give another folder as target")
+    if (target / HEADER).exists() and _read_header(target / HEADER).run_id != run.header.run_id:
+        raise UserError(f"{target}: holds another run; give another target, or remove that one first")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        report = (run_directory / REPORT).read_bytes() if (run_directory / REPORT).exists() else None
+    except OSError as error:
+        raise refused(target, error) from error
+    write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
+    write_whole(target / f"{SAMPLES}.gz", _packed("".join(f"{sample.model_dump_json()}\n" for sample in run.samples)))
+    events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
+    events += [{"session": session} for session in run.sessions]
+    write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
+    if report is not None:
+        write_whole(target / REPORT, report)
+    return target
+
+
+def differing_keys(one: Any, other: Any, where: str = "") -> list[str]:
+    """Dotted keys at which two pieces of plain data differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        pairs = [(str(key), one.get(key), other.get(key)) for key in dict.fromkeys([*one, *other])]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = [(str(index), left, right) for index, (left, right) in enumerate(zip(one, other, strict=True))]
+    else:
+        return [] if one == other else [where or "everything"]
+    return [key for name, left, right in pairs for key in differing_keys(left, right, f"{where}.{name}" if where else name)]
+
+
+def _read_header(file: Path) -> RunHeader:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        version = data["record_version"]
+        if not isinstance(version, int) or version > RECORD_VERSION:
+            raise RecordError(f"{file}: format version {version} is newer than this program's {RECORD_VERSION}; upgrade sbd")
+        return RunHeader.model_validate(data)
+    except FileNotFoundError as error:
+        raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run") from error
+    except OSError as error:
+        raise RecordError(f"{file}: cannot be read ({error.strerror}); check its permissions") from error
+    except ValidationError as error:
+        raise RecordError(f"{file}: not the header of a run: {_first(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{file}: not the header of a run ({error!r}); give the directory of a run") from error
+
+
+def _first(error: ValidationError) -> str:
+    details = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
+
+
+def _packed(text: str) -> bytes:
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
+        packer.write(text.encode())
+    return buffer.getvalue()
+
+
+def _opened(journal: Journal | None) -> Journal:
+    if journal is None:
+        raise InvariantError("the run directory is not open: call create or resume first")
+    return journal
