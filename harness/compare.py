@@ -1,0 +1,156 @@
+"""Turns a run's raw samples into everything that is said about it: ``compare(run) -> Comparison``.
+
+Groups cases into cells (part, task, batch size) and pairs every arm with NTP; the values themselves come from its siblings
+compare_result, compare_arms, compare_accuracy and compare_widths. Reads records only; knows no file and no page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from harness import compare_accuracy as on_accuracy
+from harness.compare_pricing import Ladder, Pricer, ladder
+from harness.compare_result import Arm, Place, arm_result
+from harness.compare_tally import Tally, tally
+from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, to_json
+from harness.compare_widths import curves, pass_widths
+from harness.record import CaseHeader, Run
+
+__all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
+
+Tallies = dict[str, tuple[Tally, ...]]
+"""Tallies of every case by case id; warm-up left out."""
+
+_T = TypeVar("_T")
+
+
+def compare(run: Run) -> Comparison:
+    """Derive every value of ``run``. Warm-up samples are left out; of a sample recorded twice the later one counts."""
+    pricers = _pricers(run)
+    tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()})
+    cells: list[Cell] = []
+    for part, batch_size in _unique((case.part, case.batch_size) for case in run.header.cases):
+        cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
+        cells += _cells(run, cases, tallies, *pricers[cases[0].case_id])
+    return Comparison(
+        run_id=run.header.run_id,
+        cells=tuple(cells),
+        highlights=tuple(on_accuracy.highlight(cell.part, cell.batch_size, cell.arms) for cell in cells if cell.is_summary),
+        outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
+    )
+
+
+def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
+    """Ladder and pricer per case id, shared by the cases of one part, model, dtype and device."""
+    shared: dict[Any, tuple[Ladder, Pricer]] = {}
+    found = {}
+    for case in run.header.cases:
+        place = (case.part, case.model, case.dtype, case.device)
+        if place not in shared:
+            rungs = ladder(run.header, case)
+            shared[place] = (rungs, Pricer(case, rungs.ceilings))
+        found[case.case_id] = shared[place]
+    return found
+
+
+def _tallies(run: Run, pricers: dict[str, Pricer]) -> Tallies:
+    cases = {case.case_id: case for case in run.header.cases}
+    gathered: dict[str, dict[tuple[int, int], Tally]] = {case_id: {} for case_id in cases}
+    for sample in run.samples:
+        case = cases.get(sample.case_id)
+        if case is not None and not sample.warmup:
+            pricer = pricers[case.case_id] if case.timed and sample.decode_s is not None else None
+            gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer)
+    return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
+
+
+def _cells(run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer) -> list[Cell]:
+    """The cells of one part and batch size: the summary over tasks first, then one per task (where there are several)."""
+    tasks = _unique(case.task for case in cases)
+    place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs)
+    summary = _summary(cases, tasks, tallies, place, pricer)
+    if len(tasks) == 1:
+        return [summary]
+    by_task = [[case for case in cases if case.task == task] for task in tasks]
+    return [summary] + [_cell(members, tasks, tallies, place) for members in by_task]
+
+
+def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder) -> Place:
+    """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
+    parts = run.header.scenario.get("parts", [])
+    name = next((p.get("baseline") for p in parts if isinstance(p, dict) and p.get("name") == case.part), None)
+    found = [other for other in run.header.cases if other.part == name and other.arm.get("method") == "ntp"]
+    same = [other for other in found if other.batch_size == case.batch_size]
+    graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
+    return Place(ladder=rungs, timed=timed, baseline_part=name, baseline_grades=graded)
+
+
+def _summary(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer) -> Cell:
+    """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
+    arms = _arms(cases, tallies)
+    sizes = [int(arm.spec["block_size"]) for arm in arms if arm.spec.get("block_size") is not None]
+    every = [one for arm in arms for one in arm.tallies]
+    cell = _cell(cases, tasks, tallies, place)
+    return replace(
+        cell,
+        task=None if len(tasks) > 1 else tasks[0],
+        is_summary=True,
+        pass_widths=pass_widths([(arm.method, arm.tallies) for arm in arms]),
+        curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)),
+    )
+
+
+def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Place) -> Cell:
+    arms, first = _arms(cases, tallies), cases[0]
+    return Cell(
+        part=first.part,
+        task=first.task,
+        tasks=tuple(tasks),
+        batch_size=first.batch_size,
+        is_summary=False,
+        model=first.model.name,
+        params=first.model.params,
+        dtype=first.dtype,
+        device=first.device,
+        attention=first.attention,
+        timed=place.timed,
+        baseline_part=place.baseline_part,
+        arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
+        rung_reasons=place.ladder.reasons,
+    )
+
+
+def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
+    """Cases that differ in nothing but the task are one arm; arms that left no sample are left out."""
+    gathered: dict[str, list[CaseHeader]] = {}
+    for case in cases:
+        gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
+    arms = [
+        Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))
+        for members in gathered.values()
+    ]
+    return [arm for arm in arms if arm.tallies]
+
+
+def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The NTP arm at the same temperature, else the first one."""
+    found = [other for other in arms if other.method == "ntp"]
+    same = [other for other in found if other.temperature == arm.temperature]
+    return next(iter(same or found), None)
+
+
+def _distinct_labels(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
+    """Arms whose short label is taken get the last part of their case id beside it."""
+    taken = Counter(arm.label for arm in arms)
+    return tuple(
+        replace(arm, label=f"{arm.label} ({arm.case_ids[0].rpartition('/')[2]})") if taken[arm.label] > 1 else arm
+        for arm in arms
+    )
+
+
+def _unique(values: Iterable[_T]) -> list[_T]:
+    return list(dict.fromkeys(values))

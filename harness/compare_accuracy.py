@@ -1,0 +1,81 @@
+"""Accuracy of an arm, and the paired difference to NTP or to another part's NTP, prompt by prompt.
+
+A prompt decoded several times counts once, with the mean over its repeats. Knows no time and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.compare_tally import Tally
+from harness.compare_values import ArmResult, Basis, Highlight
+from harness.stats import Quantity, absent, paired_lower_bound, pairs_needed, wilson_interval
+
+MARGIN = 0.01
+"""One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
+
+Grades = dict[tuple[str, str], float]
+"""(task, prompt id) -> share of its repeats that were correct."""
+
+
+def grades(tallies: Sequence[Tally]) -> Grades:
+    """The share of correct repeats of every graded prompt."""
+    gathered: dict[tuple[str, str], list[bool]] = {}
+    for tally in tallies:
+        for prompt, correct in zip(tally.prompts, tally.correct, strict=True):
+            if correct is not None:
+                gathered.setdefault(prompt, []).append(correct)
+    return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
+
+
+def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
+    """Share of correct prompts with its Wilson interval."""
+    if replayed:
+        return absent("replayed acceptance: what it writes is not the model's answer")
+    if not graded:
+        return absent(next((tally.ungraded_reason for tally in tallies if tally.ungraded_reason), "no answer to check against"))
+    return wilson_interval(sum(graded.values()), len(graded))
+
+
+def difference(arm: Grades, reference: Grades, why_none: str) -> Quantity:
+    """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
+    common = [arm[prompt] - reference[prompt] for prompt in arm if prompt in reference]
+    return paired_lower_bound(common) if common else absent(why_none)
+
+
+def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN) -> Highlight:
+    """The fastest arm whose accuracy is shown to stay within the margin, or else the next best ground to name one.
+
+    Fastest: by wall speedup, by NFE speedup where the part was not timed.
+    """
+    candidates = [arm for arm in arms if not arm.is_ntp]
+    pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
+
+    def pick(basis: Basis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
+        best = max(among, key=_speed, default=None)
+        return Highlight(
+            part=part,
+            batch_size=batch_size,
+            label=best.label if best else None,
+            basis=basis,
+            margin=margin,
+            pairs=pairs,
+            pairs_needed=pairs_needed(margin),
+            reason=reason,
+        )
+
+    if not candidates:
+        return pick("none", [], "no arm but NTP has samples")
+    compared = [arm for arm in candidates if arm.accuracy_difference.value is not None]
+    if not compared:
+        return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
+    shown = [arm for arm in compared if (low := arm.accuracy_difference.low) is not None and low > -margin]
+    observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
+    if shown:
+        return pick("shown", shown)
+    return pick("observed", observed) if observed else pick("none", compared, "no arm stays within the margin")
+
+
+def _speed(arm: ArmResult) -> float:
+    speed = arm.wall_speedup.value if arm.wall_speedup.value is not None else arm.nfe_speedup.value
+    return speed if speed is not None else 0.0

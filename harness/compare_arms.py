@@ -1,0 +1,145 @@
+"""Derives one arm's values in one cell from its samples and those of NTP: speedups, factors, rates, predictions.
+
+Definitions are those of the glossary in design.md. Knows no file, no page and no hardware: ceilings arrive as numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from harness.compare_tally import Tally
+from harness.compare_values import Factors, Prediction
+from harness.stats import Quantity, absent, exact, geometric_mean_ratio, ratio_of_totals
+
+Pair = tuple[Tally, Tally]
+"""(NTP, arm): two decodes of the same task, group and repeat."""
+
+
+def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
+    """Decodes of the same (task, group, repeat) by both arms that have decode time and decode tokens."""
+    of_ntp = {tally.key: tally for tally in ntp if tally.has_decode_time}
+    return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and tally.has_decode_time]
+
+
+def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
+    """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, where it is an input and not a finding."""
+    row_passes = sum(tally.row_passes for tally in tallies)
+    if row_passes == 0:
+        return absent("no decode pass was made")
+    value = sum(tally.decode_tokens for tally in tallies) / row_passes
+    return Quantity(value=value, n=len(tallies), method="given" if given else None)
+
+
+def wall_speedups(pairs: Sequence[Pair], why_none: str) -> tuple[Quantity, Quantity]:
+    """Wall speedup as geometric mean over prompts (t interval on per-prompt mean log ratios), and as ratio of totals."""
+    if not pairs:
+        return absent(why_none), absent(why_none)
+    per_token = [(_per_token(ntp), _per_token(arm)) for ntp, arm in pairs]
+    mean = geometric_mean_ratio(per_token, clusters=[arm.key[:2] for _, arm in pairs])
+    times = ratio_of_totals([(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs])
+    tokens = ratio_of_totals([(ntp.decode_tokens, arm.decode_tokens) for ntp, arm in pairs])
+    if times.value is None or not tokens.value:
+        return mean, absent("no decode tokens")
+    return mean, exact(times.value / tokens.value, n=mean.n)
+
+
+def factors(pairs: Sequence[Pair]) -> Factors | None:
+    """The wall speedup (ratio of totals) as a product; None where the forwards were not timed one by one."""
+    if not pairs or any(tally.forward_s is None or tally.passes == 0 for pair in pairs for tally in pair):
+        return None
+    ntp, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    forward_ntp, forward_arm = _sum(ntp, lambda t: t.forward_s), _sum(arm, lambda t: t.forward_s)
+    passes_ntp, passes_arm = _sum(ntp, lambda t: t.passes), _sum(arm, lambda t: t.passes)
+    rows_ntp, rows_arm = _sum(ntp, lambda t: t.row_passes), _sum(arm, lambda t: t.row_passes)
+    tokens_ntp, tokens_arm = _sum(ntp, lambda t: t.decode_tokens), _sum(arm, lambda t: t.decode_tokens)
+    if min(forward_ntp, forward_arm, rows_ntp, rows_arm) <= 0:
+        return None
+    return Factors(
+        passes=(tokens_arm / rows_arm) / (tokens_ntp / rows_ntp),
+        rows_per_pass=(rows_arm / passes_arm) / (rows_ntp / passes_ntp),
+        pass_cost=(forward_ntp / passes_ntp) / (forward_arm / passes_arm),
+        overhead=(_sum(ntp, lambda t: t.decode_s) / forward_ntp) / (_sum(arm, lambda t: t.decode_s) / forward_arm),
+    )
+
+
+def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Σ over samples, absent as soon as one sample has no figure."""
+    if not tallies or any(of(tally) is None for tally in tallies):
+        return absent(why_none)
+    return exact(_sum(tallies, of), n=len(tallies))
+
+
+def median_latency(tallies: Sequence[Tally], why_none: str) -> Quantity:
+    """Median request latency: prefill and decode, with the length that each arm chose."""
+    known = [tally.latency_s for tally in tallies if tally.latency_s is not None]
+    return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
+
+
+def quotient(numerator: float, denominator: Quantity, why_none: str) -> Quantity:
+    """``numerator`` ÷ a quantity that may be absent; its reason is handed on."""
+    if not denominator.value:
+        return absent(denominator.reason or why_none)
+    return exact(numerator / denominator.value, n=denominator.n)
+
+
+def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
+    """Modelled bandwidth ÷ the read ceiling, absent with the reason of whichever is missing."""
+    if bandwidth.value is None:
+        return absent(bandwidth.reason or "no bandwidth")
+    if ceiling.value is None:
+        return absent(ceiling.reason or "no ceiling")
+    return Quantity(value=bandwidth.value / ceiling.value, n=bandwidth.n, method=ceiling.method)
+
+
+def predictions(
+    rungs: Iterable[str], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
+) -> tuple[Prediction, ...]:
+    """Per rung: the price of the arm's decode and of the wall speedup, with the error against the clock.
+
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
+    totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike.
+    """
+    timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
+    return tuple(_prediction(rung, pairs, timed, measured) for rung in rungs) if timed else ()
+
+
+def _prediction(rung: str, pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity) -> Prediction:
+    low, expected, high = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
+    decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
+    speedup = _predicted_speedup(rung, pairs)
+    return Prediction(
+        rung=rung,
+        decode_s=decode,
+        decode_error=relative_error(decode, exact(_sum(timed, lambda t: t.decode_s))),
+        wall_speedup=speedup,
+        wall_speedup_error=relative_error(speedup, measured),
+    )
+
+
+def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
+    usable = [pair for pair in pairs if all(rung in tally.priced_s for tally in pair)]
+    if not usable:
+        return absent("no decode of NTP to compare with")
+    ntp = np.sum([pair[0].priced_s[rung] for pair in usable], axis=0) / sum(pair[0].decode_tokens for pair in usable)
+    arm = np.sum([pair[1].priced_s[rung] for pair in usable], axis=0) / sum(pair[1].decode_tokens for pair in usable)
+    ratios = (ntp / arm).tolist()
+    return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
+
+
+def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
+    """Predicted ÷ measured - 1."""
+    if predicted.value is None or not measured.value:
+        return absent(predicted.reason or measured.reason or "nothing measured to compare with")
+    return exact(predicted.value / measured.value - 1, n=measured.n)
+
+
+def _per_token(tally: Tally) -> float:
+    return (tally.decode_s or 0.0) / tally.decode_tokens
+
+
+def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:
+    return math.fsum(of(tally) or 0.0 for tally in tallies)

@@ -1,0 +1,171 @@
+"""Prices recorded passes: the one place where the comparison meets the roofline.
+
+Knows which ceilings a run brings along (a calibration, a hardware profile) and why one of them is missing. Computes no
+statistic and pairs no arms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from harness.errors import SbdError
+from harness.hardware import Calibration, HardwareProfile
+from harness.modelshape import DTYPE_BYTES
+from harness.record import CaseHeader, RunHeader
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_profile
+from harness.roofline.pricing import pass_bytes, price_pass
+from harness.stats import Quantity, absent
+from harness.trace import ForwardPass
+
+RUNGS = ("calibrated", "datasheet")
+SAME_SIZE = 0.1
+BEYOND_CACHE = 4
+Band = tuple[float, float, float]
+"""Low (fully overlapped), expected and high (not overlapped) seconds."""
+
+
+Missing = str
+"""Why something is not there, in words for the reader."""
+
+
+def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
+    """The calibration that holds for ``case``, or why there is none.
+
+    A header holds one calibration for the whole run, or one per part under the part's name.
+    """
+    recorded = header.calibration
+    if recorded is not None and "read_bandwidth" not in recorded:
+        recorded = recorded.get(case.part)
+    if recorded is None:
+        return "this machine was not calibrated for this part"
+    try:
+        calibration = Calibration.model_validate(recorded)
+    except ValidationError as error:
+        return f"the recorded calibration cannot be read ({error.error_count()} fields do not fit)"
+    if calibration.device.partition(":")[0] != case.device.partition(":")[0]:
+        return f"the calibration is of {calibration.device}, this part ran on {case.device}"
+    return calibration
+
+
+def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
+    """The hardware profile of the device of ``case``, or why there is none."""
+    if header.hardware is None:
+        return header.hardware_reason or "no hardware profile fits this machine"
+    try:
+        profile = HardwareProfile.model_validate(header.hardware)
+    except ValidationError as error:
+        return f"the recorded hardware profile cannot be read ({error.error_count()} fields do not fit)"
+    if (profile.kind == "cpu") != case.device.startswith("cpu"):
+        return f"the hardware profile is of a {profile.kind} ({profile.name}), this part ran on {case.device}"
+    return profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The rungs of ceilings that a case can be priced on, the reasons for those it cannot, and the read ceiling."""
+
+    ceilings: dict[str, Ceilings]
+    reasons: dict[str, Missing]
+    read_ceiling: Quantity
+
+
+def ladder(header: RunHeader, case: CaseHeader) -> Ladder:
+    """Every rung that the run offers for ``case``."""
+    calibration, profile = read_calibration(header, case), read_profile(header, case)
+    ceilings: dict[str, Ceilings] = {}
+    reasons: dict[str, Missing] = {}
+    try:
+        if isinstance(calibration, Calibration):
+            ceilings["calibrated"] = ceilings_from_calibration(calibration, case.dtype)
+        else:
+            reasons["calibrated"] = calibration
+    except SbdError as error:
+        reasons["calibrated"] = str(error)
+    try:
+        if isinstance(profile, HardwareProfile):
+            ceilings["datasheet"] = ceilings_from_profile(profile, case.dtype)
+        else:
+            reasons["datasheet"] = profile
+    except SbdError as error:
+        reasons["datasheet"] = str(error)
+    return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile))
+
+
+def read_ceiling(case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing) -> Quantity:
+    """Bytes per second that memory gives a model of this size, or why no share of it may be claimed.
+
+    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Datasheet: only where
+    the weights are at least four times the published cache, so that they cannot stay in it.
+    """
+    model_bytes = case.model.streamed_params * DTYPE_BYTES[case.dtype]
+    if isinstance(calibration, Calibration):
+        sizes = (model_bytes, case.model.params * DTYPE_BYTES[case.dtype])
+        if all(abs(calibration.model_bytes / size - 1) > SAME_SIZE for size in sizes):
+            calibrated_mb = calibration.model_bytes / 1e6
+            return absent(f"the read rate was calibrated for a model of {calibrated_mb:,.0f} MB, not for this one")
+        if not calibration.dram_bound:
+            return absent(calibration.dram_bound_reason)
+        return Quantity(value=calibration.read_bandwidth[0].bytes_per_s, method="calibrated read rate")
+    if isinstance(profile, HardwareProfile):
+        bandwidth, cache = profile.bandwidth_bytes_per_s.value, profile.cache_bytes.value
+        if bandwidth is None or cache is None or model_bytes < BEYOND_CACHE * cache:
+            return absent(f"the profile of {profile.name} does not show that this model is too large for its cache")
+        return Quantity(value=bandwidth, method="datasheet bandwidth")
+    return absent(calibration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPass:
+    """One pass on every rung: modelled bytes, the band of the forward alone, and that of forward and sampler together."""
+
+    bytes_: int
+    forward_s: dict[str, Band]
+    decode_s: dict[str, Band]
+
+
+class Pricer:
+    """Prices the passes of one model on every rung; remembers passes it has priced."""
+
+    def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
+        self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
+        self._known: dict[tuple[int, ...], PricedPass] = {}
+
+    @property
+    def rungs(self) -> tuple[str, ...]:
+        """The rungs this model can be priced on."""
+        return tuple(rung for rung in RUNGS if rung in self._ceilings)
+
+    def price(self, one: ForwardPass) -> PricedPass:
+        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
+        key = (one.rows, one.padded_query, one.padded_context, max(one.logit_tokens, default=0), sum(one.kept_tokens))
+        if key not in self._known:
+            self._known[key] = self._price(one)
+        return self._known[key]
+
+    def _price(self, one: ForwardPass) -> PricedPass:
+        forward: dict[str, Band] = {}
+        decode: dict[str, Band] = {}
+        for rung in self.rungs:
+            price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
+            sampler_low_s, sampler_high_s = (price.sampler.low_s, price.sampler.high_s) if price.sampler else (0.0, 0.0)
+            decode[rung] = (price.low_s, price.expected_s, price.high_s)
+            forward[rung] = (price.low_s - sampler_low_s, price.forward_s, price.high_s - sampler_high_s)
+        return PricedPass(bytes_=pass_bytes(self._shape, self._dtype, one), forward_s=forward, decode_s=decode)
+
+
+def curve_pass(width: int, logits: int, context: int, rows: int) -> ForwardPass:
+    """A decode pass that was not run, for the line through the measured ones: ``width`` query tokens in each of ``rows``."""
+    return ForwardPass(
+        role="decide",
+        query_tokens=(width,) * rows,
+        context_tokens=(context,) * rows,
+        logit_tokens=(logits,) * rows,
+        kept_tokens=(0,) * rows,
+        decided_tokens=(0,) * rows,
+        final_tokens=(0,) * rows,
+        active=(True,) * rows,
+        padded_query=width,
+        padded_context=context,
+    )

@@ -1,0 +1,146 @@
+"""Puts one arm's values in one cell together: the list of what is said about an arm.
+
+Formulas live in compare_arms and compare_accuracy; this module only hands them the right samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness import compare_accuracy as on_accuracy
+from harness import compare_arms as on_arms
+from harness.compare_pricing import Ladder
+from harness.compare_tally import Tally
+from harness.compare_values import ArmResult
+from harness.record import CaseHeader
+from harness.stats import Quantity, absent, exact
+
+NOT_TIMED = "this part was not timed"
+NOT_PER_PASS = "the forward passes were not timed one by one"
+NO_NTP = "no NTP arm in this part decoded the same prompts"
+NO_PASS = "no decode pass was made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """The cases of one arm in one cell (one per task) with their tallies."""
+
+    cases: tuple[CaseHeader, ...]
+    tallies: tuple[Tally, ...]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The arm's values on every axis, as the scenario resolved them."""
+        return self.cases[0].arm
+
+    @property
+    def method(self) -> str:
+        """``ntp`` or ``sbd``."""
+        return str(self.spec.get("method"))
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature; a scenario that names none samples greedily."""
+        return float(self.spec.get("temperature") or 0.0)
+
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        """Where the acceptance came from, for an arm whose sampler did not decide."""
+        return next((case.replayed for case in self.cases if case.replayed is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What all arms of a cell share."""
+
+    ladder: Ladder
+    timed: bool
+    baseline_part: str | None
+    baseline_grades: on_accuracy.Grades
+
+
+def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
+    """Every value of ``arm``, compared with ``ntp`` (None: there is no such arm)."""
+    tallies, spec = arm.tallies, arm.spec
+    passes = sum(t.passes for t in tallies)
+    return ArmResult(
+        label=arm.cases[0].label,
+        method=arm.method,
+        block_size=spec.get("block_size"),
+        gamma=spec.get("gamma"),
+        temperature=arm.temperature,
+        solver=spec.get("solver"),
+        replayed=arm.replayed,
+        is_ntp=arm.method == "ntp",
+        case_ids=tuple(case.case_id for case in arm.cases),
+        samples=len(tallies),
+        prompts=len({prompt for t in tallies for prompt in t.prompts}),
+        decode_tokens=sum(t.decode_tokens for t in tallies),
+        nfe=sum(t.row_passes for t in tallies),
+        passes=passes,
+        nfe_speedup=on_arms.nfe_speedup(tallies, given=arm.replayed is not None and arm.method != "ntp"),
+        query_tokens_per_pass=exact(sum(t.fed_tokens for t in tallies) / passes) if passes else absent(NO_PASS),
+        final_tokens_histogram=_add_histograms(tallies),
+        **_times(arm, ntp, place),
+        **_accuracies(arm, ntp, place),
+    )
+
+
+def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
+    """Everything that rests on a clock, by field of ArmResult."""
+    tallies = arm.tallies
+    pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
+    wall, wall_totals = on_arms.wall_speedups(pairs, NO_NTP if place.timed else NOT_TIMED)
+    if ntp is arm and pairs:
+        wall = replace(
+            wall, low=None, high=None, method=None, reason="NTP is what the other arms are compared with: 1 by definition"
+        )
+    decode_s = on_arms.total(tallies, lambda t: t.decode_s, NOT_TIMED) if place.timed else absent(NOT_TIMED)
+    forward_s = on_arms.total(tallies, lambda t: t.forward_s, NOT_PER_PASS) if place.timed else absent(NOT_TIMED)
+    bandwidth = on_arms.quotient(sum(t.bytes_ for t in tallies), forward_s, NOT_PER_PASS)
+    return {
+        "unpaired": len(tallies) - len(pairs) if place.timed else 0,
+        "wall_speedup": wall,
+        "wall_speedup_totals": wall_totals,
+        "factors": on_arms.factors(pairs),
+        "decode_s": decode_s,
+        "forward_s": forward_s,
+        "tokens_per_s": on_arms.quotient(sum(t.decode_tokens for t in tallies), decode_s, "no decode tokens"),
+        "latency_s": on_arms.median_latency(tallies if place.timed else (), NOT_TIMED),
+        "modelled_bandwidth_bytes_per_s": bandwidth,
+        "ceiling_share": on_arms.ceiling_share(bandwidth, place.ladder.read_ceiling),
+        "predictions": on_arms.predictions(place.ladder.ceilings, pairs, tallies, wall_totals) if place.timed else (),
+    }
+
+
+def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
+    """Everything that rests on a checked answer, by field of ArmResult."""
+    graded = {} if arm.replayed else on_accuracy.grades(arm.tallies)
+    own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
+    of_ntp = on_accuracy.grades(ntp.tallies) if ntp else {}
+    difference = on_accuracy.difference(graded, of_ntp, own.reason or "NTP was not graded on the same prompts")
+    return {
+        "correct": sum(graded.values()) if graded else None,
+        "accuracy": own,
+        "accuracy_difference": absent("NTP is what the other arms are compared with") if arm is ntp else difference,
+        "baseline_difference": _baseline_difference(graded, place, own),
+    }
+
+
+def _baseline_difference(graded: on_accuracy.Grades, place: Place, own: Quantity) -> Quantity | None:
+    if place.baseline_part is None:
+        return None
+    why_none = own.reason or f"part {place.baseline_part!r} has no graded NTP decode of the same prompts"
+    return on_accuracy.difference(graded, place.baseline_grades, why_none)
+
+
+def _add_histograms(tallies: Sequence[Tally]) -> tuple[int, ...]:
+    """Active row-passes by the number of tokens they made final, over all samples."""
+    total = np.zeros(max((len(t.histogram) for t in tallies), default=0), dtype=np.int64)
+    for one in tallies:
+        total[: len(one.histogram)] += np.asarray(one.histogram, dtype=np.int64)
+    return tuple(total.tolist())

@@ -1,0 +1,116 @@
+"""Reduces one sample to the counts and sums that every derived value needs, so that a big record is walked once.
+
+Knows the record and the pricer; knows no arm, no pairing and no statistic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.compare_pricing import Band, PricedPass, Pricer
+from harness.record import CaseHeader, PassColumns, Sample
+
+Key = tuple[str, int, int]
+"""(task, group, repeat): what one decode of NTP and one of an arm have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPass:
+    """One decode pass with its duration (None: not timed per pass) and its price."""
+
+    role: str
+    query_tokens: int
+    context_tokens: float
+    forward_s: float | None
+    priced: PricedPass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
+
+    ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
+    are empty where the part was not timed: nothing is compared with a clock there.
+    """
+
+    key: Key
+    prompts: tuple[tuple[str, str], ...]
+    correct: tuple[bool | None, ...]
+    ungraded_reason: str | None
+    decode_tokens: int
+    row_passes: int
+    passes: int
+    fed_tokens: int
+    histogram: tuple[int, ...]
+    decode_s: float | None
+    latency_s: float | None
+    forward_s: float | None
+    bytes_: int
+    priced_s: dict[str, Band]
+    timed: tuple[TimedPass, ...]
+
+    @property
+    def has_decode_time(self) -> bool:
+        """Whether decode time per decode token exists: timed, and more than the token the prefill gave."""
+        return bool(self.decode_s) and self.decode_tokens > 0
+
+
+def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
+    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too."""
+    columns, rows = sample.passes, len(sample.rows)
+    decode = np.array([role != "prefill" for role in columns.role], dtype=bool)
+    final = _matrix(columns.final_tokens, rows, np.dtype(np.int64))
+    active = _matrix(columns.active, rows, np.dtype(np.bool_))
+    padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
+    histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
+    from_prefill = int(final[~decode].sum())
+    forward = None if columns.forward_s is None else np.asarray(columns.forward_s, dtype=float)[decode]
+    timed = _price(columns, pricer) if pricer is not None else ()
+    return Tally(
+        key=(case.task, sample.group, sample.repeat),
+        prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
+        correct=tuple(row.correct for row in sample.rows),
+        ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
+        decode_tokens=sum(row.output_tokens for row in sample.rows) - from_prefill,
+        row_passes=int(active[decode].sum()),
+        passes=int(decode.sum()),
+        fed_tokens=int(padded.sum()) * rows,
+        histogram=tuple(histogram.tolist()),
+        decode_s=sample.decode_s,
+        latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
+        forward_s=None if forward is None else float(forward.sum()),
+        bytes_=sum(one.priced.bytes_ for one in timed),
+        priced_s=_sum_bands(timed),
+        timed=timed,
+    )
+
+
+def _matrix(column: list[list[int]] | list[list[bool]], rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A column as an array of shape (passes, rows), also when there is no pass."""
+    return np.asarray(column, dtype=dtype).reshape(len(column), rows)
+
+
+def _price(columns: PassColumns, pricer: Pricer) -> tuple[TimedPass, ...]:
+    return tuple(
+        TimedPass(
+            role=one.role,
+            query_tokens=one.padded_query,
+            context_tokens=sum(one.context_tokens) / one.rows,
+            forward_s=None if columns.forward_s is None else columns.forward_s[i],
+            priced=pricer.price(one),
+        )
+        for i, one in enumerate(columns.passes())
+        if one.role != "prefill"
+    )
+
+
+def _sum_bands(timed: tuple[TimedPass, ...]) -> dict[str, Band]:
+    totals: dict[str, Band] = {}
+    for rung in timed[0].priced.decode_s if timed else ():
+        low, expected, high = np.array([one.priced.decode_s[rung] for one in timed]).sum(axis=0).tolist()
+        totals[rung] = (low, expected, high)
+    return totals

@@ -1,0 +1,192 @@
+"""The shape of a comparison: every derived value of a run, frozen and JSON-able, ready to be shown or gated on.
+
+These are values only. They know no formula (harness.compare and its siblings), no page and no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from harness.stats import Quantity
+
+COMPARISON_VERSION = 1
+"""Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
+
+Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """Wall speedup taken apart over the paired samples; ``product`` equals the ratio of totals exactly (design.md).
+
+    ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
+    ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
+    ``pass_cost``       time per forward, NTP ÷ arm
+    ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
+    """
+
+    passes: float
+    rows_per_pass: float
+    pass_cost: float
+    overhead: float
+
+    @property
+    def product(self) -> float:
+        """The wall speedup that the factors make."""
+        return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The roofline's price of the recorded trace, beside the clock. Intervals are the band overlapped..not overlapped.
+
+    ``decode_s`` predicted Σ of decode passes over the arm's timed samples; ``*_error`` are predicted ÷ measured - 1,
+    against decode wall time and against the wall speedup (ratio of totals).
+    """
+
+    rung: str
+    decode_s: Quantity
+    decode_error: Quantity
+    wall_speedup: Quantity
+    wall_speedup_error: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmResult:
+    """One arm in one cell. Totals run over all its samples but the warm-up."""
+
+    label: str
+    method: str
+    block_size: int | None
+    gamma: float | None
+    temperature: float
+    solver: str | None
+    replayed: dict[str, Any] | None
+    is_ntp: bool
+    case_ids: tuple[str, ...]
+    samples: int
+    prompts: int
+    unpaired: int
+    decode_tokens: int
+    nfe: int
+    passes: int
+    nfe_speedup: Quantity
+    query_tokens_per_pass: Quantity
+    wall_speedup: Quantity
+    wall_speedup_totals: Quantity
+    factors: Factors | None
+    decode_s: Quantity
+    forward_s: Quantity
+    tokens_per_s: Quantity
+    latency_s: Quantity
+    correct: float | None
+    accuracy: Quantity
+    accuracy_difference: Quantity
+    baseline_difference: Quantity | None
+    modelled_bandwidth_bytes_per_s: Quantity
+    ceiling_share: Quantity
+    predictions: tuple[Prediction, ...]
+    final_tokens_histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassWidth:
+    """Time of one kind of decode pass: the method that made it, its role and the query tokens of each row.
+
+    ``measured_s`` is the median with the quartiles; ``predicted_s`` per rung the mean price with its band; ``cost`` the
+    measured median over the median NTP pass of the same batch.
+    """
+
+    method: str
+    role: str
+    query_tokens: int
+    count: int
+    measured_s: Quantity
+    predicted_s: dict[str, Quantity]
+    cost: Quantity
+    predicted_cost: dict[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCurve:
+    """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high)."""
+
+    rung: str
+    context_tokens: int
+    points: tuple[tuple[int, float, float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
+
+    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Widths and curves: summaries only.
+    """
+
+    part: str
+    task: str | None
+    tasks: tuple[str, ...]
+    batch_size: int
+    is_summary: bool
+    model: str
+    params: int
+    dtype: str
+    device: str
+    attention: str
+    timed: bool
+    baseline_part: str | None
+    arms: tuple[ArmResult, ...]
+    rung_reasons: dict[str, str]
+    pass_widths: tuple[PassWidth, ...] = ()
+    curves: tuple[PassCurve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Highlight:
+    """The arm that answers the question for one part and batch size, and on what ground it was picked.
+
+    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``), *observed* (only the observed
+    difference is within it), *none* (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
+    """
+
+    part: str
+    batch_size: int
+    label: str | None
+    basis: Basis
+    margin: float
+    pairs: int
+    pairs_needed: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that is derived from one run."""
+
+    run_id: str
+    cells: tuple[Cell, ...]
+    highlights: tuple[Highlight, ...]
+    outcomes: tuple[dict[str, str], ...]
+    version: int = field(default=COMPARISON_VERSION)
+
+    def summary(self, part: str, batch_size: int) -> Cell:
+        """The cell over all tasks of one part and batch size.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for cell in self.cells:
+            if cell.is_summary and (cell.part, cell.batch_size) == (part, batch_size):
+                return cell
+        raise KeyError((part, batch_size))
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain JSON values, with its ``version``; absent values are null beside their reason."""
+    data = asdict(comparison)
+    for cell, cell_data in zip(comparison.cells, data["cells"], strict=True):
+        for arm, arm_data in zip(cell.arms, cell_data["arms"], strict=True):
+            if arm.factors is not None:
+                arm_data["factors"]["product"] = arm.factors.product
+    return data

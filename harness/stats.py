@@ -1,0 +1,138 @@
+"""Intervals and bounds for what a run measured.
+
+Knows no record, arm or token: it is handed numbers. Degenerate input (one prompt, no variance, nothing at all) is
+answered with a value whose interval is None and a reason, or with a bound that needs no variance; never with NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+CONFIDENCE = 0.95
+FEW_DIFFERING_PAIRS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A derived value with its interval. What is None has a ``reason``; ``method`` names the formula of the interval.
+
+    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1).
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    method: str | None = None
+    reason: str | None = None
+
+
+def absent(reason: str, n: int = 0) -> Quantity:
+    """A quantity that cannot be given, with why."""
+    return Quantity(value=None, n=n, reason=reason)
+
+
+def exact(value: float, n: int = 0) -> Quantity:
+    """A counted quantity, or a plain quotient, that has no sampling interval of its own."""
+    return Quantity(value=float(value), n=n)
+
+
+def cluster_means(values: Sequence[float], clusters: Sequence[Hashable]) -> list[float]:
+    """Mean of ``values`` within each cluster, in order of first appearance: repeats of one prompt are one observation."""
+    gathered: dict[Hashable, list[float]] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        gathered.setdefault(cluster, []).append(value)
+    return [math.fsum(group) / len(group) for group in gathered.values()]
+
+
+def geometric_mean_ratio(
+    pairs: Sequence[tuple[float, float]], clusters: Sequence[Hashable] | None = None, confidence: float = CONFIDENCE
+) -> Quantity:
+    """Geometric mean of ``a / b`` over pairs, with a two-sided t interval on the log ratios.
+
+    Args:
+        pairs: positive ``(a, b)``, same unit.
+        clusters: the prompt of each pair; log ratios are averaged per prompt first (default: every pair its own).
+        confidence: coverage of the interval.
+
+    Raises:
+        ValueError: a member of a pair is not positive.
+
+    Source: mean of log ratios ± t(n-1) · s / √n, exponentiated.
+    """
+    if not pairs:
+        return absent("no pairs to compare")
+    if any(a <= 0 or b <= 0 for a, b in pairs):
+        raise ValueError("a ratio of times needs positive times; leave pairs without decode tokens out")
+    logs = [math.log(a / b) for a, b in pairs]
+    means = np.asarray(cluster_means(logs, clusters if clusters is not None else range(len(logs))))
+    centre, n = float(means.mean()), len(means)
+    if n < 2:
+        return Quantity(value=math.exp(centre), n=n, reason="one prompt only: no interval")
+    spread = float(means.std(ddof=1))
+    if spread <= 1e-12 * max(1.0, abs(centre)):
+        return Quantity(value=math.exp(centre), n=n, reason="all prompts gave the same ratio: no spread, no interval")
+    half = float(special.stdtrit(n - 1, 0.5 + confidence / 2)) * spread / math.sqrt(n)
+    low, high = math.exp(centre - half), math.exp(centre + half)
+    return Quantity(value=math.exp(centre), low=low, high=high, n=n, method="t on log ratios")
+
+
+def ratio_of_totals(pairs: Sequence[tuple[float, float]]) -> Quantity:
+    """Σa / Σb: long decodes weigh more than in the geometric mean. No interval."""
+    total_a, total_b = math.fsum(a for a, _ in pairs), math.fsum(b for _, b in pairs)
+    if not pairs or total_b == 0:
+        return absent("nothing to divide by")
+    return Quantity(value=total_a / total_b, n=len(pairs))
+
+
+def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) -> Quantity:
+    """A share with its Wilson score interval. ``successes`` may be fractional (a mean over repeats of one prompt).
+
+    Source: E. B. Wilson, JASA 22 (1927) 209; centre (p + z²/2n) / (1 + z²/n).
+    """
+    if n == 0:
+        return absent("nothing was graded")
+    z = float(special.ndtri(0.5 + confidence / 2))
+    p = successes / n
+    scale = 1 + z * z / n
+    centre = (p + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return Quantity(value=p, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n, method="Wilson")
+
+
+def paired_lower_bound(differences: Sequence[float], confidence: float = CONFIDENCE) -> Quantity:
+    """Mean of paired differences in [-1, 1], with a one-sided lower bound (``low``; ``high`` stays None).
+
+    * All equal to c: no variance. A pair that was not seen has probability at most p = 1 - (1 - confidence)^(1/n)
+      (the exact form of the rule of three) and costs at most c + 1, so the bound is c - p(c + 1).
+    * Fewer than 10 pairs differ: the t bound is not to be trusted. The lower of it and minus the exact
+      (Clopper-Pearson) upper bound of the share of losses, which ignores all wins and counts every loss in full.
+    * Otherwise mean - t(n-1) · s / √n.
+    """
+    n = len(differences)
+    if n == 0:
+        return absent("no pairs to compare")
+    data = np.asarray(differences, dtype=float)
+    mean = math.fsum(differences) / n
+    if float(data.max()) == float(data.min()):
+        unseen = 1 - (1 - confidence) ** (1 / n)
+        reason = f"all {n} pairs differ by the same amount: exact bound instead of a t bound"
+        return Quantity(value=mean, low=mean - unseen * (mean + 1), n=n, method="exact", reason=reason)
+    bound = mean - float(special.stdtrit(n - 1, confidence)) * float(data.std(ddof=1)) / math.sqrt(n)
+    differing = int(np.count_nonzero(data))
+    if differing < FEW_DIFFERING_PAIRS:
+        losses = int(np.count_nonzero(data < 0))
+        losses_high = 1.0 if losses == n else float(special.betaincinv(losses + 1, n - losses, confidence))
+        reason = f"only {differing} of {n} pairs differ: the more careful of the t bound and the exact bound on losses"
+        return Quantity(value=mean, low=min(max(-1.0, bound), -losses_high), n=n, method="exact on losses", reason=reason)
+    return Quantity(value=mean, low=max(-1.0, bound), n=n, method="t on paired differences")
+
+
+def pairs_needed(margin: float, confidence: float = CONFIDENCE) -> int:
+    """Fewest pairs with which a lower bound can stay above ``-margin``, reached when no pair differs."""
+    return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
