@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.tasks.problem import ANSWER_MARK, Problem, final_answer
 
-_LARGEST = 20
+_LARGEST = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ _OPERATIONS = (
         "drop even", ("drop even numbers", "remove the even numbers"), lambda v, n: [x for x in v if x % 2 == 1]
     ),
     _Operation(
-        "add {0}", ("add {0} to each", "increase each number by {0}"), lambda v, n: [x + n for x in v], 9
+        "add {0}", ("add {0} to each", "increase each number by {0}"), lambda v, n: [x + n for x in v], 5
     ),
     _Operation(
         "above {0}",
         ("keep the numbers above {0}", "keep only numbers above {0}"),
         lambda v, n: [x for x in v if x > n],
-        15,
+        6,
     ),
     _Operation("double", ("double each", "double every number"), lambda v, n: [2 * x for x in v]),
     _Operation("rotate", ("rotate left by one", "move the first number to the end"), lambda v, n: v[1:] + v[:1]),

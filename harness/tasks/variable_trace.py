@@ -16,6 +16,7 @@ HARD_SHARE = 0.24
 
 _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
+_LARGEST_STEP = 9
 _FRAMES = (
     ("\n", "{0}\nprint {1}\n"),
     ("\n", "Run this:\n{0}\nWhat is {1}?\n"),
@@ -43,7 +44,7 @@ class _Program:
 
     def literal(self) -> None:
         """Assign a small number."""
-        value = self.rng.randint(1, 9) if self.rng.random() < 0.5 else self.rng.randint(10, 60)
+        value = self.rng.randint(1, 9) if self.rng.random() < 0.5 else self.rng.randint(10, 30)
         self.small.append(self.assign(str(value), value))
 
     def operand(self, low: int, high: int) -> tuple[str, int]:
@@ -65,13 +66,13 @@ class _Program:
         if (sign == "+" and value == _LIMIT) or (sign == "-" and value == 0):
             sign = "-" if sign == "+" else "+"
         if sign == "+":
-            text, right = self.operand(1, min(50, _LIMIT - value))
+            text, right = self.operand(1, min(_LARGEST_STEP, _LIMIT - value))
             result = value + right
         elif sign == "-":
-            text, right = self.operand(1, min(50, value))
+            text, right = self.operand(1, min(_LARGEST_STEP, value))
             result = value - right
         else:
-            text, right = self.operand(2, 9)
+            text, right = self.operand(2, _LARGEST_STEP)
             result = value * right
         name = self.assign(f"{left}{sign}{text}", result)
         self.small.append(name)
@@ -120,7 +121,7 @@ def _write_hard(program: _Program, length: int) -> str:
             printed = program.assign(f"{left}*{right}", first * second)
         elif part == "change":
             sign = rng.choice("+-")
-            text, value = program.operand(1, _LIMIT)
+            text, value = program.operand(1, _LARGEST_STEP)
             result = program.values[printed] + (value if sign == "+" else -value)
             printed = program.assign(f"{printed}{sign}{text}", result)
         else:

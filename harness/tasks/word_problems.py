@@ -1,6 +1,6 @@
 """Arithmetic stories of two or three steps: the shape of GSM8K at a size a tiny model can learn.
 
-Numbers stay below 100 and products within the small table or whole tens, so that a wrong answer means the story was misread or
+Steps are one-digit sums and differences and products of at most 5 times 5, so that a wrong answer means the story was misread or
 the text was corrupted by decoding, not that the arithmetic was out of reach.
 """
 
@@ -21,6 +21,8 @@ _ITEMS = (
 _PACKS = ("bags", "boxes", "jars", "baskets")
 _LEADS = ("", "", "Then ", "Next ", "Later ")
 _LIMIT = 99
+_LARGEST_STEP = 9
+_LARGEST_FACTOR = 5
 
 
 @dataclass(slots=True)
@@ -49,21 +51,18 @@ class _Story:
 
     def pack(self, most: int) -> tuple[int, int]:
         """Draw a number of packs and a size whose product is at most ``most`` (at least 4)."""
-        if most >= 20 and self.rng.random() < 0.15:
-            size = self.rng.randrange(10, min(most // 2, 40) + 1, 10)
-        else:
-            size = self.rng.randint(2, min(9, most // 2))
-        return self.rng.randint(2, min(9, most // size)), size
+        size = self.rng.randint(2, min(_LARGEST_FACTOR, most // 2))
+        return self.rng.randint(2, min(_LARGEST_FACTOR, most // size)), size
 
 
 def _open_plain(story: _Story) -> None:
-    story.value = story.rng.randint(2, 9) if story.rng.random() < 0.4 else story.rng.randint(10, 70)
+    story.value = story.rng.randint(2, 9) if story.rng.random() < 0.4 else story.rng.randint(10, 30)
     start = story.rng.choice(("{0} has {1} {2}.", "{0} starts with {1} {2}.", "There are {1} {2} on the desk of {0}."))
     story.sentences.append(start.format(story.name, story.value, story.item))
 
 
 def _open_packs(story: _Story) -> None:
-    count, size = story.pack(90)
+    count, size = story.pack(_LIMIT)
     pack = story.rng.choice(_PACKS)
     start = story.rng.choice(
         ("{0} has {1} {4} with {2} {3} each.", "{0} has {1} {4}. There are {2} {3} in each.",
@@ -74,7 +73,7 @@ def _open_packs(story: _Story) -> None:
 
 
 def _open_two_kinds(story: _Story) -> None:
-    first, second = story.rng.randint(2, 45), story.rng.randint(2, 45)
+    first, second = story.rng.randint(2, 20), story.rng.randint(2, _LARGEST_STEP)
     start = story.rng.choice(
         ("{0} has {1} red and {2} blue {3}.", "{0} has {1} old {3} and {2} new {3}.",
          "{0} gets {1} {3} from {4} and {2} at school.")
@@ -86,7 +85,7 @@ def _open_two_kinds(story: _Story) -> None:
 def _gain(story: _Story) -> bool:
     if story.value > _LIMIT - 2:
         return False
-    amount = story.rng.randint(2, min(50, _LIMIT - story.value))
+    amount = story.rng.randint(2, min(_LARGEST_STEP, _LIMIT - story.value))
     deed = story.rng.choice(
         ("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}")
     )
@@ -98,7 +97,7 @@ def _gain(story: _Story) -> bool:
 def _lose(story: _Story) -> bool:
     if story.value < 2:
         return False
-    amount = story.rng.randint(2, min(50, story.value))
+    amount = story.rng.randint(2, min(_LARGEST_STEP, story.value))
     deed = story.rng.choice(
         ("gives {0} {1} to {2}", "loses {0} {1}", "sells {0} of them", "uses {0} {1}", "gives {2} {0} of them")
     )
@@ -110,7 +109,7 @@ def _lose(story: _Story) -> bool:
 def _multiply(story: _Story) -> bool:
     if not 2 <= story.value <= 9:
         return False
-    factor = story.rng.randint(2, 10)
+    factor = story.rng.randint(2, _LARGEST_FACTOR)
     growth = story.rng.choice(
         ("After a year there are {0} times as many.", "The number of {1} becomes {0} times as large.")
     )
@@ -141,10 +140,10 @@ def _lose_packs(story: _Story) -> bool:
 
 def _compare(story: _Story) -> bool:
     """Finish with a friend who has more or fewer, and ask for both together."""
-    if not 4 <= story.value <= 45:
+    if not 4 <= story.value <= 20:
         return False
     more = story.rng.random() < 0.5
-    amount = story.rng.randint(2, min(30, _LIMIT - 2 * story.value if more else story.value))
+    amount = story.rng.randint(2, min(_LARGEST_STEP, _LIMIT - 2 * story.value if more else story.value))
     word = "more" if more else "fewer"
     story.sentences.append(f"{story.friend} has {amount} {word} {story.item} than {story.name}.")
     other = story.compute(story.value, "+" if more else "-", amount)
