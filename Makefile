@@ -1,0 +1,43 @@
+# Two commands do everything from a bare clone: `make bench` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := harness tests benchmarks
+
+.PHONY: bench test lint verify gpu-check clean
+
+# Measure this machine with the reference model and write the report.
+bench: $(VENV)/run.stamp
+	$(BIN)/sbd run scenarios/quickstart.yaml
+
+# Everything a change must pass; offline once the environment is there.
+test: lint
+	$(BIN)/python -m pytest -q -m "not full"
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy --strict harness
+
+# The full counts, with their tables under benchmarks/.
+verify: lint
+	$(BIN)/python -m pytest -q
+
+# On a machine with an NVIDIA GPU, at most 8 minutes; writes files into $OUT (default: gpu-check).
+gpu-check:
+	bash benchmarks/gpu_check.sh
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+
+# Editable, so that a run records the commit of this checkout and a change needs no second installation.
+$(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[run]'
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[run,train,dev]'
+	touch $@ $(VENV)/run.stamp
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,22 @@
+"""The one form of a benchmark's result: {"name", "machine", "commit", "figures": {key: number}}, committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.environment import snapshot
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_results(name: str, figures: dict[str, float], environment: dict[str, Any] | None = None) -> Path:
+    """Write the figures with the machine they were measured on: this one, or the one in a record's ``environment``."""
+    state = environment or snapshot()
+    machine = f"{state['cpu_model']}, {state['logical_cores']} cores"
+    target = RESULTS / f"{name}.json"
+    target.parent.mkdir(exist_ok=True)
+    result = {"name": name, "machine": machine, "commit": state["commit"], "figures": figures}
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    return target

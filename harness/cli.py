@@ -1,0 +1,158 @@
+"""The command line: turns arguments into plain calls, and errors into a message and an exit code, in one place.
+
+Heavy modules are imported inside the sub-command that needs them, so that `sbd --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import __version__
+from harness.cli_plan import plan_command
+from harness.cli_roofline import calibrate_command, hardware_command, roofline_command
+from harness.cli_train import train_command
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
+
+app = typer.Typer(
+    name="sbd",
+    help="Does Set Block Decoding really make this model 3-5x faster on this hardware? Measure it, or predict it.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Directory = Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"sbd {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Options before the command; --debug is read by main, where errors end up."""
+
+
+app.command("plan", short_help="list the cases, with memory and time")(plan_command)
+
+
+@app.command("run", short_help="measure a scenario")
+def run_command(
+    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    out: Annotated[
+        Path | None, typer.Option(help="run directory; default: a new one under reports/, or the unfinished one")
+    ] = None,
+    report: Annotated[bool, typer.Option(help="write the report when the run is finished")] = True,
+) -> None:
+    """Measure: take every sample of a scenario that its run directory does not hold yet."""
+    from harness.cli_progress import TerminalProgress
+    from harness.scenario import find_scenario, load_scenario
+
+    load_scenario(scenario)  # a mistake in the file is said before a heavy import
+    _need_run_extra("sbd run")
+    from harness.runner import run
+
+    progress = TerminalProgress(sys.stderr)
+    try:
+        directory = run(find_scenario(scenario), out, progress)
+    except KeyboardInterrupt:
+        progress.end_line()
+        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
+        raise
+    progress.end_line()
+    print(f"record  {directory}")
+    if report:
+        _write_report(directory, None)
+
+
+@app.command("report", short_help="write the HTML report of runs")
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
+    out: Annotated[Path | None, typer.Option(help="file to write (one run only); default: report.html in the run")] = None,
+    show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+) -> None:
+    """Write the HTML report of finished or unfinished runs."""
+    if out is not None and len(runs) > 1:
+        raise UserError(f"--out {out} names one file, {len(runs)} runs were given; report them one by one, or without --out")
+    for run in runs:
+        page = _write_report(run, out)
+        if show:
+            import webbrowser
+
+            webbrowser.open(page.resolve().as_uri())
+
+
+@app.command("publish", short_help="copy a run for keeping")
+def publish_command(
+    run: Directory, target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")]
+) -> None:
+    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes."""
+    from harness.store import publish
+
+    print(publish(run, target))
+
+
+@app.command("schema", short_help="JSON schema of scenario files")
+def schema_command() -> None:
+    """Print the JSON schema of scenario files, for editors that complete them."""
+    import json
+
+    from harness.scenario import Scenario
+
+    print(json.dumps(Scenario.model_json_schema(), indent=1, ensure_ascii=False))
+
+
+app.command("roofline", short_help="predict; the paper's tables")(roofline_command)
+app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
+app.command("hardware", short_help="list the hardware profiles")(hardware_command)
+app.command("train", short_help="train an SBD model")(train_command)
+
+
+def main() -> None:
+    """Entry point of the ``sbd`` script; every error on purpose is caught here and nowhere else."""
+    try:
+        app()
+    except SbdError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
+
+
+def _fail(message: str, code: int) -> None:
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    print(f"sbd: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _need_run_extra(command: str) -> None:
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"{command} needs {' and '.join(missing)}, not installed here; pip install 'sbd-bench[run]' (in a checkout: "
+            "pip install '.[run]'). sbd plan, roofline and report work without"
+        )
+
+
+def _write_report(run: Path, out: Path | None) -> Path:
+    from harness.reporting import write_report
+
+    page = write_report(run, out)
+    print(f"report  {page}")
+    return page

@@ -1,0 +1,173 @@
+"""`sbd plan`: the cases of a scenario with memory and expected time, as a table or as JSON. Loads no model and no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli_progress import format_duration
+
+if TYPE_CHECKING:
+    from harness.hardware import Calibration
+    from harness.plan import Case, Plan
+    from harness.roofline.ceilings import Ceilings
+
+    CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
+
+
+def plan_command(
+    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    hardware: Annotated[
+        str | None, typer.Option(help="price on this hardware profile instead of this machine's calibration")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List the cases of a scenario, with the memory and time each will need. Touches no model."""
+    from harness.plan import make_plan
+    from harness.scenario import load_scenario
+
+    plan = make_plan(load_scenario(scenario))
+    described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
+    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render(described), end="\n" if as_json else "")
+
+
+def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
+    """The plan as plain data: per case its id, counts, memory and time, each absent value beside its reason."""
+    from harness.plan import PLAN_VERSION
+
+    cases = [_describe_case(case, ceilings_for) for case in plan.cases]
+    times = [case["time"]["total_s"] if case["time"] else None for case in cases]
+    known = [time for time in times if time is not None]
+    missing = len(times) - len(known)
+    return {
+        "version": PLAN_VERSION,
+        "scenario": plan.scenario.name,
+        "question": plan.scenario.question,
+        "samples": sum(case["samples"] for case in cases),
+        "total_s": None if missing else sum(known),
+        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None,
+        "cases": cases,
+    }
+
+
+def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
+    from harness.estimates import estimate_memory, estimate_time
+    from harness.model_choice import model_name
+
+    memory, memory_reason = estimate_memory(case)
+    ceilings, time_reason = ceilings_for(case)
+    time = None
+    if ceilings is not None:
+        time, time_reason = estimate_time(case, ceilings)
+    return {
+        "case_id": case.case_id,
+        "label": case.label,
+        "model": model_name(case.part.model),
+        "device": case.part.device,
+        "dtype": case.part.dtype,
+        "batch_size": case.batch_size,
+        "prompts": case.workload.prompt_count,
+        "max_new_tokens": case.workload.max_new_tokens,
+        "samples": case.groups * case.part.repeats + case.part.warmup,
+        "replayed": case.replay.to_dict() if case.replay else None,
+        "memory": memory and {
+            "weight_bytes": memory.weight_bytes, "kv_bytes": memory.kv_bytes, "logit_bytes": memory.logit_bytes,
+            "total_bytes": memory.total_bytes,
+        },
+        "memory_reason": memory_reason,
+        "time": time and {"total_s": time.total_s, "bound": time.bound, "rung": time.rung},
+        "time_reason": time_reason,
+    }  # fmt: skip
+
+
+def render(described: dict[str, Any]) -> str:
+    """The plan as a table with the reasons for what is missing below it."""
+    from io import StringIO
+    from shutil import get_terminal_size
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("case", overflow="fold")
+    for name in ("model", "device", "samples", "memory", "time"):
+        table.add_column(name, justify="right" if name in {"samples", "memory", "time"} else "left", no_wrap=True)
+    for case in described["cases"]:
+        memory = f"{case['memory']['total_bytes'] / 1e9:.2f} GB" if case["memory"] else "?"
+        place = f"{case['device']} {case['dtype']}"
+        table.add_row(case["case_id"], case["model"], place, str(case["samples"]), memory, _time(case["time"]))
+    text = StringIO()
+    console = Console(file=text, width=max(get_terminal_size(fallback=(160, 50)).columns, 100), highlight=False, markup=False)
+    console.print(table)
+    bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
+    total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
+    console.print(f"\n{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    if bounded:
+        console.print("≤: every prompt writes all its new tokens, one token a pass; stops and acceptance shorten it")
+    if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):
+        console.print("replayed: passes per block follow a stated mean; their distribution is assumed")
+    reasons = (case[key] for case in described["cases"] for key in ("memory_reason", "time_reason"))
+    for reason in dict.fromkeys(reason for reason in reasons if reason):
+        console.print(f"?: {reason}")
+    return text.getvalue()
+
+
+def _time(time: dict[str, Any] | None) -> str:
+    if time is None:
+        return "?"
+    return f"{'≤ ' if time['bound'] == 'at_most' else ''}{format_duration(time['total_s'])}"
+
+
+def _profile_ceilings(name: str) -> CeilingsFor:
+    from harness.errors import UnknownHardwareError
+    from harness.hardware import load_profile
+    from harness.roofline.ceilings import ceilings_from_profile
+
+    profile = load_profile(name)
+
+    def ceilings_for(case: Case) -> tuple[Ceilings | None, str | None]:
+        try:
+            return ceilings_from_profile(profile, case.part.dtype), None
+        except UnknownHardwareError as error:
+            return None, str(error)
+
+    return ceilings_for
+
+
+def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
+    """Ceilings from a calibration that this machine has in its cache for the case's device, dtype and model size."""
+    from harness.modelshape import DTYPE_BYTES
+    from harness.roofline.ceilings import ceilings_from_calibration
+
+    if case.shape is None:
+        return None, case.shape_reason
+    model_bytes = case.shape.streamed_params * DTYPE_BYTES[case.part.dtype]
+    found = _cached_calibration(case.part.device, case.part.dtype, case.part.threads, model_bytes)
+    if found is None:
+        return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
+    return ceilings_from_calibration(found, case.part.dtype), None
+
+
+def _cached_calibration(device: str, dtype: str, threads: int | None, model_bytes: int) -> Calibration | None:
+    """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
+    from contextlib import suppress
+
+    from pydantic import ValidationError
+
+    from harness.hardware import Calibration
+    from harness.meters.calibration import cache_dir
+    from harness.meters.torch_bench import cpu_name
+
+    found = []
+    for file in sorted(cache_dir().glob("calibration-*.json")):
+        with suppress(OSError, UnicodeDecodeError, ValidationError):
+            found.append(Calibration.model_validate_json(file.read_text(encoding="utf-8")))
+    fitting = [
+        one for one in found
+        if one.device == device and dtype in one.rates and one.model_bytes == model_bytes
+        and (threads is None or one.threads == threads) and (device != "cpu" or one.device_name == cpu_name())
+    ]  # fmt: skip
+    return max(fitting, key=lambda one: one.created_at, default=None)
