@@ -1,0 +1,294 @@
+"""Calibration on a fake machine with planted rates, the torch bench with a fake clock and a fake CUDA, and the cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.hardware import Calibration
+from harness.meters import calibration as module
+from harness.meters.calibration import FOUR_GIB, Kernel, cached_or_measured, measure
+from harness.roofline.ceilings import ceilings_from_calibration
+
+GIB = 1 << 30
+MODEL = 500_000_000
+
+
+class FakeBench:
+    """A machine that reads 20 GB/s (60 GB/s below ``cache_bytes``), multiplies at 1e11 * m^0.5, and overlaps by 0.4."""
+
+    device_name, device, threads, torch_version, fixed_hidden = "Fake 9000", "cpu", 2, "2.0", False
+
+    def __init__(self, free: int = 20 * GIB, cache_bytes: int = 0, layer_s: float = 0.0002) -> None:
+        self.free, self.cache_bytes, self.layer_s = free, cache_bytes, layer_s
+        self.planned: dict[Kernel, float] = {}
+        self.reserved: list[int] = []
+        self.runs = 0
+
+    def _kernel(self, duration_s: float) -> Kernel:
+        def run() -> None: ...
+
+        self.planned[run] = duration_s
+        return run
+
+    def available_bytes(self) -> int:
+        return self.free
+
+    def reserve(self, size_bytes: int) -> None:
+        self.reserved.append(size_bytes)
+
+    def _bandwidth(self, size_bytes: int) -> float:
+        return 60e9 if size_bytes <= self.cache_bytes else 20e9
+
+    def read_kernels(self, size_bytes: int) -> dict[str, Kernel]:
+        seconds = size_bytes / self._bandwidth(size_bytes)
+        return {"slow": self._kernel(2 * seconds), "fast": self._kernel(seconds)}
+
+    def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
+        sides = (size_bytes / 20e9, size_bytes * tokens / (1e11 * tokens**0.5))
+        return self._kernel(max(sides) + 0.6 * min(sides)), size_bytes
+
+    def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
+        return self._kernel(1e9 * tokens / (1e11 * tokens**0.5)), 1_000_000_000 * tokens
+
+    def sampler(self, rows: int, vocab: int) -> Kernel:
+        return self._kernel(rows * vocab * 1e-9)
+
+    def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
+        return [0.001 + layers * self.layer_s] * (steps - 1) + [9.0]
+
+    def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
+        """Every fifth run is disturbed and takes four times as long: medians and minima must not see it."""
+        self.runs += repeats
+        return [self.planned[kernel] * (4 if (self.runs - i) % 5 == 0 else 1) for i in range(repeats)]
+
+
+def quiet(message: str) -> None:
+    """No progress wanted."""
+
+
+def test_planted_rates_come_back():
+    """Bandwidth, rates, overlap, fixed costs and sampler of the fake machine are found, disturbed runs notwithstanding."""
+    said: list[str] = []
+    found = measure(FakeBench(), "bfloat16", MODEL, said.append)
+    roof = ceilings_from_calibration(found, "bfloat16")
+    assert [point.bytes_ for point in found.read_bandwidth] == [MODEL, FOUR_GIB]
+    assert {point.kernel for point in found.read_bandwidth} == {"fast"}
+    assert roof.bandwidth_bytes_per_s == pytest.approx(20e9)
+    assert roof.matrix_flops_per_s(16) == pytest.approx(4e11)
+    assert (roof.overlap, roof.stall) == (pytest.approx(0.4), pytest.approx(1))
+    assert roof.fixed_s_per_pass == pytest.approx(0.001)
+    assert roof.fixed_s_per_layer == pytest.approx(0.0002)
+    assert roof.sampler_s_per_logit == pytest.approx(1e-9)
+    assert found.dram_bound is True
+    assert roof.share_claimable
+    assert len(said) == 5
+    assert Calibration.model_validate_json(found.model_dump_json()) == found
+
+
+def test_cached_model_is_not_called_memory_bound():
+    """A model that reads faster than 4 GiB do comes out of a cache: no share is claimed, and both rates are told."""
+    found = measure(FakeBench(cache_bytes=GIB), "bfloat16", MODEL, quiet)
+    roof = ceilings_from_calibration(found, "bfloat16")
+    assert found.dram_bound is False
+    assert not roof.share_claimable
+    assert "60.0 GB/s" in roof.share_reason
+    assert "20.0 GB/s" in roof.share_reason
+    assert roof.bandwidth_bytes_per_s == pytest.approx(60e9)
+
+
+def test_too_little_memory_leaves_the_question_open():
+    """Where 4 GiB do not fit nothing large is allocated, and the flag is absent with its reason."""
+    bench = FakeBench(free=4 * GIB)
+    found = measure(bench, "bfloat16", MODEL, quiet)
+    assert found.dram_bound is None
+    assert "4.0 GiB are free" in found.dram_bound_reason
+    assert bench.reserved == [MODEL]
+    assert not ceilings_from_calibration(found, "bfloat16").share_claimable
+
+
+def test_large_model_is_compared_with_twice_its_size():
+    """The second buffer is max(4 GiB, twice the model)."""
+    bench = FakeBench(free=100 * GIB)
+    measure(bench, "bfloat16", 16 * GIB, quiet)
+    assert bench.reserved == [32 * GIB]
+
+
+def test_senseless_fixed_cost_is_absent_with_a_reason():
+    """More layers that take no longer give no cost per layer rather than a wrong one."""
+    found = measure(FakeBench(layer_s=-0.00001), "bfloat16", MODEL, quiet)
+    assert (found.fixed_s_per_pass, found.fixed_s_per_layer) == (None, None)
+    assert found.fixed_reason is not None
+    assert "no straight cost" in found.fixed_reason
+
+
+def test_other_dtype_is_refused():
+    """A calibration in bf16 says nothing about float32."""
+    found = measure(FakeBench(), "bfloat16", MODEL, quiet)
+    with pytest.raises(UserError, match=r"covers bfloat16, not 'float32'"):
+        ceilings_from_calibration(found, "float32")
+
+
+def test_cache_is_keyed_by_machine_and_dtype(tmp_path: Path):
+    """The same machine measures once; another dtype, size, name or thread count measures again."""
+    first = FakeBench()
+    kept = cached_or_measured(first, "bfloat16", MODEL, tmp_path, quiet)
+    again = FakeBench()
+    assert cached_or_measured(again, "bfloat16", MODEL, tmp_path, quiet) == kept
+    assert again.runs == 0
+    other = FakeBench()
+    other.threads = 1
+    for bench, dtype, size in (
+        (FakeBench(), "float32", MODEL),
+        (FakeBench(), "bfloat16", 2 * MODEL),
+        (other, "bfloat16", MODEL),
+    ):
+        cached_or_measured(bench, dtype, size, tmp_path, quiet)
+        assert bench.runs > 0
+    assert len(list(tmp_path.glob("calibration-*.json"))) == len(list(tmp_path.iterdir())) == 4
+
+
+def test_broken_cache_is_measured_again(tmp_path: Path):
+    """Half a file or an old form is replaced, not trusted and not fatal."""
+    kept = cached_or_measured(FakeBench(), "bfloat16", MODEL, tmp_path, quiet)
+    (path,) = tmp_path.iterdir()
+    for broken in (path.read_text(encoding="utf-8")[:100], '{"version": 99}'):
+        path.write_text(broken, encoding="utf-8")
+        bench = FakeBench()
+        found = cached_or_measured(bench, "bfloat16", MODEL, tmp_path, quiet)
+        assert bench.runs > 0
+        assert found.rates == kept.rates
+
+
+def test_unwritable_cache_is_said_and_survived(tmp_path: Path):
+    """Where nothing can be cached the calibration is still returned, and the reader is told."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    said: list[str] = []
+    assert cached_or_measured(FakeBench(), "bfloat16", MODEL, blocked / "sbd", said.append).dram_bound is True
+    assert "could not be cached" in said[-1]
+
+
+def test_cache_dir_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """XDG_CACHE_HOME wins over the home directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert module.cache_dir() == tmp_path / "sbd"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert module.cache_dir() == tmp_path / ".cache" / "sbd"
+
+
+def ticking(step_s: float = 1.0) -> Callable[[], float]:
+    """A clock that advances by one step at each reading."""
+    return (step_s * i for i in itertools.count()).__next__
+
+
+class FakeCuda:
+    """What the bench uses of torch.cuda, with events on a fake time line of 2 ms a kernel."""
+
+    def __init__(self, present: bool = True) -> None:
+        self.present, self.synchronized, self.now_ms = present, 0, 0.0
+
+    def is_available(self) -> bool:
+        return self.present
+
+    def get_device_name(self, device: str) -> str:
+        return "Fake H200"
+
+    def mem_get_info(self, device: str) -> tuple[int, int]:
+        return 7 * GIB, 8 * GIB
+
+    def synchronize(self, device: str) -> None:
+        self.synchronized += 1
+
+    def empty_cache(self) -> None: ...
+
+    def Event(self, enable_timing: bool) -> Any:
+        event = SimpleNamespace(at=0.0)
+        event.record = lambda: setattr(event, "at", self.now_ms)
+        event.elapsed_time = lambda end: end.at - event.at
+        return event
+
+
+def test_cuda_branch_times_by_events():
+    """Each run lies between two events, in seconds, with a synchronisation before the first and after the last."""
+    pytest.importorskip("torch")
+    from harness.meters.torch_bench import TorchBench
+
+    cuda = FakeCuda()
+    with TorchBench("cuda:0", "bfloat16", None, cuda=cuda) as bench:
+
+        def kernel() -> None:
+            cuda.now_ms += 2.0
+
+        assert bench.seconds(kernel, 3) == pytest.approx([0.002] * 3)
+        assert cuda.synchronized == 2
+        assert cuda.now_ms == 8.0  # one warm-up and three runs
+        assert (bench.device_name, bench.threads, bench.fixed_hidden) == ("Fake H200", None, True)
+        assert bench.available_bytes() == 7 * GIB
+
+
+def test_missing_cuda_and_wrong_dtype_are_refused():
+    """No silent fall back to the CPU, and no attribute of torch taken for a dtype."""
+    pytest.importorskip("torch")
+    from harness.meters.torch_bench import TorchBench
+
+    with pytest.raises(UserError, match="no CUDA device"):
+        TorchBench("cuda", "bfloat16", None, cuda=FakeCuda(present=False))
+    with pytest.raises(UserError, match="no dtype 'nn'"):
+        TorchBench("cpu", "nn", None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "element"), [("float32", 3_000_000, 4), ("bfloat16", 50_000_000, 2), ("float64", 40_000, 8)]
+)
+def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
+    """Linear kernels run over as many weight bytes as they state, within one matrix of the size asked for."""
+    torch = pytest.importorskip("torch")
+    from harness.meters.torch_bench import TorchBench
+
+    before = torch.get_num_threads()
+    with TorchBench("cpu", dtype, 1, clock=ticking()) as bench:
+        assert torch.get_num_threads() == 1
+        bench.reserve(size)
+        kernel, weight_bytes = bench.streaming_linear(size, 3)
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter:
+            kernel()
+        assert counter.get_total_flops() == 2 * 3 * weight_bytes // element
+        assert 0.5 * size < weight_bytes <= size
+        resident, flops = bench.resident_linear(2)
+        with FlopCounterMode(display=False) as counter:
+            resident()
+        assert counter.get_total_flops() == flops
+        assert set(bench.read_kernels(size)) == {"sum", "matrix-vector"}
+        for read in bench.read_kernels(size).values():
+            assert bench.seconds(read, 2) == [1.0, 1.0]
+        bench.sampler(2, 50)()
+    assert torch.get_num_threads() == before
+
+
+def test_decode_steps_use_the_clock_once_a_step():
+    """The narrow model runs one token at a time, each between two readings."""
+    pytest.importorskip("transformers")
+    from harness.meters.torch_bench import TorchBench
+
+    with TorchBench("cpu", "float32", 1, clock=ticking(0.5)) as bench:
+        assert bench.decode_step_times_s(2, 3) == [0.5] * 3
+
+
+def test_calibration_touches_no_torch():
+    """Reading a cached calibration and importing the module need no torch."""
+    import subprocess
+    import sys
+
+    code = "import sys, harness.meters.calibration, harness.roofline.decode, harness.roofline.tables, harness.hardware; "
+    code += "print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

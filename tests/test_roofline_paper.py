@@ -1,0 +1,84 @@
+"""The paper's roofline against its published tables, cell by cell, and against known values of the corrected one."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from harness.roofline.paper import BATCH_SIZES, KV_LENGTHS, layer_s, paper_rows, slowdown
+from harness.roofline.tables import paper_tables, side_by_side
+
+DATA = Path(__file__).parent / "data"
+
+
+def _published(name: str, figure: str) -> dict[tuple[int, ...], float]:
+    with (DATA / name).open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    keys = [column for column in ("batch_size", "nfe_speedup", "kv_length", "block_size") if column in rows[0]]
+    return {tuple(int(row[key]) for key in keys): float(row[figure]) for row in rows}
+
+
+def test_all_224_cells_of_table_3():
+    """Every printed slowdown within 0.001."""
+    published = _published("table3_slowdown.csv", "slowdown")
+    ours = {
+        (r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in paper_rows("as_printed") if "slowdown" in r
+    }
+    assert len(published) == 224
+    assert ours == pytest.approx(published, abs=0.001, rel=0)
+
+
+def test_all_288_cells_of_table_4():
+    """Every printed wall speedup within 0.001."""
+    published = _published("table4_speedup.csv", "speedup")
+    ours = {
+        (r["batch_size"], r["nfe_speedup"], r["kv_length"], r["block_size"]): r["wall_speedup"]
+        for r in paper_rows("as_printed")
+        if "wall_speedup" in r
+    }
+    assert len(published) == 288
+    assert ours == pytest.approx(published, abs=0.001, rel=0)
+
+
+@pytest.mark.parametrize(("kv_length", "expected"), [(16384, 1.17), (65536, 1.41), (1048576, 1.84)])
+def test_corrected_cost_of_64_tokens(kv_length: int, expected: float):
+    """With the right dimensions a block of 64 is dear at long contexts (published: 1.016 and 1.019)."""
+    assert slowdown(1, kv_length, 64, "corrected") == pytest.approx(expected, abs=0.005)
+
+
+def test_corrected_block_of_16_stays_cheap():
+    """k = 16 costs at most 1.10 passes up to batch 16, at every context of the table."""
+    worst = max(slowdown(batch, kv, 16, "corrected") for batch in BATCH_SIZES for kv in KV_LENGTHS)
+    assert worst == pytest.approx(1.102, abs=0.0005)
+
+
+def test_corrected_layer_by_hand():
+    """One token, batch 1, context 16: every operation is memory-bound, so the time is its bytes over the bandwidth."""
+    linear_weights = 2 * 4096 * 4096 + 2 * 1024 * 4096 + 2 * 16384 * 4096
+    activations = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 2 * (4096 + 16384)
+    attention = 2 * 32 * 128 + 2 * 16 * 8 * 128
+    assert layer_s(1, 1, 16, "corrected") == pytest.approx(
+        (linear_weights + activations + attention) / (3.35 * 1024**4), rel=1e-12
+    )
+
+
+def test_tables_for_json():
+    """The document has the agreed keys; the joined one holds both modes cell by cell."""
+    document = paper_tables("corrected")
+    assert (document["version"], document["mode"]) == (1, "corrected")
+    assert set(document["table3"][0]) == {"batch_size", "kv_length", "block_size", "slowdown"}
+    assert set(document["table4"][0]) == {"batch_size", "nfe_speedup", "kv_length", "block_size", "wall_speedup"}
+    both = side_by_side()
+    printed = paper_tables("as_printed")
+    for table, figure in (("table3", "slowdown"), ("table4", "wall_speedup")):
+        assert [row[figure] for row in both[table]] == [row[figure] for row in printed[table]]
+        assert [row[f"{figure}_corrected"] for row in both[table]] == [row[figure] for row in document[table]]
+
+
+def test_unknown_mode_is_refused():
+    """A mode that does not exist is named with the two that do."""
+    with pytest.raises(UserError, match="as_printed, corrected"):
+        paper_rows("printed")  # type: ignore[arg-type]
