@@ -1,0 +1,38 @@
+"""Writes the report of a run: one HTML file that opens without a network, and its values as JSON.
+
+Reads records and comparisons only and computes no statistic of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+__all__ = ["write_report"]
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
+
+    Args:
+        run_dir: a run directory.
+        out: the HTML file to write; the JSON goes beside it. Default: into the run directory.
+
+    Returns:
+        The path of the HTML file.
+
+    Raises:
+        RecordError: the run cannot be read.
+        StorageError: the disk refuses.
+    """
+    from harness.compare import compare, to_json
+    from harness.journal import write_whole
+    from harness.reporting.page import render
+    from harness.store import REPORT, read_run
+
+    run = read_run(run_dir)
+    comparison = compare(run)
+    page = out or run_dir / REPORT
+    write_whole(page.with_suffix(".json"), json.dumps(to_json(comparison), indent=1, allow_nan=False).encode())
+    write_whole(page, render(run, comparison).encode())
+    return page

@@ -1,0 +1,115 @@
+"""Figures that compare arms: speed against accuracy, and how many tokens a pass makes final.
+
+Draw a Cell; compute no statistic. Every function returns None where there is nothing to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from harness import units
+from harness.compare_values import ArmResult, Cell
+from harness.reporting import svg
+from harness.reporting.drawing import MOST_ARMS, Drawing
+from harness.stats import Quantity
+
+Speed = Callable[[ArmResult], Quantity]
+
+
+def speed_accuracy(cell: Cell, name: str) -> Drawing | None:
+    """Accuracy against wall speedup (NFE speedup where the part was not timed), one point per arm."""
+
+    def speed(arm: ArmResult) -> Quantity:
+        return arm.wall_speedup if cell.timed else arm.nfe_speedup
+
+    arms = [arm for arm in cell.arms if arm.accuracy.value is not None and speed(arm).value is not None][:MOST_ARMS]
+    sbd = sorted((arm for arm in arms if not arm.is_ntp), key=lambda arm: _value(speed(arm)))
+    ntp = [arm for arm in arms if arm.is_ntp]
+    if not sbd:
+        return None
+    with svg.styled():
+        figure, axes = svg.new_axes()
+        axes.axvline(1, color=svg.MUTED, lw=0.8)
+        line = [(_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in sbd]
+        axes.plot([x for x, _ in line], [y for _, y in line], color=svg.VERMILION, lw=0.8, ls=":")
+        for arm in arms:
+            _point(axes, arm, speed(arm), svg.BLUE if arm.is_ntp else svg.VERMILION)
+        axes.set_xlabel("wall-clock speedup over NTP (x)" if cell.timed else "NFE speedup: decode tokens per forward pass (x)")
+        axes.set_ylabel("accuracy (%)")
+        axes.set_xlim(min(0.8, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.25)
+        axes.grid(axis="y")
+        caption = _caption(sbd, ntp, speed, cell.timed)
+        image = svg.to_inline(figure, name, caption)
+    return Drawing(heading="Speed against accuracy", image=image, caption=caption, marks=("measured",))
+
+
+def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
+    """A point with the 95 % intervals of both its values, and its label."""
+    centre, height = _value(x), 100 * _value(arm.accuracy)
+    axes.plot([centre], [height], "o", color=colour, ms=6)
+    if x.low is not None and x.high is not None:
+        axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
+    if arm.accuracy.low is not None and arm.accuracy.high is not None:
+        axes.plot([centre, centre], [100 * arm.accuracy.low, 100 * arm.accuracy.high], color=colour, lw=1.2)
+    axes.annotate(arm.label, (centre, height), (7, 6), textcoords="offset points", fontsize=9)
+
+
+def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:
+    """What the slowest and the fastest SBD arm reached."""
+    ends = [sbd[0]] if len(sbd) == 1 else [sbd[0], sbd[-1]]
+    unit = "times as fast as NTP by the clock" if timed else "times fewer passes"
+    said = [f"{arm.label}: {_value(speed(arm)):.2f} {unit}, {units.percent(_value(arm.accuracy))} correct" for arm in ends]
+    reference = f" NTP: {units.percent(_value(ntp[0].accuracy))} correct." if ntp else ""
+    return f"{'; '.join(said)}.{reference} Whiskers are 95 % intervals."
+
+
+def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
+    """Share of row-passes by the tokens they made final, one strip per SBD arm."""
+    arms = [arm for arm in cell.arms if not arm.is_ntp and _count(arm)][:MOST_ARMS]
+    if not arms:
+        return None
+    widest = max(len(arm.final_tokens_histogram) for arm in arms)
+    with svg.styled():
+        figure, axes = svg.new_axes(height_in=0.9 + 0.62 * len(arms))
+        for i, arm in enumerate(reversed(arms)):
+            _strip(axes, arm, i, widest)
+        axes.set_xlim(-0.6, widest * 1.28 + 1)
+        axes.set_ylim(-0.05, len(arms))
+        axes.set_xlabel("output tokens made final by one pass of one row")
+        axes.set_xticks(range(0, widest, 2 if widest > 12 else 1))
+        axes.yaxis.set_major_locator(NullLocator())
+        axes.spines["left"].set_visible(False)
+        caption = _tokens_caption(max(arms, key=lambda arm: _value(arm.nfe_speedup)))
+        image = svg.to_inline(figure, name, caption)
+    marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
+    return Drawing(heading="Tokens per pass", image=image, caption=caption, marks=marks)
+
+
+def _strip(axes: Axes, arm: ArmResult, row: int, widest: int) -> None:
+    counts = arm.final_tokens_histogram
+    axes.bar(range(len(counts)), [0.8 * count / max(counts) for count in counts], 0.8, bottom=row, color=svg.VERMILION)
+    axes.axhline(row, color=svg.MUTED, lw=0.6)
+    label = f"{arm.label}\nmean {_value(arm.nfe_speedup):.2f}"
+    axes.text(widest + 0.2, row + 0.08, label, va="bottom", fontsize=9)
+
+
+def _tokens_caption(best: ArmResult) -> str:
+    counts = best.final_tokens_histogram
+    alone = counts[1] / _count(best) if len(counts) > 1 else 0.0
+    return (
+        f"A pass of {best.label} makes {_value(best.nfe_speedup):.2f} output tokens final on average; "
+        f"{units.percent(alone, 0)} of its passes yield a single one. An NTP pass yields exactly one. "
+        "Each strip is scaled to its tallest bar."
+    )
+
+
+def _count(arm: ArmResult) -> int:
+    return int(sum(arm.final_tokens_histogram))
+
+
+def _value(quantity: Quantity) -> float:
+    """The value of a quantity that was checked to have one (0 for a label that is drawn without it)."""
+    return quantity.value if quantity.value is not None else 0.0

@@ -1,0 +1,114 @@
+"""Assembles the page from a run and its comparison: which tables and figures each part gets, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.compare_values import Cell, Comparison
+from harness.record import Run
+from harness.reporting import figures_arms, figures_time, tables, wording
+from harness.reporting.answers import answers
+from harness.reporting.drawing import Drawing
+from harness.reporting.tables import Table
+
+OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartView:
+    """Everything the page shows of one part of the scenario."""
+
+    name: str
+    byline: str
+    arms: Table | None
+    factors: Table | None
+    drawings: list[Drawing]
+    passes: list[Table]
+    predictions: Table | None
+    missing: list[str]
+
+
+def render(run: Run, comparison: Comparison) -> str:
+    """The report as one HTML document: no script, no request, every text from the record escaped."""
+    environment = Environment(
+        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=False
+    )
+    header = run.header
+    parts = list(dict.fromkeys(cell.part for cell in comparison.cells))
+    return environment.get_template("report.html.j2").render(
+        header=header,
+        machine=" and ".join(dict.fromkeys(wording.machine(header, case.device) for case in header.cases)) or "no machine",
+        style=_style(environment),
+        answers=answers(comparison, header),
+        outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
+        parts=[_part([cell for cell in comparison.cells if cell.part == name], f"part-{i}") for i, name in enumerate(parts)],
+        environment=_facts(header.environment),
+        sessions=_pretty(run.sessions) if run.sessions else "",
+        scenario=_pretty(header.scenario),
+        calibration=_pretty(header.calibration) if header.calibration else "",
+        hardware=_pretty(header.hardware) if header.hardware else "",
+        csv=tables.raw_csv(comparison),
+        comparison_version=comparison.version,
+    )
+
+
+def _style(environment: Environment) -> Markup:
+    """The style sheet, our own file: the one text besides the drawings that is not escaped."""
+    return Markup(environment.loader.get_source(environment, "style.css")[0]) if environment.loader else Markup("")
+
+
+def _part(cells: list[Cell], name: str) -> PartView:
+    first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
+    with_arms = [cell for cell in cells if cell.arms]
+    drawn: list[Drawing | None] = []
+    for i, cell in enumerate(summaries):
+        where = f"{name}-{i}"
+        drawn += [figures_arms.speed_accuracy(cell, f"{where}-accuracy"), figures_arms.tokens_per_pass(cell, f"{where}-tokens"),
+                  figures_time.pass_time(cell, f"{where}-time")]  # fmt: skip
+    for rung in dict.fromkeys(one.rung for cell in summaries for arm in cell.arms for one in arm.predictions):
+        drawn.append(figures_time.predicted_measured(summaries, rung, f"{name}-{rung}"))
+    passes = [tables.pass_table(cell) for cell in summaries]
+    return PartView(
+        name=first.part,
+        byline="; ".join((
+            f"{wording.model(first)} on {first.device}",
+            f"attention {first.attention}",
+            "timed" if first.timed else "not timed",
+            f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
+        )),
+        arms=tables.arms_table(with_arms) if with_arms else None,
+        factors=tables.factors_table(with_arms),
+        drawings=[drawing for drawing in drawn if drawing is not None],
+        passes=[table for table in passes if table is not None],
+        predictions=tables.prediction_table([cell for cell in summaries if cell.arms]),
+        missing=_missing(first),
+    )  # fmt: skip
+
+
+def _missing(cell: Cell) -> list[str]:
+    if not cell.timed:
+        return ["Not timed: no wall speedup, no bandwidth and no prediction for this part."]
+    return [f"No {rung} prediction: {reason.rstrip('.')}." for rung, reason in cell.rung_reasons.items()]
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
+    """The snapshot as names and text; what is None is shown with its reason."""
+    reasons = environment.get("reasons") or {}
+    return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
+
+
+def _fact(value: Any, reason: str | None) -> str:
+    if value is None:
+        return f"none: {reason or 'no reason recorded'}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {inner}" for key, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,94 @@
+"""One style for every figure, and the way from matplotlib to SVG that lies inside the page.
+
+Colours are written as CSS variables, so that the page's light and dark themes apply to figures too. Knows no data.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+matplotlib.use("svg")
+
+# Okabe and Ito's palette, safe for the common kinds of colour blindness. Keys are what matplotlib draws with.
+INK, MUTED, FAINT = "#111213", "#6b6c6d", "#d1d2d3"
+BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+SERIES = (VERMILION, GREEN, PURPLE, BLUE)
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    FAINT: "var(--faint)",
+    BLUE: "var(--blue)",
+    VERMILION: "var(--vermilion)",
+    GREEN: "var(--green)",
+    PURPLE: "var(--purple)",
+}
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "sbd",
+    "text.parse_math": False,
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.6,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the house style and leave matplotlib's settings as they were."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def new_axes(width_in: float = 7.4, height_in: float = 3.8) -> tuple[Figure, Axes]:
+    """A figure that no global state holds on to, with one pair of axes."""
+    figure = Figure(figsize=(width_in, height_in))
+    return figure, figure.add_subplot()
+
+
+def to_inline(figure: Figure, name: str, alt: str) -> Markup:
+    """The figure as an SVG element without outside references; ``name`` keeps its ids apart from other figures'.
+
+    ``alt`` states the finding in words and is read out in place of the drawing.
+    """
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<defs>\s*<style.*?</defs>", "", svg, count=1, flags=re.DOTALL)
+    head, body = svg[: svg.index(">")], svg[svg.index(">") :]
+    svg = re.sub(r'\s(?:xmlns(?::\w+)?|width|height|version)="[^"]*"', "", head) + body
+    svg = svg.replace("xlink:href=", "href=")
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    for drawn, variable in _VARIABLES.items():
+        svg = svg.replace(drawn, variable)
+    title = f'<title id="{name}-title">{escape(alt)}</title>'
+    svg = svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-title"', 1)
+    return Markup(svg[: svg.index(">") + 1] + title + svg[svg.index(">") + 1 :])

@@ -1,0 +1,37 @@
+"""Names in words: the machine, the model and an arm, as a reader would call them."""
+
+from __future__ import annotations
+
+from harness.compare_values import ArmResult, Cell
+from harness.record import RunHeader
+
+
+def machine(header: RunHeader, device: str) -> str:
+    """The device as the environment snapshot names it; the plain device (``cpu``) where it names none."""
+    environment = header.environment
+    if device.startswith("cpu"):
+        return str(environment.get("cpu_model") or device)
+    gpus = environment.get("gpus") or []
+    index = int(device.partition(":")[2] or 0)
+    return str(gpus[index]["name"]) if index < len(gpus) else device
+
+
+def model(cell: Cell) -> str:
+    """The model of a cell: ``llama-250m (250M parameters, bfloat16)``."""
+    return f"{cell.model} ({_params(cell.params)} parameters, {cell.dtype})"
+
+
+def arm(found: ArmResult) -> str:
+    """The arm: ``SBD with block size 16 and bound γ=0.1``."""
+    if found.method != "sbd" or found.block_size is None:
+        return found.label
+    bound = f" and bound γ={found.gamma:g}" if found.gamma is not None else ""
+    solver = f", solver {found.solver}" if found.solver not in (None, "entropy_bounded") else ""
+    warmth = f", temperature {found.temperature:g}" if found.temperature else ""
+    return f"SBD with block size {found.block_size}{bound}{solver}{warmth}"
+
+
+def _params(params: int) -> str:
+    if params >= 1e9:
+        return f"{params / 1e9:.1f}B"
+    return f"{params / 1e6:.1f}M" if params < 1e7 else f"{params / 1e6:.0f}M"
