@@ -35,7 +35,7 @@ def one_part(folder: Path) -> Path:
 def measure(scenario: Path, folder: Path) -> list[dict[str, float | str]]:
     """One fresh process, nothing cached; returns a row per SBD arm."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-m", "harness.cli", "run", str(scenario), "--out", str(folder / "run"), "--no-report"]
+    command = [sys.executable, "-m", "harness", "run", str(scenario), "--out", str(folder / "run"), "--no-report"]
     subprocess.run(command, check=True, env=environment)
     rows: list[dict[str, float | str]] = []
     for cell in compare(read_run(folder / "run")).cells:

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
-from harness.store import read_run
 from harness.stats import Quantity
+from harness.store import read_run
 
 EASY, MARGIN = "word_problems", -0.01
 
@@ -52,7 +52,7 @@ def main() -> None:
     """Read, print, write."""
     run = read_run(Path(sys.argv[1] if len(sys.argv) > 1 else "reports/reference_accuracy"))
     cells = [cell for cell in compare(run).cells if cell.task is not None]
-    print("| task | weights | decoding | prompts | correct, % | NFE speedup | against own NTP, points | against NTP-only, points |")
+    print("| task | weights | decoding | prompts | correct, % | NFE speedup | to own NTP, points | to NTP-only, points |")
     print("|---|---|---|---|---|---|---|---|")
     figures: dict[str, float] = {}
     for cell in sorted(cells, key=lambda c: (str(c.task), c.part)):

@@ -64,7 +64,9 @@ class Machine:
     profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
 
 
-def run(scenario_path: Path | str, out_dir: Path | None, progress: Progress | None = None, machine: Machine | None = None) -> Path:
+def run(
+    scenario_path: Path | str, out_dir: Path | None, progress: Progress | None = None, machine: Machine | None = None
+) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
     Raises:
@@ -177,7 +179,13 @@ def _columns(generation: Generation, forward_s: list[float] | None) -> PassColum
 
 
 def _header(
-    scenario: Scenario, plan: Plan, resolved: dict[str, Any], digest: str, path: Path | str, machine: Machine, progress: Progress
+    scenario: Scenario,
+    plan: Plan,
+    resolved: dict[str, Any],
+    digest: str,
+    path: Path | str,
+    machine: Machine,
+    progress: Progress,
 ) -> RunHeader:
     """All that is known before the first sample, calibration included; a shape only the weights know opens the model."""
     shapes = {case.part.name: case.shape for case in plan.cases}

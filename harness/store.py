@@ -22,7 +22,8 @@ from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, read_lines, refused, write_whole
 from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample
 
-HEADER, SAMPLES, EVENTS, REPORT = "run.json", "samples.jsonl", "events.jsonl", "report.html"
+HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
+REPORTS = ("report.html", "report.json")
 SampleKey = tuple[str, int, int, bool]
 
 
@@ -146,7 +147,7 @@ def publish(run_directory: Path, target: Path) -> Path:
         raise UserError(f"{target}: holds another run; give another target, or remove that one first")
     try:
         target.mkdir(parents=True, exist_ok=True)
-        report = (run_directory / REPORT).read_bytes() if (run_directory / REPORT).exists() else None
+        reports = {name: (run_directory / name).read_bytes() for name in REPORTS if (run_directory / name).exists()}
     except OSError as error:
         raise refused(target, error) from error
     write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
@@ -154,8 +155,8 @@ def publish(run_directory: Path, target: Path) -> Path:
     events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
-    if report is not None:
-        write_whole(target / REPORT, report)
+    for name, content in reports.items():
+        write_whole(target / name, content)
     return target
 
 

@@ -58,7 +58,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
                 prompt_id=f"{task}/{index}",
                 ids=tuple(encode(prompt.prompt)),
                 grade=prompt.is_correct,
-                ungraded_reason=None if prompt.answer is not None and prompt.check != "none" else "the prompt has no answer to check",
+                ungraded_reason="no answer to check" if prompt.answer is None or prompt.check == "none" else None,
             )
             for index, prompt in enumerate(prompts)
         )

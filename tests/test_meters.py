@@ -55,7 +55,7 @@ class FakeCuda:
         """Remember."""
         self.synchronised.append(device)
 
-    def Event(self, enable_timing):  # noqa: N802 - torch's name
+    def Event(self, enable_timing):
         """An event on this timeline."""
         assert enable_timing
         outer = self

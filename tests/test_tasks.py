@@ -45,7 +45,7 @@ def calculate(left: int, sign: str, right: int) -> int:
 
 
 def apply_list_phrase(values: list[int], phrase: str) -> list[int]:
-    for pattern, kind in LIST_PHRASES:
+    for pattern, kind in LIST_PHRASES:  # noqa: B007 - kind is used after the loop
         if match := re.fullmatch(pattern, phrase):
             operand = next((int(text) for text in match.groups() if text), 0)
             break

@@ -110,10 +110,9 @@ def test_eager_attention_gets_an_additive_mask():
 
 def test_the_masked_half_sees_what_decoding_shows_it():
     """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
-    from tests.test_exactness import tiny_model
-
     from harness.decoding.session import Segment
     from harness.modeling.session import TransformersSession
+    from tests.test_exactness import tiny_model
 
     model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
     sequence = torch.tensor([[*prompt, 7, 8, 9, 10]])

@@ -28,7 +28,8 @@ def entropy(logits: Tensor, temperature: float) -> Tensor:
     """
     wide = logits.to(_accurate(logits))
     log_p = torch.log_softmax(wide if temperature == 0 else wide / temperature, dim=-1)
-    return torch.special.entr(log_p.exp()).sum(dim=-1)
+    nats: Tensor = torch.special.entr(log_p.exp()).sum(dim=-1)
+    return nats
 
 
 def _accurate(logits: Tensor) -> torch.dtype:

@@ -14,7 +14,7 @@ from harness.errors import UnknownModelError, UserError
 from harness.modeling.noising import Example, SpecialIds
 from harness.modeling.training import TrainingConfig, train
 
-MASK_TOKEN = "<mask>"  # noqa: S105 - a token of text, not a secret
+MASK_TOKEN = "<mask>"
 
 
 class PairExamples(Dataset[Example]):
@@ -71,7 +71,7 @@ def fine_tune(name: str, data: Path, config: TrainingConfig) -> Path:
     set_seed(config.seed)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, use_safetensors=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise UnknownModelError(f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id") from error
     if tokenizer.mask_token_id is None:
@@ -79,7 +79,7 @@ def fine_tune(name: str, data: Path, config: TrainingConfig) -> Path:
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(tokenizer))
     if tokenizer.eos_token_id is None:
-        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another model")
+        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     ids = SpecialIds(pad=pad, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
     resume = any(config.output_dir.glob("checkpoint-*"))

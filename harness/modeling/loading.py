@@ -85,7 +85,8 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
     )
     torch.manual_seed(part.seed)
     with torch.device(part.device):
-        module = AutoModelForCausalLM.from_config(
+        auto: Any = AutoModelForCausalLM  # its methods carry no types
+        module = auto.from_config(
             config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
         )
     return LoadedModel(
@@ -103,7 +104,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
         path, name = str(REFERENCE_DIR / choice.reference), f"reference-{choice.reference}"
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
-        module = AutoModelForCausalLM.from_pretrained(
+        module: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, part.dtype), attn_implementation=part.attention, use_safetensors=True, **options
         )
     except (OSError, ValueError) as error:
@@ -133,6 +134,6 @@ def _refuse_sliding_window(name: str, config: Any) -> None:
     """A cache that forgets cannot be cropped back exactly, and our masks let every query see the whole context."""
     kinds = getattr(config, "layer_types", None) or []
     if any(kind != "full_attention" for kind in kinds):
-        raise UnknownModelError(f"{name} has layers other than full attention ({', '.join(sorted(set(kinds)))}); not supported yet")
+        raise UnknownModelError(f"{name} has {', '.join(sorted(set(kinds)))} layers; only full attention is supported so far")
 
 

@@ -28,11 +28,11 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from harness.compare import compare, to_json
     from harness.journal import write_whole
     from harness.reporting.page import render
-    from harness.store import REPORT, read_run
+    from harness.store import REPORTS, read_run
 
     run = read_run(run_dir)
     comparison = compare(run)
-    page = out or run_dir / REPORT
+    page = out or run_dir / REPORTS[0]
     write_whole(page.with_suffix(".json"), json.dumps(to_json(comparison), indent=1, allow_nan=False).encode())
     write_whole(page, render(run, comparison).encode())
     return page

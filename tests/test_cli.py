@@ -1,0 +1,228 @@
+"""The command line: output, exit codes, and a message instead of a traceback for every kind of mistake."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.cli_progress import TerminalProgress, format_duration
+from harness.errors import RecordError, StorageError
+from tests.test_store import begun
+
+PAPER = Path(__file__).parent / "data"
+
+
+def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["sbd", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    code = stopped.value.code
+    return code if isinstance(code, int) else 0
+
+
+def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command is listed with a line of its own, untruncated."""
+    assert sbd(monkeypatch, "--help") == 0
+    text = capsys.readouterr().out
+    for name in ("plan", "run", "report", "publish", "schema", "roofline", "calibrate", "hardware", "train"):
+        assert f"\n  {name} " in text
+    assert "..." not in text.partition("Commands:")[2]
+    assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["plan"], ["plan", "--colour", "x"], ["plan", "no-such-file.yaml"], ["run", "no-such-file.yaml"], ["fly"],
+     ["plan", "quickstart", "--hardware", "tpu-v9"], ["roofline"], ["roofline", "--model", "x", "--hardware", "h100-sxm"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
+     ["report", "a", "b", "--out", "c.html"]],
+)  # fmt: skip
+def test_mistakes_exit_with_2_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """The message is on stderr and stdout stays empty."""
+    assert sbd(monkeypatch, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert err and out == "" and "Traceback" not in err
+
+
+def test_a_bad_scenario_names_file_and_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The path, the line and the key stand in the message."""
+    file = tmp_path / "bad.yaml"
+    file.write_text("version: 1\nname: x\nparst: []\n")
+    assert sbd(monkeypatch, "plan", str(file)) == 2
+    assert f"{file}:3: parst: unknown key parst" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
+def test_plan_prints_the_claim_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """25 cases with memory and time as a table, and the same as versioned JSON; what is assumed is said."""
+    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
+    table = capsys.readouterr().out
+    assert "25 cases, 360 samples" in table and "their distribution is assumed" in table
+    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["version"] == 1 and len(plan["cases"]) == 25 and plan["total_s"] > 0
+    first = plan["cases"][0]
+    assert first["time"]["rung"] == "datasheet" and first["memory"]["total_bytes"] > 16e9
+    assert plan["cases"][1]["replayed"]["assumed"] is True
+
+
+def test_plan_without_a_calibration_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """No time is guessed: it is null, beside its reason."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert sbd(monkeypatch, "plan", "claim_qwen3_8b", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
+    assert plan["total_s"] is None and plan["total_reason"] == "25 of 25 cases have no estimate"
+
+
+def test_paper_tables_agree_with_the_published_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sbd roofline --paper --json` holds all 512 cells, each within 0.001 of the paper."""
+    assert sbd(monkeypatch, "roofline", "--paper", "--mode", "as_printed", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 512
+    slowdown = {(r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in rows if "slowdown" in r}
+    speedup = {
+        (r["batch_size"], r["nfe_speedup"], r["kv_length"], r["block_size"]): r["wall_speedup"]
+        for r in rows
+        if "wall_speedup" in r
+    }
+    for line in csv.DictReader((PAPER / "table3_slowdown.csv").read_text().splitlines()):
+        key = (int(line["batch_size"]), int(line["kv_length"]), int(line["block_size"]))
+        assert slowdown[key] == pytest.approx(float(line["slowdown"]), abs=1e-3)
+    for line in csv.DictReader((PAPER / "table4_speedup.csv").read_text().splitlines()):
+        key4 = (int(line["batch_size"]), float(line["nfe_speedup"]), int(line["kv_length"]), int(line["block_size"]))
+        assert speedup[key4] == pytest.approx(float(line["speedup"]), abs=1e-3)
+
+
+def test_paper_tables_as_text_have_both_modes_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --mode the printed and the corrected figure stand in one row: B=1, k=64 at KV 65,536 is 1.016 against 1.41."""
+    assert sbd(monkeypatch, "roofline", "--paper") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed, corrected = next(map(float, row[3:]) for row in rows if row[:3] == ["1", "65536", "64"])
+    assert printed == pytest.approx(1.016, abs=1e-3) and corrected == pytest.approx(1.41, abs=0.01)
+
+
+def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A prediction stays below its pass reduction, and in a batch it says what it assumes."""
+    arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
+    assert sbd(monkeypatch, *arguments, "--json") == 0
+    one = json.loads(capsys.readouterr().out)
+    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "datasheet"
+    assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
+    assert "assumed" in capsys.readouterr().out
+
+
+def test_schema_and_hardware_print_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are machine-readable."""
+    assert sbd(monkeypatch, "schema") == 0 and "parts" in json.loads(capsys.readouterr().out)["properties"]
+    assert sbd(monkeypatch, "hardware", "--json") == 0 and "h100-sxm" in json.loads(capsys.readouterr().out)
+    assert sbd(monkeypatch, "hardware") == 0 and "h100-sxm" in capsys.readouterr().out
+
+
+def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The target is printed; a folder without a run is a record error (exit code 3)."""
+    begun(tmp_path / "run", samples=1)
+    assert sbd(monkeypatch, "publish", str(tmp_path / "run"), str(tmp_path / "kept")) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "kept")
+    assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 3
+    assert "no run here" in capsys.readouterr().err
+
+
+def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
+    """Put a runner in place that returns or raises, so that no model is loaded."""
+
+    def run(scenario: Path, out: Path | None, progress: object) -> Path:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    module = types.ModuleType("harness.runner")
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "harness.runner", module)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "finished samples are kept; the same command continues"),
+        (StorageError("disk full; free space"), 3, "disk full"),
+        (RecordError("damaged"), 3, "damaged"),
+        (RuntimeError("odd\nsecond line"), 3, "a fault in sbd, please report it: RuntimeError: odd (sbd --debug"),
+    ],
+)
+def test_run_ends_with_a_message_and_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, words: str
+) -> None:
+    """Ctrl-C, a full disk and a fault of ours each end with one message and no traceback; --debug shows it."""
+    fake_runner(monkeypatch, raised)
+    assert sbd(monkeypatch, "run", "quickstart") == code
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+    if code == 3:
+        assert sbd(monkeypatch, "--debug", "run", "quickstart") == code
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_run_prints_where_the_record_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The run directory is on stdout, for scripts."""
+    fake_runner(monkeypatch, tmp_path)
+    assert sbd(monkeypatch, "run", "quickstart", "--no-report") == 0
+    assert capsys.readouterr().out == f"record  {tmp_path}\n"
+
+
+def test_run_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A base install says what to install; a mistake in the file is said first all the same."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert sbd(monkeypatch, "run", "quickstart") == 2
+    assert "pip install 'sbd-bench[run]'" in capsys.readouterr().err
+    assert sbd(monkeypatch, "run", "nothing.yaml") == 2
+    assert "no such scenario" in capsys.readouterr().err
+
+
+def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
+    """Time left follows the pace; a pipe gets a line every 15 s instead of carriage returns."""
+    clock = iter([0.0, 10.0, 20.0, 30.0])
+    pipe = io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(4)
+    for _ in range(3):
+        progress.advance("NTP")
+    progress.end_line()
+    assert pipe.getvalue().splitlines() == ["4 samples to take", "2/4 samples, about 20 s left (NTP)"]
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    clock = iter([0.0, 10.0])
+    progress = TerminalProgress(terminal, clock=lambda: next(clock))
+    progress.start(4)
+    progress.advance("SBD")
+    progress.note("done")
+    assert terminal.getvalue().endswith("\r1/4 samples, about 30 s left (SBD)\x1b[K\ndone\n")
+
+
+def test_durations() -> None:
+    """Each length in the unit a reader expects."""
+    assert [format_duration(s) for s in (0.42, 9.4, 45.2, 200, 7500)] == ["0.4 s", "9.4 s", "45 s", "3 min 20 s", "2 h 05 min"]

@@ -1,0 +1,186 @@
+"""Who may import whom: the layers of the design, read off the source, and a check that the check can fail."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Longest prefix wins. A module may import its own layer and those below it. A new module is added here, on purpose.
+LAYERS = {
+    "harness": 0,
+    **dict.fromkeys(("errors", "units", "progress"), 0),
+    **dict.fromkeys(("arms", "datafiles", "frozen", "hardware", "model_choice", "modelshape", "paper_table1"), 1),
+    **dict.fromkeys(("prompts", "record", "scenario", "tasks", "trace", "yaml_lines"), 1),
+    **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history"), 2),
+    **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
+    **dict.fromkeys(("decoding", "environment", "journal", "meters", "modeling", "replay", "store", "workload"), 3),
+    **dict.fromkeys(("machine", "reporting", "runner"), 4),
+    **dict.fromkeys(("__main__", "cli"), 5),
+}
+# Packages from outside that a module may use; longest prefix wins, a layer's number is the default of its modules.
+OUTSIDE = {
+    0: set[str](),
+    1: {"pydantic", "pydantic_core", "yaml"},
+    2: {"numpy", "pydantic"},
+    3: {"pydantic"},
+    4: set[str](),
+    5: {"pydantic", "rich", "typer"},
+}
+OUTSIDE_OF = {
+    "history": {"numpy", "pydantic", "sqlalchemy"},
+    "stats": {"numpy", "scipy"},
+    "decoding": {"torch"},
+    "modeling": {"accelerate", "pydantic", "safetensors", "tokenizers", "torch", "transformers"},
+    "meters": {"pydantic", "torch"},
+    "meters.nvml": {"pynvml"},
+    # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
+    "meters.torch_bench": {"torch", "transformers"},
+    "machine": {"torch"},
+    "cli_train": {"accelerate", "torch", "typer"},
+    "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
+}
+# Closer rules of the design: what a room must not know, although its layer would allow it.
+FORBIDDEN = {
+    "decoding": {"harness.meters", "harness.modeling", "harness.hardware", "harness.tasks", "pathlib", "time"},
+    "meters": {"harness.decoding", "harness.modeling", "harness.modelshape"},
+    "reporting": {
+        "harness.roofline", "harness.meters", "harness.modeling", "harness.decoding", "harness.runner", "scipy", "statistics",
+    },
+    "runner": {"torch", "transformers", "harness.modeling", "harness.meters"},
+    "roofline": {"harness.decoding"},
+}  # fmt: skip
+
+
+def imports_of(source: str, module: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, those inside functions too; imports for type checkers alone are left out."""
+    tree = ast.parse(source)
+    unseen = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for part in node.body
+        for inner in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*module.split(".")[: -node.level], *([base] if base else [])])
+            yield node.lineno, base
+            if base == "harness" or base.startswith("harness."):
+                yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def longest(module: str, table: dict[str, object]) -> str | None:
+    """The key of ``table`` that names ``module`` (without ``harness.``) most closely; ``compare`` covers ``compare_arms``."""
+    name = module.removeprefix("harness.")
+    return max((key for key in table if name == key or name.startswith((f"{key}.", f"{key}_"))), key=len, default=None)
+
+
+def faults(source: str, module: str) -> list[str]:
+    """Every forbidden import of one module, in words."""
+    own = longest(module, dict(LAYERS))
+    if own is None:
+        return [f"{module} is in no layer; add it to LAYERS in {Path(__file__).name}"]
+    outside_key = longest(module, dict(OUTSIDE_OF))
+    allowed = OUTSIDE_OF[outside_key] if outside_key else OUTSIDE[LAYERS[own]]
+    room = longest(module, dict(FORBIDDEN))
+    banned = FORBIDDEN[room] if room else set()
+    found = []
+    for line, name in imports_of(source, module):
+        top = name.partition(".")[0]
+        key = longest(name, dict(LAYERS))
+        if any(name == word or name.startswith(f"{word}.") for word in banned):
+            found.append(f"{module}:{line} must not know {name}")
+        elif top == "harness" and key is not None and LAYERS[key] > LAYERS[own]:
+            found.append(f"{module}:{line} (layer {LAYERS[own]}) imports {name} (layer {LAYERS[key]})")
+        elif top not in {"harness", "__future__"} and top not in sys.stdlib_module_names and top not in allowed:
+            found.append(f"{module}:{line} imports {name}; allowed from outside: {', '.join(sorted(allowed)) or 'nothing'}")
+    return found
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package with its file."""
+    for file in sorted((ROOT / "harness").rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+
+
+def test_nothing_imports_what_it_must_not() -> None:
+    """Every import of every module goes down the layers and stays within its room."""
+    assert [fault for module, file in modules() for fault in faults(file.read_text(encoding="utf-8"), module)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "words"),
+    [
+        ("harness.record", "import torch", "allowed from outside: pydantic"),
+        ("harness.plan", "def f():\n    from transformers import AutoModel", "harness.plan:2 imports transformers"),
+        ("harness.roofline.ops", "from harness.store import read_run", "imports harness.store (layer 3)"),
+        ("harness.roofline.ops", "from harness import store", "imports harness.store (layer 3)"),
+        ("harness.roofline.ops", "from .. import runner", "imports harness.runner (layer 4)"),
+        ("harness.trace", "from harness.plan import Plan", "(layer 1) imports harness.plan (layer 2)"),
+        ("harness.errors", "import yaml", "allowed from outside: nothing"),
+        ("harness.decoding.set_block", "import time", "must not know time"),
+        ("harness.decoding.set_block", "from harness.hardware import load_profile", "must not know harness.hardware"),
+        ("harness.meters.clock", "from harness.modeling import session", "must not know harness.modeling"),
+        ("harness.meters.clock", "import pynvml", "imports pynvml"),
+        ("harness.runner", "import torch.cuda", "must not know torch.cuda"),
+        ("harness.reporting.page", "import statistics", "must not know statistics"),
+        ("harness.compare_arms", "import pandas", "allowed from outside: numpy, pydantic"),
+        ("harness.newcomer", "", "is in no layer"),
+    ],
+)
+def test_the_check_can_fail(module: str, source: str, words: str) -> None:
+    """Each rule catches a planted breach."""
+    assert any(words in fault for fault in faults(source, module)), faults(source, module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("harness.store", "from harness.record import Run\nimport gzip"),
+        ("harness.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.store import RunStore"),
+        ("harness.meters.nvml", "import pynvml"),
+        ("harness.stats", "from scipy import special"),
+    ],
+)
+def test_the_check_allows_what_the_design_allows(module: str, source: str) -> None:
+    """Downward imports, type-only imports and a room's own packages pass."""
+    assert faults(source, module) == []
+
+
+HEAVY = ("torch", "transformers", "pynvml", "pandas", "matplotlib", "jinja2", "scipy", "rich", "numpy")
+
+
+def loaded_by(program: str) -> set[str]:
+    """The heavy packages in sys.modules after a program."""
+    code = f"{program}\nimport sys; print(' '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_and_its_command_line_is_light() -> None:
+    """`import harness` and `sbd --help` load none of the heavy packages."""
+    assert loaded_by("import harness") == set()
+    assert loaded_by("import harness.cli") == set()
+
+
+def test_predicting_and_reporting_never_load_torch() -> None:
+    """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
+    own_torch = {"decoding", "modeling", "machine", "__main__"}
+    names = [name for name, _ in modules() if longest(name, dict(LAYERS)) not in own_torch]
+    names = [name for name in names if not name.startswith("harness.meters")]
+    program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"
+    assert loaded_by(program) & {"torch", "transformers", "pynvml"} == set()
