@@ -1,11 +1,12 @@
-"""The reference model's table out of the published record of scenarios/reference_accuracy.yaml: accuracy of NTP-only
-training, of SBD training with NTP decoding, and of SBD decoding; the shape of the paper's Table 1.
+"""The reference model's card out of its records: accuracy of NTP-only training, of SBD training with NTP decoding, and of
+SBD decoding (the shape of the paper's Table 1), with recipe and loss curves. Writes reference_model.md beside this file.
 
     python -m benchmarks.reference_model [reports/reference_accuracy]
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,6 +17,16 @@ from harness.stats import Quantity
 from harness.store import read_run
 
 EASY, MARGIN = "word_problems", -0.01
+HERE = Path(__file__).parent
+TRAINING = HERE / "training"
+STAGES = ("start", "base", "sbd", "ntp_only")
+HEAD = """# The reference model
+
+4.66M parameters, Llama architecture (6 layers, hidden 256, 4 heads of 64, 2 KV heads, FFN 704, tied embeddings), its own
+tokenizer of 879 entries, trained on the built-in tasks. `harness/modeling/reference/sbd` is the model, `ntp_only` its control.
+All figures are those of the stored bfloat16 weights, decoded in bfloat16. This file is written by
+`python -m benchmarks.reference_model`.
+"""
 
 
 def percent(quantity: Quantity) -> str:
@@ -36,10 +47,59 @@ def rows(cell: Cell) -> list[str]:
     for arm in cell.arms:
         speedup = "-" if arm.nfe_speedup.value is None else f"{arm.nfe_speedup.value:.2f}x"
         lines.append(
-            f"| {cell.task} | {cell.model} | {arm.label} | {arm.prompts} | {percent(arm.accuracy)} | {speedup} | "
-            f"{bound(arm.accuracy_difference)} | {bound(arm.baseline_difference)} |"
+            f"| {cell.task} | {cell.part} | {arm.label} | {arm.prompts} | {percent(arm.accuracy)} | {speedup} | "
+            f"{'-' if arm.is_ntp else bound(arm.accuracy_difference)} | {bound(arm.baseline_difference)} |"
         )
     return lines
+
+
+def accuracy_table(cells: list[Cell]) -> list[str]:
+    """The shape of the paper's Table 1; differences are paired, in points, with their one-sided 95 % lower bounds."""
+    head = [
+        "| task | weights | decoding | prompts | correct, % | NFE speedup | to own NTP, points | to NTP-only, points |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return head + [line for cell in sorted(cells, key=lambda c: (str(c.task), c.part)) for line in rows(cell)]
+
+
+def recipe_table() -> list[str]:
+    """Settings of every stage, from the file that the training wrote."""
+    lines = ["| stage | objective | steps | sequences a step | peak learning rate | schedule | seed |", "|---|---|---|---|---|---|---|"]
+    for stage in STAGES:
+        s = json.loads((TRAINING / stage / "training.json").read_text())
+        lines.append(
+            f"| {stage} | {s['objective']} | {s['steps']} | {s['batch_size']} | {s['learning_rate']:g} | {s['schedule']} | {s['seed']} |"
+        )
+    return lines
+
+
+def loss_table() -> list[str]:
+    """Mean training loss of every 250 steps, in nats per next-token target."""
+    curves = {}
+    for stage in STAGES:
+        history = json.loads((TRAINING / stage / "trainer_state.json").read_text())["log_history"]
+        points = [(int(e["step"]), float(e["loss"])) for e in history if "loss" in e]
+        for end in range(250, points[-1][0] + 1, 250):
+            window = [loss for step, loss in points if end - 250 < step <= end]
+            curves[stage, end] = sum(window) / len(window)
+    ends = sorted({end for _, end in curves})
+    lines = ["| steps | " + " | ".join(STAGES) + " |", "|---" * (len(STAGES) + 1) + "|"]
+    for end in ends:
+        cells = (f"{curves[stage, end]:.3f}" if (stage, end) in curves else "" for stage in STAGES)
+        lines.append(f"| {end} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def card(cells: list[Cell]) -> str:
+    """The whole file."""
+    parts = [
+        HEAD, "## Accuracy", *accuracy_table(cells), "",
+        "Differences are paired by prompt; in brackets the one-sided 95 % lower bound.", "",
+        "## Recipe", "Each stage: `sbd train --reference STAGE --out DIR`, in this order; `sbd` and `ntp_only` both start from",
+        "`base` and see the same examples in the same order. bfloat16 autocast, 2 CPU cores.", "", *recipe_table(), "",
+        "## Training loss", "Nats per next-token target; `sbd` is the sum of both terms of eq. 14.", "", *loss_table(), "",
+    ]  # fmt: skip
+    return "\n".join(parts)
 
 
 def within_margin(arm: ArmResult) -> bool:
@@ -48,26 +108,31 @@ def within_margin(arm: ArmResult) -> bool:
     return not arm.is_ntp and low is not None and low > MARGIN
 
 
-def main() -> None:
-    """Read, print, write."""
-    run = read_run(Path(sys.argv[1] if len(sys.argv) > 1 else "reports/reference_accuracy"))
-    cells = [cell for cell in compare(run).cells if cell.task is not None]
-    print("| task | weights | decoding | prompts | correct, % | NFE speedup | to own NTP, points | to NTP-only, points |")
-    print("|---|---|---|---|---|---|---|---|")
+def figures_of(cells: list[Cell]) -> dict[str, float]:
+    """The figures that are tracked; those of the easy task carry no task in their name."""
     figures: dict[str, float] = {}
-    for cell in sorted(cells, key=lambda c: (str(c.task), c.part)):
-        print("\n".join(rows(cell)))
+    for cell in cells:
         for arm in cell.arms:
             if arm.is_ntp and arm.accuracy.value is not None:
                 name = "ntp_accuracy_pct" if cell.part == "ntp_only" else "sbd_trained_ntp_accuracy_pct"
                 figures[f"{cell.task}_{name}"] = round(100 * arm.accuracy.value, 3)
-    easy = next(cell for cell in cells if cell.task == EASY and cell.part == "sbd")
-    best = [arm.nfe_speedup.value for arm in easy.arms if within_margin(arm) and arm.nfe_speedup.value is not None]
     for name in ("ntp_accuracy_pct", "sbd_trained_ntp_accuracy_pct"):
         figures[name] = figures[f"{EASY}_{name}"]
+    easy = next(cell for cell in cells if cell.task == EASY and cell.part == "sbd")
+    best = [arm.nfe_speedup.value for arm in easy.arms if within_margin(arm) and arm.nfe_speedup.value is not None]
     if best:
         figures["best_nfe_speedup_within_1pt"] = round(max(best), 3)
-    print(write_results("reference_model", figures, run.header.environment))
+    return figures
+
+
+def main() -> None:
+    """Read, print, write."""
+    run = read_run(Path(sys.argv[1] if len(sys.argv) > 1 else "reports/reference_accuracy"))
+    cells = [cell for cell in compare(run).cells if cell.task is not None]
+    text = card(cells)
+    (HERE / "reference_model.md").write_text(text)
+    print(text)
+    print(write_results("reference_model", figures_of(cells), run.header.environment))
 
 
 if __name__ == "__main__":

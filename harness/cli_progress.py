@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 LINE_EVERY_S = 15.0
@@ -11,14 +12,21 @@ CLEAR_TO_END = "\x1b[K"
 
 
 class TerminalProgress:
-    """A harness.progress.Progress on ``stream``; time left follows the pace so far."""
+    """A harness.progress.Progress on ``stream``.
+
+    Time left: every missing sample is taken to last as long as its own case's samples did so far, or as the average where
+    its case has not begun. Loading a model counts towards the sample after it.
+    """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
         self._live = stream.isatty()
         self._samples = self._finished = 0
-        self._started_s = self._printed_s = 0.0
+        self._missing: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._last_s = self._printed_s = 0.0
         self._line_open = False
 
     def note(self, message: str) -> None:
@@ -26,17 +34,22 @@ class TerminalProgress:
         self.end_line()
         print(message, file=self._stream, flush=True)
 
-    def start(self, samples: int) -> None:
-        """Begin to count; loading of models counts as time, so the first estimates are too long rather than too short."""
-        self._samples, self._finished = samples, 0
-        self._started_s = self._printed_s = self._clock()
-        self.note(f"{samples} samples to take" if samples else "all samples are there already")
+    def start(self, case_ids: Sequence[str]) -> None:
+        """Begin to count."""
+        self._samples, self._finished = len(case_ids), 0
+        self._missing = Counter(case_ids)
+        self._last_s = self._printed_s = self._clock()
+        self.note(f"{self._samples} samples to take" if case_ids else "all samples are there already")
 
-    def advance(self, label: str) -> None:
+    def advance(self, case_id: str) -> None:
         """Count one sample; redraw the line, or print one every 15 s where the stream is no terminal."""
-        self._finished += 1
         now_s = self._clock()
-        text = f"{self._finished}/{self._samples} samples, about {format_duration(self._left_s(now_s))} left ({label})"
+        self._finished += 1
+        self._missing[case_id] -= 1
+        self._taken[case_id] += 1
+        self._spent_s[case_id] += now_s - self._last_s
+        self._last_s = now_s
+        text = f"{self._finished}/{self._samples} samples, about {format_duration(self._left_s())} left ({case_id})"
         if self._live:
             print(f"\r{text}{CLEAR_TO_END}", end="", file=self._stream, flush=True)
             self._line_open = True
@@ -50,8 +63,10 @@ class TerminalProgress:
             print(file=self._stream, flush=True)
             self._line_open = False
 
-    def _left_s(self, now_s: float) -> float:
-        return (now_s - self._started_s) / self._finished * max(self._samples - self._finished, 0)
+    def _left_s(self) -> float:
+        average_s = sum(self._spent_s.values()) / self._finished
+        each_s = {case_id: self._spent_s[case_id] / count for case_id, count in self._taken.items()}
+        return sum(count * each_s.get(case_id, average_s) for case_id, count in self._missing.items())
 
 
 def format_duration(seconds: float) -> str:

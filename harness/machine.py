@@ -8,6 +8,7 @@ import torch
 
 from harness.hardware import match_profile
 from harness.meters.calibration import load_or_calibrate
+from harness.meters.torch_bench import available_host_bytes
 from harness.modeling.engine import Engine, open_engine
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
@@ -17,7 +18,7 @@ from harness.scenario import Part, Scenario
 
 def this_machine() -> Machine:
     """Engines of transformers models, calibrated where they run."""
-    return Machine(open_engine=_open, calibrate=_calibrate, profile=_profile)
+    return Machine(open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile)
 
 
 def _open(part: Part) -> Engine:
@@ -29,6 +30,13 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     weight_bytes = shape.streamed_params * DTYPE_BYTES[part.dtype]
     calibration = load_or_calibrate(part.device, part.dtype, part.threads, weight_bytes, progress.note)
     return calibration.model_dump(mode="json")
+
+
+def _free_bytes(part: Part) -> int | None:
+    """Memory to spare: what CUDA says of the device, or what Linux calls available."""
+    if part.device.startswith("cuda"):
+        return torch.cuda.mem_get_info(part.device)[0] if torch.cuda.is_available() else None
+    return available_host_bytes()
 
 
 def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:

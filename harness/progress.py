@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -11,11 +12,11 @@ class Progress(Protocol):
     def note(self, message: str) -> None:
         """One line about a step that is not a sample."""
 
-    def start(self, samples: int) -> None:
-        """So many samples are still to be taken."""
+    def start(self, case_ids: Sequence[str]) -> None:
+        """These samples are still to be taken, one case id each."""
 
-    def advance(self, label: str) -> None:
-        """One sample of the case called ``label`` is finished."""
+    def advance(self, case_id: str) -> None:
+        """One sample of that case is finished."""
 
 
 class Silent:
@@ -24,8 +25,8 @@ class Silent:
     def note(self, message: str) -> None:
         """Nothing."""
 
-    def start(self, samples: int) -> None:
+    def start(self, case_ids: Sequence[str]) -> None:
         """Nothing."""
 
-    def advance(self, label: str) -> None:
+    def advance(self, case_id: str) -> None:
         """Nothing."""

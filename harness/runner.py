@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from harness.environment import snapshot
 from harness.errors import DoesNotFitError
+from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.plan import Case, Plan, Slot, make_plan
 from harness.progress import Progress, Silent
@@ -56,11 +57,13 @@ class Engine(Protocol):
 class Machine:
     """What the runner needs from the machine, handed in so that tests can fake it.
 
-    ``calibrate`` and ``profile`` answer for one part: plain data for the record, or None with a reason.
+    ``calibrate`` and ``profile`` give plain data for the record, or None; ``free_bytes`` is the memory that a part's device
+    has to spare before its model is loaded, None where that is not known.
     """
 
     open_engine: Callable[[Part], Engine]
     calibrate: Callable[[Part, ModelShape, Progress], dict[str, Any] | None]
+    free_bytes: Callable[[Part], int | None]
     profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
 
 
@@ -95,8 +98,9 @@ def run(
 
 def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Progress) -> None:
     """Take the missing samples part by part; one model is in memory at a time."""
-    progress.start(len(missing))
     store.append_session(snapshot() | {"event": "start"})
+    missing = _that_fit(missing, store, machine)
+    progress.start([slot.case.case_id for slot in missing])
     for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
         slots = list(of_part)
         part = slots[0].case.part
@@ -109,6 +113,20 @@ def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Prog
             continue
         _take_part(slots, engine, store, progress)
     store.append_session(snapshot() | {"event": "end"})
+
+
+def _that_fit(missing: list[Slot], store: RunStore, machine: Machine) -> list[Slot]:
+    """Leave out, and record, the cases that cannot fit. A host may kill a process that asks for too much, so ask first."""
+    refused: dict[str, str] = {}
+    for case in {slot.case.case_id: slot.case for slot in missing}.values():
+        estimate, _ = estimate_memory(case)
+        free = machine.free_bytes(case.part)
+        if estimate is not None and free is not None and estimate.total_bytes > free:
+            needed, there = estimate.total_bytes / 1e9, free / 1e9
+            refused[case.case_id] = f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}"
+    for case_id, reason in refused.items():
+        store.append_outcome(CaseOutcome(case_id=case_id, outcome="does_not_fit", reason=reason))
+    return [slot for slot in missing if slot.case.case_id not in refused]
 
 
 def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Progress) -> None:
@@ -125,7 +143,7 @@ def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Pro
         except DoesNotFitError as error:
             store.append_outcome(CaseOutcome(case_id=case.case_id, outcome="does_not_fit", reason=str(error)))
             given_up.add(case.case_id)
-        progress.advance(case.label)
+        progress.advance(case.case_id)
 
 
 def _sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:

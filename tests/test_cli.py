@@ -204,23 +204,24 @@ def test_run_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
-    """Time left follows the pace; a pipe gets a line every 15 s instead of carriage returns."""
+    """Time left follows each case's own pace; a pipe gets a line every 15 s instead of carriage returns."""
     clock = iter([0.0, 10.0, 20.0, 30.0])
     pipe = io.StringIO()
     progress = TerminalProgress(pipe, clock=lambda: next(clock))
-    progress.start(4)
+    progress.start(["a"] * 4)
     for _ in range(3):
-        progress.advance("NTP")
+        progress.advance("a")
     progress.end_line()
-    assert pipe.getvalue().splitlines() == ["4 samples to take", "2/4 samples, about 20 s left (NTP)"]
+    assert pipe.getvalue().splitlines() == ["4 samples to take", "2/4 samples, about 20 s left (a)"]
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
-    clock = iter([0.0, 10.0])
+    clock = iter([0.0, 10.0, 12.0])
     progress = TerminalProgress(terminal, clock=lambda: next(clock))
-    progress.start(4)
-    progress.advance("SBD")
+    progress.start(["slow", "quick", "slow", "quick", "quick"])
+    progress.advance("slow")
+    progress.advance("quick")
     progress.note("done")
-    assert terminal.getvalue().endswith("\r1/4 samples, about 30 s left (SBD)\x1b[K\ndone\n")
+    assert terminal.getvalue().endswith("\r2/5 samples, about 14 s left (quick)\x1b[K\ndone\n")
 
 
 def test_durations() -> None:

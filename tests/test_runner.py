@@ -75,11 +75,12 @@ class FakeEngine:
         return FakeDecoded(generation(len(prompts)))
 
 
-def fake_machine(engine):
+def fake_machine(engine, free_bytes=None):
     """A machine with no calibration and no profile."""
     return Machine(
         open_engine=lambda part: engine,
         calibrate=lambda part, shape, progress: None,
+        free_bytes=lambda part: free_bytes,
         profile=lambda scenario: (None, "a fake machine"),
     )
 
@@ -141,6 +142,15 @@ def test_a_case_that_does_not_fit_is_an_outcome_and_the_others_go_on(scenario, s
     again = FakeEngine(shape)
     run(scenario, out, machine=fake_machine(again))
     assert again.decoded == []
+
+
+def test_a_case_that_cannot_fit_is_refused_before_the_model_is_loaded(scenario, shape, tmp_path):
+    """250M bf16 weights need 0.5 GB: with 0.4 GB free every case is an outcome that says so, and no engine is asked."""
+    engine = FakeEngine(shape)
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine, free_bytes=400_000_000)))
+    assert engine.decoded == []
+    assert len(held.outcomes) == 4
+    assert "needs 0.5 GB at least, 0.4 GB are free" in held.outcomes[0].reason
 
 
 def test_a_finished_default_directory_is_left_alone(scenario, shape, tmp_path, monkeypatch):

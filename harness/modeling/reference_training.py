@@ -17,7 +17,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
 from harness.errors import UserError
-from harness.modeling.reference import TaskExamples, build_model, build_tokenizer, special_ids
+from harness.modeling.reference_model import TaskExamples, build_model, build_tokenizer, special_ids
 from harness.modeling.training import TrainingConfig, train
 
 Stage = Literal["start", "base", "sbd", "ntp_only"]

@@ -1,0 +1,54 @@
+"""`sbd train` on a small model from end to end, and what it says to a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from harness.modeling.tokenizer import train_tokenizer  # noqa: E402 - after the import guards
+
+
+def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would."""
+    return subprocess.run([sys.executable, "-m", "harness", "train", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give either --reference STAGE, or --model with --data"),
+        (["--model", "x"], "needs --data"),
+        (["--reference", "nothing"], "the recipe has, in this order: start, base, sbd, ntp_only"),
+        (["--reference", "sbd"], "starts from base, which is not finished"),
+        (["--model", "x", "--data", "nothing.jsonl"], "cannot read the training data"),
+    ],
+)
+def test_mistakes_are_explained(arguments, words, tmp_path):
+    """Exit code 2 and a message with what to do; no traceback."""
+    done = sbd_train("--out", str(tmp_path), *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
+    """A tiny Llama and a file of pairs go in; weights in safetensors and a tokenizer with a mask token come out."""
+    tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    source, data, out = tmp_path / "source", tmp_path / "pairs.jsonl", tmp_path / "out"
+    transformers.LlamaForCausalLM(config).save_pretrained(source)
+    tokenizer.save_pretrained(source)
+    data.write_text("".join(json.dumps({"prompt": f"{n} and 1 is ", "solution": str(n + 1)}) + "\n" for n in range(40)))
+    done = sbd_train("--out", str(out), "--model", str(source), "--data", str(data), "--steps", "3", "--cpu", "--no-bf16")
+    assert done.returncode == 0, done.stderr
+    assert (out / "model.safetensors").is_file()
+    assert transformers.AutoTokenizer.from_pretrained(out).mask_token_id is not None
