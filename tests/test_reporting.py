@@ -115,6 +115,13 @@ def test_a_slower_arm_is_called_slower() -> None:
     assert f"ran slower, at {wall:.2f}x the speed of NTP" in text and "faster by the clock" not in text.split("Evidence")[0]
 
 
+def test_a_speed_that_costs_the_answers_is_no_headline() -> None:
+    """Where every arm lost more accuracy than the margin, the card says none in large type and gives the speed in its text."""
+    said = words(page(synthetic.build(synthetic.Part(arms=(synthetic.NTP, synthetic.ARMS[2])))))
+    assert re.search(r"batch 1 none no arm keeps the accuracy of NTP", said)
+    assert "No arm kept its observed accuracy within 1 point" in said
+
+
 def test_page_asks_nothing_of_the_network() -> None:
     """No script, no link, and no address in src, href, url() or @import; drawings refer only to themselves."""
     text = page(FULL)

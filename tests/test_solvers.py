@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.decoding.acceptance import ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
-from harness.decoding.sampling import draw, entropy, suppress  # noqa: E402
+from harness.decoding.sampling import draw, entropy, usable  # noqa: E402
 from harness.decoding.solvers import entropy_bounded, lowest_entropy  # noqa: E402
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
@@ -65,7 +65,7 @@ def test_entropy_is_minus_sum_p_log_p(logits, temperature):
 
 def test_suppressed_tokens_are_never_drawn_and_leave_the_entropy_finite():
     """The mask token has probability zero, whatever its logit."""
-    logits = suppress(torch.tensor([[[0.0, 50.0, 1.0]]]), torch.tensor([1]))
+    logits = usable(torch.tensor([[[0.0, 50.0, 1.0]]]), torch.tensor([1]))
     assert draw(logits, 0.0, torch.Generator()).item() == 2
     generator = torch.Generator().manual_seed(1)
     drawn = {draw(logits, 3.0, generator).item() for _ in range(200)}

@@ -8,7 +8,7 @@ import torch
 
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, suppress
+from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation, StopReason
 
@@ -18,7 +18,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     rows = len(request.prompts)
     suppressed = torch.tensor(request.suppressed_ids, device=request.device)
     logits, lengths = prefill(session, request.prompts, request.device)
-    tokens = draw(suppress(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
+    tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
     outputs: list[list[int]] = [[token] for [token] in tokens.tolist()]
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
@@ -29,7 +29,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         positions = torch.tensor([[c] for c in context], device=request.device)
         logits = session.forward([Segment(tokens=tokens, positions=positions, visibility="causal", logits=1)])
         session.keep([1] * rows)
-        tokens = draw(suppress(logits, suppressed), request.temperature, request.generator)
+        tokens = draw(usable(logits, suppressed), request.temperature, request.generator)
         active = tuple(reason is None for reason in ended)
         for row, [token] in enumerate(tokens.tolist()):
             if active[row]:

@@ -16,7 +16,7 @@ from harness.decoding.acceptance import Acceptance
 from harness.decoding.block import BlockRow
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, entropy, suppress
+from harness.decoding.sampling import draw, entropy, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation
 
@@ -73,7 +73,7 @@ def _pass(
     segments = [block]
     if finished is not None:
         segments.insert(0, Segment(tokens=finished, positions=start + offsets, visibility="causal", logits=0))
-    logits = suppress(session.forward(segments), suppressed)
+    logits = usable(session.forward(segments), suppressed)
     session.keep([commit] * len(rows))
     masked = torch.tensor([row.masked() for row in rows], device=request.device)
     chosen = acceptance.choose(entropy(logits, request.temperature), masked)

@@ -20,6 +20,7 @@ from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
 from harness.decoding.stopping import NEVER, StopRule
 from harness.errors import DoesNotFitError, InvariantError, ScenarioError
+from harness.host_memory import keep_what_is_freed, map_what_comes
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
@@ -164,5 +165,8 @@ def open_engine(part: Part) -> Engine:
         )
     if part.threads is not None:
         torch.set_num_threads(part.threads)
+    map_what_comes()
+    model = load_model(part)
+    keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
-    return Engine(load_model(part), part.device, clock)
+    return Engine(model, part.device, clock)

@@ -49,13 +49,17 @@ def _answer(cell: Cell, highlight: Highlight, header: RunHeader) -> Answer:
         _ground(highlight, arm),
         _against_baseline(cell, ntp),
     ]
+    kept = tuple(sentence for sentence in sentences if sentence)
+    if highlight.basis == "none":  # a speed that costs the answers is not an answer: say so in large type
+        no = "no arm keeps the accuracy of NTP"
+        return Answer(title=title, figure="none", figure_unit=no, interval="", sentences=kept, marks=_marks(cell, arm))
     speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
     return Answer(
         title=title,
         figure=units.ratio(speed.value) if speed.value is not None else "none",
         figure_unit=_verdict(speed) if cell.timed else "fewer forward passes; not timed",
         interval=_interval(speed) if cell.timed else "",
-        sentences=tuple(sentence for sentence in sentences if sentence),
+        sentences=kept,
         marks=_marks(cell, arm),
     )
 
