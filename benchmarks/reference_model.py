@@ -64,11 +64,12 @@ def accuracy_table(cells: list[Cell]) -> list[str]:
 
 def recipe_table() -> list[str]:
     """Settings of every stage, from the file that the training wrote."""
-    lines = ["| stage | objective | steps | sequences a step | peak learning rate | schedule | seed |", "|---|---|---|---|---|---|---|"]
+    lines = ["| stage | objective | steps | sequences a step | peak learning rate | schedule | seed |", "|---" * 7 + "|"]
     for stage in STAGES:
         s = json.loads((TRAINING / stage / "training.json").read_text())
         lines.append(
-            f"| {stage} | {s['objective']} | {s['steps']} | {s['batch_size']} | {s['learning_rate']:g} | {s['schedule']} | {s['seed']} |"
+            f"| {stage} | {s['objective']} | {s['steps']} | {s['batch_size']} | {s['learning_rate']:g} | "
+            f"{s['schedule']} | {s['seed']} |"
         )
     return lines
 

@@ -20,7 +20,8 @@ LAYERS = {
     **dict.fromkeys(("prompts", "record", "scenario", "tasks", "trace", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history"), 2),
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
-    **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters", "modeling", "replay", "store", "workload"), 3),
+    **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
+    **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
     **dict.fromkeys(("machine", "reporting", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }

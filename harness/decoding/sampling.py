@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
 LEAST_LOG_P = -1e4
 """Stands for log 0 in sums of p log p: its probability is 0 in every float type, and 0 times it is 0, not NaN."""
 
@@ -35,4 +34,5 @@ def entropy(logits: Tensor, temperature: float) -> Tensor:
     At temperature 0 it is the entropy at temperature 1 (design.md), else that of softmax(logits / temperature).
     """
     log_p = torch.log_softmax(logits if temperature == 0 else logits / temperature, dim=-1).clamp_(min=LEAST_LOG_P)
-    return -torch.linalg.vecdot(log_p.exp(), log_p)  # three times as fast as torch.special.entr
+    nats: Tensor = -torch.linalg.vecdot(log_p.exp(), log_p)  # three times as fast as torch.special.entr
+    return nats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -102,6 +103,11 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
         options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
     else:
         path, name = str(REFERENCE_DIR / choice.reference), f"reference-{choice.reference}"
+        if not Path(path).is_dir():
+            raise UnknownModelError(
+                f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
+                f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
+            )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         module: Any = AutoModelForCausalLM.from_pretrained(
