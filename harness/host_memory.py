@@ -2,7 +2,7 @@
 
 By default glibc gives the temporaries of a pass back to the kernel and faults them in again page by page: the sampler's
 took 3.3 ms a pass instead of 0.8 ms (vocabulary 32,000, block 16). Weights, on the other hand, are read a quarter slower
-out of the heap than out of mappings of their own (46 against 35 ms a pass of a 250M model). Both on a 2-core EPYC.
+out of the heap than out of mappings of their own (46 against 35 ms a pass of a 250M model). Both seen once, on a 2-core EPYC.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def _open(part: Part) -> Engine:
 def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, Any] | None:
     """Measured ceilings for a part's device, dtype and model size; cached on this machine.
 
-    In a process of its own: after its gigabytes of buffers every pass of a model in the same process took a fifth longer.
+    In a process of its own: after its gigabytes of buffers the passes of a model in the same process took a fifth longer
+    (34.6 against 28.6 ms in two runs one after the other, 251M parameters, 2-core EPYC).
     """
     weight_bytes = shape.streamed_params * DTYPE_BYTES[part.dtype]
     progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (at most about 15 s, then cached)")
