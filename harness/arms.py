@@ -5,7 +5,6 @@ A list on block_size, gamma, temperature or solver is an axis; ``variants`` is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.frozen import Count, Frozen, NonNegative, Text
+from harness.frozen import Count, Frozen, NonNegative, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 
 T = TypeVar("T")
@@ -97,17 +96,12 @@ class ReplayFromTrace(Frozen):
         return str((base / path).resolve())
 
 
-def _only_key(value: Any) -> str | None:
-    keys = value.keys() if isinstance(value, Mapping) else type(value).model_fields if isinstance(value, Frozen) else ()
-    return next((kind for kind in ("nfe_speedup", "table1", "trace", "replay") if kind in keys), None)
-
-
 ReplaySource = Annotated[
     Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
     | Annotated[ReplayFromTable1, Tag("table1")]
     | Annotated[ReplayFromTrace, Tag("trace")],
     Discriminator(
-        _only_key,
+        named_by_key("nfe_speedup", "table1", "trace", "replay"),
         custom_error_type="unknown_key",
         custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
     ),

@@ -6,7 +6,7 @@ Also the number types that refuse silent conversions ("3", true and 3.0 are not 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -42,3 +42,17 @@ class Frozen(BaseModel):
                     "unknown_key", message, {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
                 )
         return data
+
+
+def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
+    """A discriminator for a union whose members are told apart by the one key they have: the first of ``kinds`` present."""
+
+    def kind_of(value: Any) -> str | None:
+        keys: Collection[str] = ()
+        if isinstance(value, Mapping):
+            keys = value.keys()
+        elif isinstance(value, Frozen):
+            keys = type(value).model_fields.keys()
+        return next((kind for kind in kinds if kind in keys), None)
+
+    return kind_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.errors import UnknownModelError
-from harness.frozen import CountOrZero, Flag, Frozen, Text
+from harness.frozen import CountOrZero, Flag, Frozen, Text, named_by_key
 from harness.modelshape import KNOWN_SHAPES, ModelShape
 
 REFERENCE_MODELS = ("sbd", "ntp_only")
@@ -79,17 +78,12 @@ class RandomModel(Frozen):
         return value
 
 
-def _which(value: Any) -> str | None:
-    keys = value.keys() if isinstance(value, Mapping) else set(type(value).model_fields) if isinstance(value, Frozen) else ()
-    return next((kind for kind in ("reference", "huggingface", "random") if kind in keys), None)
-
-
 ModelChoice = Annotated[
     Annotated[ReferenceModel, Tag("reference")]
     | Annotated[HuggingFaceModel, Tag("huggingface")]
     | Annotated[RandomModel, Tag("random")],
     Discriminator(
-        _which,
+        named_by_key("reference", "huggingface", "random"),
         custom_error_type="unknown_model",
         custom_error_message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
     ),
