@@ -19,7 +19,7 @@ from harness.store import read_run
 EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent
 TRAINING = HERE / "training"
-STAGES = ("start", "base", "sbd", "ntp_only")
+STAGES = ("base", "sbd", "ntp_only")
 HEAD = """# The reference model
 
 4.66M parameters, Llama architecture (6 layers, hidden 256, 4 heads of 64, 2 KV heads, FFN 704, tied embeddings), its own

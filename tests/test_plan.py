@@ -49,12 +49,12 @@ def case_of(method: str, **changes: object) -> Case:
 def test_ids_are_the_product_of_the_axes() -> None:
     """Ids are readable, unique, and those of the agreed form."""
     arms = [{"method": "ntp", "temperature": [0, 0.7]}, {"method": "sbd", "block_size": [8, 16], "gamma": [0, 0.35]}]
-    workload = {"tasks": ["word_problems", "list_operations"], "prompts": 4, "max_new_tokens": 8}
+    workload = {"tasks": ["word_problems", "record_to_json"], "prompts": 4, "max_new_tokens": 8}
     plan = plan_of(name="reference", model={"reference": "sbd"}, arms=arms, batch_sizes=[1, 2], workload=workload)
     ids = [case.case_id for case in plan.cases]
     assert len(ids) == len(set(ids)) == 2 * 2 * (2 + 4)
     assert "reference/word_problems/b1/ntp" in ids and "reference/word_problems/b1/ntp-t0.7" in ids
-    assert "reference/list_operations/b2/sbd-k16-g0.35-t0-entropy_bounded" in ids
+    assert "reference/record_to_json/b2/sbd-k16-g0.35-t0-entropy_bounded" in ids
     assert {case.label for case in plan.cases} >= {"NTP", "NTP T=0.7", "SBD k=16 γ=0.35", "SBD k=8 γ=0"}
 
 

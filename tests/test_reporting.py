@@ -17,7 +17,7 @@ from tests import synthetic_run as synthetic
 
 REPLAYED = synthetic.Arm(label="SBD k=16 replayed 4x", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})
 FULL = synthetic.build(
-    synthetic.Part(jitter=0.05, tasks=("word_problems", "list_operations")),
+    synthetic.Part(jitter=0.05, tasks=("word_problems", "record_to_json")),
     synthetic.Part(name="bandwidth_bound", arms=(synthetic.NTP, REPLAYED), graded=False),
     calibration=synthetic.calibration(),
 )

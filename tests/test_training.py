@@ -164,3 +164,49 @@ def test_training_learns_and_resumes(tmp_path):
     resumed = steps(30, resume=True)
     assert resumed[: len(first)] == first
     assert resumed[-1]["step"] == 30
+
+
+@pytest.fixture(scope="module")
+def reference_tokenizer():
+    """The reference model's tokenizer, from few texts: its rules are the same."""
+    from harness.modeling.tokenizer import train_tokenizer
+    from harness.tasks import TASKS, problems
+
+    return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
+
+
+def test_a_number_of_two_digits_is_one_token():
+    """Every step of arithmetic then has one shape; longer numbers are split in twos, from the left."""
+    from harness.modeling.tokenizer import train_tokenizer
+
+    pieces = train_tokenizer([f"{n} and {n}." for n in range(100)] * 5, 600).tokenize("7+12=19. 1234567")
+    assert [p for p in pieces if p.isdigit()] == ["7", "12", "19", "12", "34", "56", "7"]
+
+
+def test_reference_examples_are_one_stream_whatever_the_order_of_reading(reference_tokenizer):
+    """A resumed run reads on where it stopped: item i is the same read first or last; other seeds give other items."""
+    from harness.modeling.reference_model import TaskExamples
+
+    stream = TaskExamples(reference_tokenizer, seed=3, batch_size=8, batches=48)
+    forwards = [stream[i] for i in range(len(stream))]
+    assert len(forwards) == 384
+    again = TaskExamples(reference_tokenizer, seed=3, batch_size=8, batches=48)
+    assert again[383] == forwards[383] and again[0] == forwards[0] and again[200] == forwards[200]
+    assert TaskExamples(reference_tokenizer, seed=4, batch_size=8, batches=48)[0] != forwards[0]
+    assert len({tuple(e["input_ids"]) for e in forwards}) > 380, "no example is served twice"
+
+
+def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
+    """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
+    from harness.modeling.reference_model import MIXTURE, TaskExamples
+
+    stream = TaskExamples(reference_tokenizer, seed=3, batch_size=32, batches=32)
+    lengths = [len(stream[i]["input_ids"]) for i in range(len(stream))]
+
+    def padded(order):
+        return 1 - sum(order) / sum(32 * max(order[i : i + 32]) for i in range(0, len(order), 32))
+
+    assert padded(lengths) < 0.05 < 0.15 < padded([lengths[i * 389 % len(lengths)] for i in range(len(lengths))])
+    assert MIXTURE.count("word_problems") * 2 == len(MIXTURE)
+    stories = sum("How many" in reference_tokenizer.decode(stream[i]["input_ids"]) for i in range(len(stream)))
+    assert stories == len(stream) / 2

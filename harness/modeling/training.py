@@ -42,6 +42,7 @@ class TrainingConfig(BaseModel):
     cpu: bool = False
     compile: bool = False
     noisy_from_start: bool = False
+    sampling: Literal["random", "sequential"] = "random"
     save_steps: PositiveInt = 500
     log_steps: PositiveInt = 50
 
@@ -122,6 +123,7 @@ def train(
         lr_scheduler_kwargs=config.schedule_options,
         seed=config.seed,
         data_seed=config.seed,
+        train_sampling_strategy=config.sampling,
         bf16=config.bf16,
         use_cpu=config.cpu,
         save_steps=config.save_steps,

@@ -6,7 +6,6 @@ wrote, without downloading a benchmark or trusting a second model to judge.
 
 from __future__ import annotations
 
-from harness.tasks.list_operations import ListOperations
 from harness.tasks.problem import Problem, Task, UnknownNameError
 from harness.tasks.record_to_json import RecordToJson
 from harness.tasks.splits import SPLITS, problem_at, problems, split_of
@@ -25,7 +24,7 @@ __all__ = [
     "task",
 ]
 
-_ALL: tuple[Task, ...] = (WordProblems(), ListOperations(), RecordToJson(), VariableTrace())
+_ALL: tuple[Task, ...] = (WordProblems(), RecordToJson(), VariableTrace())
 
 TASKS: dict[str, Task] = {entry.name: entry for entry in _ALL}
 

@@ -17,11 +17,12 @@ HARD_SHARE = 0.24
 _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
 _LARGEST_STEP = 9
+# No space stands before a variable in any frame: " b" and "b" would be two tokens, and looking a variable up is hard
+# enough for a tiny model when it is one.
 _FRAMES = (
-    ("\n", "{0}\nprint {1}\n"),
-    ("\n", "Run this:\n{0}\nWhat is {1}?\n"),
-    (";", "Trace {0}; and print {1}.\n"),
-    (", ", "Given {0}, find {1}.\n"),
+    ("\n", "{0}\nprint({1})\n"),
+    ("\n", "Run this:\n{0}\nprint({1})\n"),
+    (";", "Trace {0};print({1})\n"),
 )
 
 
