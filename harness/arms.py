@@ -24,6 +24,7 @@ from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 
 T = TypeVar("T")
 Solver = Literal["entropy_bounded"]
+Batching = Literal["lockstep", "ragged"]
 SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
 
 
@@ -49,6 +50,10 @@ Numbers = Annotated[
 ]  # fmt: skip
 Solvers = Annotated[
     tuple[Solver, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Solver | list[Solver]),
+    AfterValidator(_distinct),
+]  # fmt: skip
+Batchings = Annotated[
+    tuple[Batching, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Batching | list[Batching]),
     AfterValidator(_distinct),
 ]  # fmt: skip
 
@@ -132,13 +137,16 @@ class NtpArm(Frozen):
 
 
 class SbdArm(Frozen):
-    """Set Block Decoding. ``gamma`` is the entropy bound in nats; replayed acceptance has none."""
+    """Set Block Decoding. ``gamma`` is the entropy bound in nats; replayed acceptance has none. ``batching`` says whether
+    the rows of a batch open their blocks together or each when it can.
+    """
 
     method: Literal["sbd"]
     block_size: Counts = (16,)
     gamma: Numbers | None = None
     temperature: Numbers = (0.0,)
     solver: Solvers = SOLVERS
+    batching: Batchings = ("lockstep",)
     acceptance: Acceptance = "real"
 
     @model_validator(mode="after")
@@ -161,10 +169,10 @@ class SbdArm(Frozen):
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""
         acceptance = self.acceptance if self.acceptance == "real" else self.acceptance.model_dump(mode="json")
-        axes = product(self.block_size, self.gamma or (None,), self.temperature, self.solver)
+        axes = product(self.block_size, self.gamma or (None,), self.temperature, self.solver, self.batching)
+        names = ("block_size", "gamma", "temperature", "solver", "batching")
         return [
-            {"method": "sbd", "block_size": k, "gamma": gamma, "temperature": t, "solver": solver, "acceptance": acceptance}
-            for k, gamma, t, solver in axes
+            {"method": "sbd", "acceptance": acceptance} | dict(zip(names, point, strict=True)) for point in axes
         ]
 
 

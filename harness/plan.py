@@ -204,7 +204,8 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
     chosen = f"g{_number(arm['gamma'])}" if replay is None else f"replay-{_replay_id(replay)}"
-    return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}"
+    ragged = "-ragged" if arm["batching"] == "ragged" else ""
+    return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
 
 
 def _replay_id(replay: ReplaySpec) -> str:
@@ -219,6 +220,8 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"
+    if arm["batching"] == "ragged":
+        warm += " ragged"
     if replay is None:
         return f"SBD k={arm['block_size']} γ={_number(arm['gamma'])}{warm}"
     if cell := replay.source.get("table1"):

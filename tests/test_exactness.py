@@ -110,17 +110,21 @@ def drain(generator):
 
 
 def decode(session, method, req, gamma=1.5, block_size=4):
-    """Run one arm."""
+    """Run one arm: ntp, or SBD (sbd: in lockstep, ragged)."""
     if method == "ntp":
         return drain(decode_next_token(session, req))
-    acceptance = SolverAcceptance(entropy_bounded, gamma)
-    return drain(decode_set_block(session, req, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance))
+    return drain(
+        decode_set_block(
+            session, req, block_size=block_size, mask_id=MASK_ID, acceptance=SolverAcceptance(entropy_bounded, gamma),
+            batching="ragged" if method == "ragged" else "lockstep",
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("batch", ["one", "padded"])
-@pytest.mark.parametrize("method", ["ntp", "sbd"])
+@pytest.mark.parametrize("method", ["ntp", "sbd", "ragged"])
 def test_every_logit_equals_the_uncached_forward(architecture, attention, batch, method):
     """Catches a wrong mask, position, crop or padding in any pass (seen to fail when is_causal or the crop is broken)."""
     model = tiny_model(architecture, attention)
@@ -137,8 +141,9 @@ def test_every_logit_equals_the_uncached_forward(architecture, attention, batch,
         assert (logits[:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[attention]
 
 
+@pytest.mark.parametrize("batching", ["lockstep", "ragged"])
 @pytest.mark.parametrize("batch", ["one", "padded"])
-def test_kv_after_each_block_equals_a_causal_prefill(batch):
+def test_kv_after_each_block_equals_a_causal_prefill(batch, batching):
     """Catches KV of masks or of bidirectional attention staying in the cache."""
     model = tiny_model("llama")
     session = TransformersSession(model, "sdpa")
@@ -146,7 +151,8 @@ def test_kv_after_each_block_equals_a_causal_prefill(batch):
     req = request(PROMPTS[batch])
     acceptance = SolverAcceptance(entropy_bounded, 1.5)
     checked = 0
-    for forward_pass in decode_set_block(spy, req, block_size=4, mask_id=MASK_ID, acceptance=acceptance):
+    decoder = decode_set_block(spy, req, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
+    for forward_pass in decoder:
         if forward_pass.role != "commit+decide":
             continue
         for row, tokens in enumerate(spy.committed):
@@ -198,7 +204,7 @@ def test_sbd_with_blocks_of_one_is_next_token_prediction():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("method", ["ntp", "sbd"])
+@pytest.mark.parametrize("method", ["ntp", "sbd", "ragged"])
 def test_tokens_are_conserved_and_every_call_is_in_the_trace(method, temperature):
     """Per row, final tokens over the trace are the decode tokens; the counting session finds no hidden call."""
     model = tiny_model("qwen3")
@@ -221,11 +227,19 @@ def test_tokens_are_conserved_and_every_call_is_in_the_trace(method, temperature
                 assert generation.nfe(row) == generation.decode_tokens(row)
 
 
-def test_a_batched_row_decodes_what_it_decodes_alone():
-    """Rows do not leak into each other: lockstep changes the waiting, not the output nor a row's own passes."""
+@pytest.mark.parametrize("method", ["sbd", "ragged"])
+def test_a_batched_row_decodes_what_it_decodes_alone(method):
+    """Rows do not leak into each other: batching changes the waiting, not the output nor a row's own passes."""
     model = tiny_model("llama")
-    together = decode(TransformersSession(model, "sdpa"), "sbd", request(PROMPTS["padded"], stop_ids=(11,)))
-    for row, prompt in enumerate(PROMPTS["padded"]):
-        alone = decode(TransformersSession(model, "sdpa"), "sbd", request((prompt,), stop_ids=(11,)))
-        assert alone.output_ids[0] == together.output_ids[row]
-        assert alone.nfe(0) == together.nfe(row)
+    waited = 0
+    for gamma in (2.0, 3.0, 3.5, 4.0, 5.0):
+        session = TransformersSession(model, "sdpa")
+        together = decode(session, method, request(PROMPTS["padded"], stop_ids=(11,)), gamma)
+        own = []
+        for row, prompt in enumerate(PROMPTS["padded"]):
+            alone = decode(session, "sbd", request((prompt,), stop_ids=(11,)), gamma)
+            assert alone.output_ids[0] == together.output_ids[row]
+            assert alone.nfe(0) == together.nfe(row)
+            own.append(alone.nfe(0))
+        waited += len(together.decode_passes) - max(own)
+    assert waited == 0 if method == "ragged" else waited > 0, "ragged, no row waits for another; the examples have stragglers"

@@ -95,24 +95,39 @@ def test_spread_covers_every_slot_in_so_many_passes(slots, data):
 
 def test_assumed_passes_have_the_stated_mean():
     """Mean of 40,000 draws within 4 standard errors; support 1..k; the mean outside it is refused."""
-    draw_passes = assumed_passes(16, 5.3, random.Random(3))
-    drawn = [draw_passes() for _ in range(40_000)]
+    rng, draw_passes = random.Random(3), assumed_passes(16, 5.3)
+    drawn = [draw_passes(rng) for _ in range(40_000)]
     chance = 4.3 / 15
     assert abs(sum(drawn) / len(drawn) - 5.3) < 4 * math.sqrt(15 * chance * (1 - chance) / len(drawn))
     assert min(drawn) >= 1
     assert max(drawn) <= 16
     with pytest.raises(ValueError, match="between 1 and the block size"):
-        assumed_passes(4, 5.0, random.Random(3))
+        assumed_passes(4, 5.0)
 
 
 def test_replay_takes_the_drawn_number_of_passes_lowest_entropy_first():
     """4 slots in 2 passes: two by two, by entropy, for each row its own draw."""
     numbers = iter([2, 4])
-    acceptance = ReplayedAcceptance(lambda: next(numbers))
-    acceptance.begin_block([4, 4])
+    acceptance = ReplayedAcceptance(lambda rng: next(numbers), seed=0)
+    acceptance.begin_block(0, 4)
+    acceptance.begin_block(1, 4)
     entropies = torch.tensor([[0.4, 0.1, 0.3, 0.2]] * 2)
     first = acceptance.choose(entropies, torch.ones(2, 4, dtype=torch.bool))
     assert first.tolist() == [[False, True, False, True], [False, True, False, False]]
     second = acceptance.choose(entropies, ~first)
     assert second.tolist() == [[True, False, True, False], [False, False, False, True]]
     assert lowest_entropy(entropies[:1], torch.zeros(1, 4, dtype=torch.bool), torch.tensor([2])).sum() == 0
+
+
+def test_a_replayed_row_draws_the_same_passes_whatever_the_others_do():
+    """So lockstep and ragged runs of one seed replay the same passes row by row."""
+
+    def drawn(order):
+        acceptance, quotas = ReplayedAcceptance(assumed_passes(16, 5.3), seed=5), {0: [], 1: []}
+        for row in order:
+            acceptance.begin_block(row, 16)
+            quotas[row].append(acceptance._quotas[row])
+        return quotas
+
+    assert drawn([0, 1, 0, 1, 0, 1]) == drawn([0, 0, 0, 1, 1, 1])
+    assert drawn([0] * 6)[0] != drawn([1] * 6)[1], "rows do not share a stream"

@@ -16,11 +16,15 @@ from torch import Tensor
 from harness.decoding.solvers import Solver, lowest_entropy
 
 
+PassesPerBlock = Callable[[random.Random], int]
+"""Draws how many passes a block takes."""
+
+
 class Acceptance(Protocol):
     """Chooses slots pass by pass, told when a block begins."""
 
-    def begin_block(self, masked: list[int]) -> None:
-        """A block begins with so many masked slots per row."""
+    def begin_block(self, row: int, masked: int) -> None:
+        """A block of ``row`` begins with so many masked slots."""
 
     def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
         """(B, k) bool: the slots that become known in this pass."""
@@ -33,7 +37,7 @@ class SolverAcceptance:
         self._solver = solver
         self._gamma = gamma
 
-    def begin_block(self, masked: list[int]) -> None:
+    def begin_block(self, row: int, masked: int) -> None:
         """A solver has no memory."""
 
     def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
@@ -42,19 +46,26 @@ class SolverAcceptance:
 
 
 class ReplayedAcceptance:
-    """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them."""
+    """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them.
 
-    def __init__(self, draw_passes: Callable[[], int]) -> None:
+    Every row has a random stream of its own, so it draws the same passes whatever the other rows do.
+    """
+
+    def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:
         self._draw_passes = draw_passes
-        self._quotas: list[list[int]] = []
+        self._seed = seed
+        self._streams: dict[int, random.Random] = {}
+        self._quotas: dict[int, list[int]] = {}
 
-    def begin_block(self, masked: list[int]) -> None:
-        """Draw every row's passes for this block."""
-        self._quotas = [spread(slots, min(self._draw_passes(), slots)) if slots else [] for slots in masked]
+    def begin_block(self, row: int, masked: int) -> None:
+        """Draw the row's passes for this block."""
+        stream = self._streams.setdefault(row, random.Random(f"replay/{self._seed}/{row}"))
+        self._quotas[row] = spread(masked, min(self._draw_passes(stream), masked)) if masked else []
 
     def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
         """The next quota of each row, lowest entropies first."""
-        counts = [quota.pop(0) if quota else 0 for quota in self._quotas]
+        quotas = (self._quotas.get(row) for row in range(entropy.shape[0]))
+        counts = [quota.pop(0) if quota else 0 for quota in quotas]
         return lowest_entropy(entropy, masked, torch.tensor(counts, device=entropy.device))
 
 
@@ -63,7 +74,7 @@ def spread(slots: int, passes: int) -> list[int]:
     return [slots * (i + 1) // passes - slots * i // passes for i in range(passes)]
 
 
-def assumed_passes(block_size: int, mean_passes: float, rng: random.Random) -> Callable[[], int]:
+def assumed_passes(block_size: int, mean_passes: float) -> PassesPerBlock:
     """Draws 1 + Binomial(k-1, (mean-1)/(k-1)): support 1..k and exactly the given mean. An assumption, labelled so.
 
     Raises:
@@ -72,11 +83,11 @@ def assumed_passes(block_size: int, mean_passes: float, rng: random.Random) -> C
     if not 1 <= mean_passes <= block_size:
         raise ValueError(f"{mean_passes} passes per block of {block_size}: must lie between 1 and the block size")
     if block_size == 1:
-        return lambda: 1
+        return lambda rng: 1
     chance = (mean_passes - 1) / (block_size - 1)
-    return lambda: 1 + sum(rng.random() < chance for _ in range(block_size - 1))
+    return lambda rng: 1 + sum(rng.random() < chance for _ in range(block_size - 1))
 
 
-def recorded_passes(passes_per_block: list[int], rng: random.Random) -> Callable[[], int]:
+def recorded_passes(passes_per_block: list[int]) -> PassesPerBlock:
     """Draws from the passes per block of a recorded trace."""
-    return lambda: rng.choice(passes_per_block)
+    return lambda rng: rng.choice(passes_per_block)

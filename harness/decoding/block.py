@@ -9,18 +9,22 @@ from harness.trace import StopReason
 
 
 class BlockRow:
-    """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet."""
+    """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
+    ``finished`` the block before, until its KV is committed.
+    """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
         self._stop = stop
         self._max_new_tokens = max_new_tokens
         self._mask_id = mask_id
         self.slots = [mask_id] * block_size
+        self.finished: list[int] | None = None
         self._known = [False] * block_size
-        self._limit = block_size  # slots at or behind it can never be output
+        self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
         self._reason: StopReason | None = None
+        self._blocks = 0
 
     @property
     def ended(self) -> bool:
@@ -34,8 +38,10 @@ class BlockRow:
         return self._reason
 
     def open_block(self) -> None:
-        """Start the next block; a row that has ended gets one with nothing to decide."""
+        """Start the next block, the one before it to be committed; a row that has ended gets one with nothing to decide."""
         size = len(self.slots)
+        self.finished = self.slots if self._blocks else None
+        self._blocks += 1
         self.slots = [self._mask_id] * size
         self._known = [False] * size
         self._before_block = len(self.output)

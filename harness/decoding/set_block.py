@@ -1,13 +1,15 @@
 """Set Block Decoding (arXiv 2509.04185, algorithms 2 and 3): a block of masks, made final a set of slots a pass.
 
 The first pass of a block also carries the block before it: its causal half writes that block's exact KV, so committing
-costs no pass of its own. Rows of a batch go through their blocks in lockstep; a row that has nothing left to decide
-waits, and the trace shows it. Slots: positions 0..k-1 of the block.
+costs no pass of its own. In lockstep all rows of a batch open a block together, and a row that has nothing left to
+decide waits; ragged, each row goes on to its next block at once, in passes where some rows commit and others do not.
+The trace shows both. Slots: positions 0..k-1 of the block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,8 +23,17 @@ from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation
 
 
+Batching = Literal["lockstep", "ragged"]
+
+
 def decode_set_block(
-    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, acceptance: Acceptance
+    session: ModelSession,
+    request: DecodeRequest,
+    *,
+    block_size: int,
+    mask_id: int,
+    acceptance: Acceptance,
+    batching: Batching = "lockstep",
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
     _, lengths = prefill(session, request.prompts, request.device)
@@ -30,17 +41,12 @@ def decode_set_block(
     yield passes[-1]
     suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
     rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
-    finished: Tensor | None = None
-    while not all(row.ended for row in rows):
-        for row in rows:
-            row.open_block()
-        acceptance.begin_block([sum(row.masked()) for row in rows])
-        while any(any(row.masked()) for row in rows):
-            forward_pass = _pass(session, request, rows, finished, suppressed, acceptance)
-            finished = None
-            passes.append(forward_pass)
-            yield forward_pass
-        finished = _tokens(rows, request.device)
+    while True:
+        _open_blocks(rows, acceptance, batching)
+        if not any(any(row.masked()) for row in rows):
+            break
+        passes.append(_pass(session, request, rows, suppressed, acceptance))
+        yield passes[-1]
     return Generation(
         passes=tuple(passes),
         prompt_tokens=lengths,
@@ -49,49 +55,59 @@ def decode_set_block(
     )
 
 
-def _tokens(rows: list[BlockRow], device: torch.device) -> Tensor:
-    """The block as it stands, (B, k)."""
-    return torch.tensor([row.slots for row in rows], device=device)
+def _open_blocks(rows: list[BlockRow], acceptance: Acceptance, batching: Batching) -> None:
+    """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged."""
+    done = [not any(row.masked()) for row in rows]
+    for index, row in enumerate(rows):
+        if all(done) if batching == "lockstep" else done[index] and not row.ended:
+            row.open_block()
+            acceptance.begin_block(index, sum(row.masked()))
+
+
+def _segments(
+    session: ModelSession, rows: list[BlockRow], commits: tuple[int, ...], device: torch.device
+) -> list[Segment]:
+    """The blocks as they stand, behind the finished blocks of the rows that commit one (padding in the other rows)."""
+    size = len(rows[0].slots)
+    tokens = torch.tensor([row.slots for row in rows], device=device)
+    start = torch.tensor(session.context_tokens, device=device)[:, None]
+    offsets = torch.arange(size, device=device)
+    shift = torch.tensor(commits, device=device)[:, None]
+    block = Segment(tokens=tokens, positions=start + shift + offsets, visibility="bidirectional", logits=size)
+    if not any(commits):
+        return [block]
+    valid = None if all(commits) else (shift > 0).expand(-1, size)
+    before = torch.tensor([row.finished or row.slots for row in rows], device=device)
+    return [Segment(tokens=before, positions=start + offsets, visibility="causal", logits=0, valid=valid), block]
 
 
 def _pass(
-    session: ModelSession,
-    request: DecodeRequest,
-    rows: list[BlockRow],
-    finished: Tensor | None,
-    suppressed: Tensor,
-    acceptance: Acceptance,
+    session: ModelSession, request: DecodeRequest, rows: list[BlockRow], suppressed: Tensor, acceptance: Acceptance
 ) -> ForwardPass:
-    """One forward pass with its decision; ``finished`` is the block before, where this pass has to commit it."""
-    tokens = _tokens(rows, request.device)
-    size = tokens.shape[1]
+    """One forward pass with its decision; rows with a finished block commit it in this pass."""
+    size = len(rows[0].slots)
     context, width = session.context_tokens, session.context_width
-    offsets = torch.arange(size, device=request.device)
-    start = torch.tensor(context, device=request.device)[:, None]
-    commit = 0 if finished is None else size
-    block = Segment(tokens=tokens, positions=start + commit + offsets, visibility="bidirectional", logits=size)
-    segments = [block]
-    if finished is not None:
-        segments.insert(0, Segment(tokens=finished, positions=start + offsets, visibility="causal", logits=0))
-    logits = usable(session.forward(segments), suppressed)
-    session.keep([commit] * len(rows))
+    commits = tuple(0 if row.finished is None else size for row in rows)
+    logits = usable(session.forward(_segments(session, rows, commits, request.device)), suppressed)
+    session.keep(commits)
     masked = torch.tensor([row.masked() for row in rows], device=request.device)
     chosen = acceptance.choose(entropy(logits, request.temperature), masked)
     drawn = draw(logits, request.temperature, request.generator)
     # One readback a pass: -1 where nothing was decided.
     decided = torch.where(chosen, drawn, -1).tolist()
     active = tuple(any(row.masked()) for row in rows)
+    for row in rows:
+        row.finished = None
     final = tuple(row.decide(slots) for row, slots in zip(rows, decided, strict=True))
-    everyone = (1,) * len(rows)
     return ForwardPass(
-        role="decide" if finished is None else "commit+decide",
-        query_tokens=tuple((commit + size) * n for n in everyone),
+        role="commit+decide" if any(commits) else "decide",
+        query_tokens=tuple(commit + size for commit in commits),
         context_tokens=context,
-        logit_tokens=tuple(size * n for n in everyone),
-        kept_tokens=tuple(commit * n for n in everyone),
+        logit_tokens=(size,) * len(rows),
+        kept_tokens=commits,
         decided_tokens=tuple(sum(token >= 0 for token in slots) for slots in decided),
         final_tokens=final,
         active=active,
-        padded_query=commit + size,
+        padded_query=max(commits) + size,
         padded_context=width,
     )

@@ -5,7 +5,6 @@ Both arms go through the same function, session object and synchronisation polic
 
 from __future__ import annotations
 
-import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,20 +124,19 @@ class Engine:
             )
         return decode_set_block(
             session, request, block_size=case.arm["block_size"], mask_id=self._model.mask_id,
-            acceptance=self._acceptance(case, seed),
+            acceptance=self._acceptance(case, seed), batching=case.arm["batching"],
         )  # fmt: skip
 
     def _acceptance(self, case: Case, seed: int) -> Acceptance:
         if case.replay is None:
             return SolverAcceptance(SOLVERS[case.arm["solver"]], case.arm["gamma"])
-        rng = random.Random(f"replay/{seed}")
         size = case.arm["block_size"]
         if case.replay.mean_passes_per_block is not None:
-            return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block, rng))
+            return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)
         source = (case.replay.source["trace"], size)
         if source not in self._recorded:
             self._recorded[source] = passes_per_block(Path(source[0]), size)
-        return ReplayedAcceptance(recorded_passes(self._recorded[source], rng))
+        return ReplayedAcceptance(recorded_passes(self._recorded[source]), seed)
 
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
