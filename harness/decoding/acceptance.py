@@ -15,7 +15,6 @@ from torch import Tensor
 
 from harness.decoding.solvers import Solver, lowest_entropy
 
-
 PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
 

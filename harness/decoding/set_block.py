@@ -22,7 +22,6 @@ from harness.decoding.sampling import draw, entropy, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation
 
-
 Batching = Literal["lockstep", "ragged"]
 
 
