@@ -18,6 +18,7 @@ from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, to_json
 from harness.compare_widths import curves, pass_widths
+from harness.health import without_void_times
 from harness.record import CaseHeader, Run
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -29,7 +30,10 @@ _T = TypeVar("_T")
 
 
 def compare(run: Run) -> Comparison:
-    """Derive every value of ``run``. Warm-up samples are left out; of a sample recorded twice the later one counts."""
+    """Derive every value of ``run``. Warm-up samples are left out, and the times of void ones; of a sample recorded twice
+    the later one counts.
+    """
+    run, health = without_void_times(run)
     pricers = _pricers(run)
     tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()})
     cells: list[Cell] = []
@@ -41,6 +45,7 @@ def compare(run: Run) -> Comparison:
         cells=tuple(cells),
         highlights=tuple(on_accuracy.highlight(cell.part, cell.batch_size, cell.arms) for cell in cells if cell.is_summary),
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
+        health=health,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from harness.health import PartHealth
 from harness.stats import Quantity
 
 COMPARISON_VERSION = 1
@@ -168,6 +169,7 @@ class Comparison:
     cells: tuple[Cell, ...]
     highlights: tuple[Highlight, ...]
     outcomes: tuple[dict[str, str], ...]
+    health: tuple[PartHealth, ...] = ()
     version: int = field(default=COMPARISON_VERSION)
 
     def summary(self, part: str, batch_size: int) -> Cell:

@@ -2,6 +2,7 @@
 
 History of the format (RECORD_VERSION):
     1   first published format
+    2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
 class _Frozen(BaseModel):
@@ -69,7 +70,11 @@ class RowResult(_Frozen):
 
 
 class Sample(_Frozen):
-    """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised."""
+    """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.
+
+    ``meters`` and ``meter_reasons``: what the meters read over prefill and decode, by figure, and why the others read
+    nothing; units and sources are in the session entry of the part.
+    """
 
     case_id: str
     group: int
@@ -82,6 +87,8 @@ class Sample(_Frozen):
     decode_s: float | None
     started_at: str
     load_1min: float | None
+    meters: dict[str, float] = {}
+    meter_reasons: dict[str, str] = {}
 
 
 class CaseOutcome(_Frozen):

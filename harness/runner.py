@@ -29,6 +29,13 @@ from harness.trace import Generation
 from harness.workload import PromptItem, Tokenizer, prompt_items
 
 
+class Readings(Protocol):
+    """What the meters read around one batch, and why some read nothing."""
+
+    values: dict[str, float]
+    reasons: dict[str, str]
+
+
 class Decoded(Protocol):
     """What an engine returns for one batch."""
 
@@ -36,6 +43,7 @@ class Decoded(Protocol):
     prefill_s: float
     decode_s: float
     forward_s: list[float]
+    readings: Readings | None
 
 
 class Engine(Protocol):
@@ -48,6 +56,10 @@ class Engine(Protocol):
     @property
     def tokenizer(self) -> Tokenizer | None:
         """None where the model has none."""
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """The figures that samples carry, with unit and source, and what cannot be read here; None where none are."""
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
         """Decode one batch; returns a Decoded."""
@@ -111,6 +123,8 @@ def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Prog
             for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
                 store.append_outcome(CaseOutcome(case_id=case_id, outcome="does_not_fit", reason=str(error)))
             continue
+        if engine.meters is not None:
+            store.append_session({"event": "meters", "part": part.name} | engine.meters)
         _take_part(slots, engine, store, progress)
     store.append_session(snapshot() | {"event": "end"})
 
@@ -166,6 +180,8 @@ def _sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
         load_1min=load,
+        meters=decoded.readings.values if decoded.readings else {},
+        meter_reasons=decoded.readings.reasons if decoded.readings else {},
     )
 
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from harness.arms import Arm, Counts, NtpArm, SbdArm
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
-from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, Text
+from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text
 from harness.model_choice import ModelChoice, RandomModel
 from harness.prompts import digest, read_prompts
 from harness.tasks import TASKS
@@ -121,6 +121,17 @@ class Workload(Frozen):
         return self.prompts
 
 
+class HealthLimits(Frozen):
+    """How much disturbance a timed sample may show before its times are void; shared machines need more.
+
+    ``kernel``: by how much of its usual time the calibration kernel may take longer. ``steal``: share of the cores' time
+    that the hypervisor may have given to others.
+    """
+
+    kernel: NonNegative = 0.03
+    steal: NonNegative = 0.01
+
+
 class Part(Frozen):
     """One model on one device with the arms to be compared on it."""
 
@@ -137,6 +148,7 @@ class Part(Frozen):
     warmup: CountOrZero = 1
     seed: CountOrZero = 1
     timed: Flag = True
+    health: HealthLimits = HealthLimits()
     baseline: Name | None = None
 
     @property

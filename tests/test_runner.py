@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from harness.errors import DoesNotFitError, StorageError
+from harness.meters.window import Readings
 from harness.runner import Machine, run
 from harness.store import RunStore, read_run
 from harness.trace import ForwardPass, Generation
@@ -38,6 +39,7 @@ class FakeDecoded:
     prefill_s: float = 0.5
     decode_s: float = 2.0
     forward_s: tuple[float, ...] = (0.5, 1.0, 1.0)
+    readings: Readings | None = None
 
 
 def generation(rows: int) -> Generation:
@@ -60,6 +62,8 @@ class FakeEngine:
     """Counts its decodes; can fail at the n-th one with a given error, or for one batch size."""
 
     tokenizer = None
+    meters: dict[str, object] | None = None
+    readings: Readings | None = None
 
     def __init__(self, shape, fail_at=None, error=None, too_big=None):
         self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
@@ -72,7 +76,7 @@ class FakeEngine:
         if self.fail_at is not None and len(self.decoded) == self.fail_at:
             raise self.error
         self.decoded.append((case.case_id, tuple(prompts), seed))
-        return FakeDecoded(generation(len(prompts)))
+        return FakeDecoded(generation(len(prompts)), readings=self.readings)
 
 
 def fake_machine(engine, free_bytes=None):
@@ -198,3 +202,15 @@ def test_a_run_that_is_killed_is_continued(tmp_path):
     everything = [s.model_dump() for s in read_run(out).samples]
     assert everything[: len(held)] == held
     assert len({(s["case_id"], s["group"], s["repeat"], s["warmup"]) for s in everything}) == len(everything) == 602
+
+
+def test_what_the_meters_read_is_in_the_record_with_unit_source_and_reason(scenario, shape, tmp_path):
+    """Values and reasons with every sample; what each figure is, and what this machine cannot tell, once per part."""
+    engine = FakeEngine(shape)
+    figure = {"unit": "J", "source": "script"}
+    engine.meters = {"figures": {"energy_j": figure}, "absent": [{"figures": ["x"], "reason": "no x"}]}
+    engine.readings = Readings(values={"energy_j": 3.0}, reasons={"steal_s": "not counted"})
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
+    assert all(s.meters == {"energy_j": 3.0} and s.meter_reasons == {"steal_s": "not counted"} for s in held.samples)
+    [entry] = [s for s in held.sessions if s.get("event") == "meters"]
+    assert entry["part"] == "one" and entry["figures"]["energy_j"]["unit"] == "J" and entry["absent"][0]["reason"] == "no x"

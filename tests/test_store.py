@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness.errors import RecordError, StorageError, UserError
 from harness.journal import Journal, read_lines
 from harness.modelshape import KNOWN_SHAPES
-from harness.record import CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
+from harness.record import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
 from harness.store import RunStore, differing_keys, finished_keys, publish, read_run
 
 
@@ -276,7 +276,7 @@ def test_a_sample_of_another_format_is_refused(tmp_path: Path) -> None:
     """A line that is JSON but no sample names the first field that does not fit."""
     begun(tmp_path / "run")
     (tmp_path / "run" / "samples.jsonl").write_text('{"case_id": "c"}\n')
-    with pytest.raises(RecordError, match="format version 1: group"):
+    with pytest.raises(RecordError, match=f"format version {RECORD_VERSION}: group"):
         read_run(tmp_path / "run")
 
 

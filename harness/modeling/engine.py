@@ -6,8 +6,9 @@ Both arms go through the same function, session object and synchronisation polic
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,9 +21,11 @@ from harness.decoding.solvers import SOLVERS
 from harness.decoding.stopping import NEVER, StopRule
 from harness.errors import DoesNotFitError, InvariantError, ScenarioError
 from harness.host_memory import keep_what_is_freed, map_what_comes
+from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
+from harness.meters.window import Readings
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.session import TransformersSession
 from harness.modelshape import ModelShape
@@ -40,15 +43,17 @@ class Decoded:
     prefill_s: float
     decode_s: float
     forward_s: list[float]
+    readings: Readings | None
 
 
 class Engine:
-    """A part's model on its device."""
+    """A part's model on its device, with the meters that watch it (None: the part is not timed)."""
 
-    def __init__(self, model: LoadedModel, device: str, clock: Clock) -> None:
+    def __init__(self, model: LoadedModel, device: str, clock: Clock, meters: Available | None = None) -> None:
         self._model = model
         self._device = torch.device(device)
         self._clock = clock
+        self._meters = meters
         self._session = TransformersSession(model.module, model.attention)
         self._recorded: dict[tuple[str, int], list[int]] = {}
 
@@ -61,6 +66,16 @@ class Engine:
     def tokenizer(self) -> TextTokenizer | None:
         """None for random models."""
         return self._model.tokenizer
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """Units and sources of the figures that every timed sample carries, and what this machine cannot tell."""
+        if self._meters is None:
+            return None
+        return {
+            "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()},
+            "absent": [asdict(one) for one in self._meters.absent],
+        }
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """Decode one batch with the case's arm.
@@ -79,6 +94,9 @@ class Engine:
         session = MeteredSession(self._session, clock)
         decoder = self._decoder(case, session, self._request(case, prompts, seed), seed)
         clock.synchronise()
+        windows = self._meters.windows if self._meters else None
+        if windows:
+            windows.open()
         start = clock.now_s()
         next(decoder)  # the prefill pass
         clock.synchronise()
@@ -86,11 +104,14 @@ class Engine:
         generation = drain(decoder)
         clock.synchronise()
         end = clock.now_s()
+        readings = windows.close() if windows else None
         generation.check_conservation()
         forward_s = session.forward_s()
         if len(forward_s) != len(generation.passes):
             raise InvariantError(f"{len(forward_s)} model calls, but {len(generation.passes)} passes in the trace")
-        return Decoded(generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=forward_s)
+        return Decoded(
+            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=forward_s, readings=readings
+        )
 
     def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
         mask_id = self._model.mask_id
@@ -167,4 +188,4 @@ def open_engine(part: Part) -> Engine:
     model = load_model(part)
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
-    return Engine(model, part.device, clock)
+    return Engine(model, part.device, clock, find_meters(part.device) if part.timed else None)

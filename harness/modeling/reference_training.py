@@ -17,6 +17,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
 from harness.errors import UserError
+from harness.modeling import training_attention
 from harness.modeling.reference_model import TaskExamples, build_model, build_tokenizer, special_ids
 from harness.modeling.training import TrainingConfig, train
 
@@ -54,8 +55,7 @@ def train_stage(stage: Stage, root: Path) -> Path:
     else:
         tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
-    # On two cores fused attention spends more time in its bfloat16 backward pass than all matrix products of a layer.
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(training_attention.register() if stage == "sbd" else "eager")
     examples = TaskExamples(tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps)
     resume = any(config.output_dir.glob("checkpoint-*"))
     train(config, model, examples, special_ids(tokenizer), resume=resume)

@@ -30,7 +30,7 @@ class PartView:
     drawings: list[Drawing]
     passes: list[Table]
     predictions: Table | None
-    missing: list[str]
+    remarks: list[str]
 
 
 def render(run: Run, comparison: Comparison) -> str:
@@ -46,7 +46,7 @@ def render(run: Run, comparison: Comparison) -> str:
         style=_style(environment),
         answers=answers(comparison, header),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=[_part([cell for cell in comparison.cells if cell.part == name], f"part-{i}") for i, name in enumerate(parts)],
+        parts=[_part(comparison, name, f"part-{i}") for i, name in enumerate(parts)],
         environment=_facts(header.environment),
         sessions=_pretty(run.sessions) if run.sessions else "",
         scenario=_pretty(header.scenario),
@@ -62,7 +62,8 @@ def _style(environment: Environment) -> Markup:
     return Markup(environment.loader.get_source(environment, "style.css")[0]) if environment.loader else Markup("")
 
 
-def _part(cells: list[Cell], name: str) -> PartView:
+def _part(comparison: Comparison, part: str, name: str) -> PartView:
+    cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     with_arms = [cell for cell in cells if cell.arms]
     drawn: list[Drawing | None] = []
@@ -86,8 +87,17 @@ def _part(cells: list[Cell], name: str) -> PartView:
         drawings=[drawing for drawing in drawn if drawing is not None],
         passes=[table for table in passes if table is not None],
         predictions=tables.prediction_table([cell for cell in summaries if cell.arms]),
-        missing=_missing(first),
+        remarks=[*_health(comparison, first.part), *_missing(first)],
     )  # fmt: skip
+
+
+def _health(comparison: Comparison, part: str) -> list[str]:
+    """How many timed samples were void, and by which rule."""
+    return [
+        f"{found.void} of {found.timed} timed samples are void and left out of every time: "
+        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
+        for found in comparison.health if found.part == part and found.void
+    ]  # fmt: skip
 
 
 def _missing(cell: Cell) -> list[str]:

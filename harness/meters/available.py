@@ -1,0 +1,85 @@
+"""Which meters this machine has for a device, and what it cannot tell: for runs, and for `sbd doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.meters.host import HostMemoryMeter, HostMeter
+from harness.meters.kernel import KernelMeter
+from harness.meters.nvml import find_nvml
+from harness.meters.rapl import RaplMeter, find_rapl
+from harness.meters.window import Absent, Figure, Windows
+
+_KERNEL_SIZE = 256
+_KERNEL_PRODUCTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """The meters of a device, as windows, and the figures that stay unknown."""
+
+    windows: Windows
+    absent: tuple[Absent, ...]
+
+
+class DeviceMemoryMeter:
+    """Largest allocation of torch on a CUDA device during the window. ``cuda`` is torch.cuda or a fake of it."""
+
+    figures: Mapping[str, Figure] = {"peak_device_memory_bytes": Figure(unit="bytes", source="torch.cuda allocator")}
+
+    def __init__(self, device: str, cuda: Any = torch.cuda) -> None:
+        self._device = device
+        self._cuda = cuda
+
+    def open(self) -> None:
+        """Put the mark back to what is allocated now."""
+        self._cuda.reset_peak_memory_stats(self._device)
+
+    def close(self) -> Mapping[str, float]:
+        """Read the mark."""
+        return {"peak_device_memory_bytes": float(self._cuda.max_memory_allocated(self._device))}
+
+
+def find_meters(device: str) -> Available:
+    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1)."""
+    on_gpu = device.startswith("cuda")
+    meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter()]
+    absent: list[Absent] = []
+    rapl = find_rapl()
+    if isinstance(rapl, RaplMeter):
+        meters.append(rapl)
+    else:
+        absent.append(rapl)
+    if on_gpu:
+        meters.append(DeviceMemoryMeter(device))
+    else:
+        absent.append(
+            Absent(figures=("peak_device_memory_bytes",), reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")
+        )
+    found, missing = find_nvml(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
+    return Available(windows=Windows([*meters, *found]), absent=(*absent, *missing))
+
+
+def fixed_kernel(device: str) -> Callable[[], float]:
+    """The same small matrix products every time, in float32 on the device, some milliseconds on two cores."""
+    left = torch.ones(_KERNEL_SIZE, _KERNEL_SIZE, device=device)
+
+    def run() -> float:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(_KERNEL_PRODUCTS):
+            left @ left
+        _wait(device)
+        return time.perf_counter() - start
+
+    return run
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)

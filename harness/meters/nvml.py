@@ -1,0 +1,180 @@
+"""NVIDIA's management library: energy, clocks, throttling, foreign processes and GPM memory bandwidth of one GPU.
+
+The only importer of ``pynvml``. Every meter takes the module as an argument, so that tests hand in a fake. Facts about
+counters are from nvml.h and its documentation; none of this has run on a GPU of ours yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.meters.window import Absent, Figure, Unreadable
+
+ENERGY = {"energy_j": Figure(unit="J", source="NVML total energy counter")}
+STATE = {
+    "sm_clock_mhz": Figure(unit="MHz", source="NVML, at the end of the window"),
+    "memory_clock_mhz": Figure(unit="MHz", source="NVML, at the end of the window"),
+    "temperature_c": Figure(unit="°C", source="NVML, at the end of the window"),
+    "power_limit_w": Figure(unit="W", source="NVML enforced power limit"),
+    "device_processes": Figure(unit="count", source="NVML compute processes, at the end of the window"),
+}
+# Nanoseconds that a limit held the clocks down, since the driver was loaded (nvml.h, NVML_FI_DEV_CLOCKS_EVENT_REASON_*).
+THROTTLE_FIELDS = {
+    "throttle_power_cap_s": 74,
+    "throttle_sync_boost_s": 76,
+    "throttle_sw_thermal_s": 269,
+    "throttle_hw_thermal_s": 270,
+    "throttle_power_brake_s": 271,
+}
+THROTTLE = {name: Figure(unit="s", source=f"NVML field {field}") for name, field in THROTTLE_FIELDS.items()}
+GPM_METRICS = {"dram_bandwidth_pct": 10, "sm_util_pct": 2, "tensor_util_pct": 5}
+GPM = {
+    name: Figure(unit="% of the device's maximum", source=f"NVML GPM metric {metric}") for name, metric in GPM_METRICS.items()
+}
+_NS_PER_S = 1e9
+
+
+class EnergyMeter:
+    """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
+
+    figures: Mapping[str, Figure] = ENERGY
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._before_mj = 0
+
+    def open(self) -> None:
+        """Read the counter (mJ)."""
+        self._before_mj = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
+
+    def close(self) -> Mapping[str, float]:
+        """Its growth."""
+        return {"energy_j": (self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) - self._before_mj) / 1000}
+
+
+class StateMeter:
+    """Clocks, temperature and neighbours at the end of a window."""
+
+    figures: Mapping[str, Figure] = STATE
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+
+    def open(self) -> None:
+        """Nothing is counted from here."""
+
+    def close(self) -> Mapping[str, float]:
+        """Read what can be read; a figure that this driver refuses is left out."""
+        nvml, handle = self._nvml, self._handle
+        readers = {
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+            "device_processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        }
+        found: dict[str, float] = {}
+        for name, read in readers.items():
+            try:
+                found[name] = float(read())
+            except nvml.NVMLError:
+                continue
+        return found
+
+
+class ThrottleMeter:
+    """Seconds of the window during which each limit held the clocks down."""
+
+    figures: Mapping[str, Figure] = THROTTLE
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._before: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Read the counters (ns)."""
+        self._before = self._counters()
+
+    def close(self) -> Mapping[str, float]:
+        """Their growth, for those that could be read both times."""
+        after = self._counters()
+        return {name: (after[name] - self._before[name]) / _NS_PER_S for name in after if name in self._before}
+
+    def _counters(self) -> dict[str, int]:
+        answers = self._nvml.nvmlDeviceGetFieldValues(self._handle, list(THROTTLE_FIELDS.values()))
+        pairs = zip(THROTTLE_FIELDS, answers, strict=True)
+        return {name: int(a.value.ullVal) for name, a in pairs if a.nvmlReturn == self._nvml.NVML_SUCCESS}
+
+
+class GpmMeter:
+    """Mean use of memory bandwidth over the window, in percent of the device's maximum (Hopper and newer).
+
+    GPM samples are snapshots of counters: two of them bracket the region, nothing is polled. They must lie more than
+    100 ms apart.
+    """
+
+    figures: Mapping[str, Figure] = GPM
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+
+    def open(self) -> None:
+        """Take the first snapshot."""
+        self._nvml.nvmlGpmSampleGet(self._handle, self._samples[0])
+
+    def close(self) -> Mapping[str, float]:
+        """Take the second and let NVML compute the means; each metric answers for itself."""
+        nvml = self._nvml
+        nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
+        asked = nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(GPM_METRICS)
+        asked.sample1, asked.sample2 = self._samples
+        for index, metric in enumerate(GPM_METRICS.values()):
+            asked.metrics[index].metricId = metric
+        nvml.nvmlGpmMetricsGet(asked)
+        answers = zip(GPM_METRICS, asked.metrics, strict=False)
+        found = {name: float(a.value) for name, a in answers if a.nvmlReturn == nvml.NVML_SUCCESS}
+        if not found:
+            raise Unreadable(f"GPM answered no metric (code {asked.metrics[0].nvmlReturn}); windows must exceed 100 ms")
+        return found
+
+
+def find_nvml(uuid: str | None, nvml: Any = None) -> tuple[list[Any], list[Absent]]:
+    """The meters of the GPU with this UUID (torch's, with or without "GPU-"), and what cannot be had, with the reason."""
+    everything = (*ENERGY, *STATE, *THROTTLE, *GPM)
+    if uuid is None:
+        return [], [Absent(figures=everything, reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")]
+    if nvml is None:
+        import pynvml as nvml
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except nvml.NVMLError as error:
+        return [], [
+            Absent(figures=everything, reason=f"NVML: {error}", remedy="install NVIDIA's driver, and let the container see it")
+        ]
+    meters: list[Any] = [StateMeter(nvml, handle), ThrottleMeter(nvml, handle)]
+    absent: list[Absent] = []
+    try:
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        meters.append(EnergyMeter(nvml, handle))
+    except nvml.NVMLError as error:
+        absent.append(Absent(figures=tuple(ENERGY), reason=f"NVML: {error}", remedy="needs Volta or newer, outside MIG"))
+    try:
+        supported = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+        reason = "this GPU has no GPM"
+    except nvml.NVMLError as error:
+        supported, reason = False, f"NVML: {error}"
+    if supported:
+        meters.append(GpmMeter(nvml, handle))
+    else:
+        remedy = "GPM needs Hopper or newer; before it, DCGM field 1005 by a host engine"
+        absent.append(Absent(figures=tuple(GPM), reason=reason, remedy=remedy))
+    return meters, absent

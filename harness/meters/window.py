@@ -1,0 +1,103 @@
+"""What a meter is: a reader of some counter, opened before a region of work and closed after it.
+
+A meter promises its figures by name. A window yields every promised figure, or None with the reason; a meter that fails
+never stops the work it was to watch. Meters know no decoder and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What a promised figure is: its unit, and the counter it comes from."""
+
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """Figures that cannot be had on this machine: why, and what would have to be done about it."""
+
+    figures: tuple[str, ...]
+    reason: str
+    remedy: str
+
+
+class Unreadable(Exception):
+    """A window that cannot be read; the message says why. Raised by a meter, turned into a reason by Windows."""
+
+
+class Meter(Protocol):
+    """One source of figures."""
+
+    @property
+    def figures(self) -> Mapping[str, Figure]:
+        """What ``close`` returns, by name."""
+
+    def open(self) -> None:
+        """The region begins."""
+
+    def close(self) -> Mapping[str, float]:
+        """The region has ended: the figures of the window, those that can be read.
+
+        Raises:
+            Unreadable: none of them can.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """The figures of one window; each promised name is in exactly one of the two."""
+
+    values: dict[str, float]
+    reasons: dict[str, str]
+
+
+class Windows:
+    """Several meters around one region: opened in order, closed in reverse, so the first one's window is the widest."""
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        self._meters = tuple(meters)
+        self._failed: dict[int, str] = {}
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Every figure promised, by name."""
+        return {name: figure for meter in self._meters for name, figure in meter.figures.items()}
+
+    def open(self) -> None:
+        """Open every meter."""
+        self._failed = {}
+        for index, meter in enumerate(self._meters):
+            try:
+                meter.open()
+            except Exception as error:  # a vendor library may raise anything; the work goes on
+                self._failed[index] = _words(error)
+
+    def close(self) -> Readings:
+        """Close every meter and gather the figures."""
+        values: dict[str, float] = {}
+        reasons: dict[str, str] = {}
+        for index in reversed(range(len(self._meters))):
+            meter = self._meters[index]
+            found: Mapping[str, float] = {}
+            reason = self._failed.get(index)
+            if reason is None:
+                try:
+                    found = meter.close()
+                except Exception as error:  # as above
+                    reason = _words(error)
+            values.update(found)
+            missing = [name for name in meter.figures if name not in found]
+            reasons.update(dict.fromkeys(missing, reason or "the source gave no figure for this window"))
+        return Readings(values=values, reasons=reasons)
+
+
+def _words(error: Exception) -> str:
+    """A vendor's exception in one line."""
+    return str(error) if isinstance(error, Unreadable) else f"{type(error).__name__}: {error}"
