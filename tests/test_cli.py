@@ -227,3 +227,19 @@ def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
 def test_durations() -> None:
     """Each length in the unit a reader expects."""
     assert [format_duration(s) for s in (0.42, 9.4, 45.2, 200, 7500)] == ["0.4 s", "9.4 s", "45 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_doctor_names_every_figure_with_a_value_or_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine without a GPU the GPU's figures are there too, with reason and remedy."""
+    pytest.importorskip("torch")
+    assert sbd(monkeypatch, "doctor", "--device", "cpu", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    by_name = {one["figure"]: one for one in found["figures"]}
+    assert found["version"] == 1 and by_name["kernel_before_s"]["value"] > 0
+    for name in ("energy_j", "dram_bandwidth_pct", "throttle_power_cap_s", "peak_device_memory_bytes"):
+        assert by_name[name]["value"] is None and by_name[name]["reason"] and by_name[name]["remedy"]
+    assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in by_name) and "to change that" in text

@@ -44,6 +44,7 @@ OUTSIDE_OF = {
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
     "machine": {"torch"},
+    "cli_doctor": {"torch", "typer"},
     "cli_train": {"accelerate", "torch", "typer"},
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
 }

@@ -6,7 +6,7 @@ counters are from nvml.h and its documentation; none of this has run on a GPU of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.meters.window import Absent, Figure, Unreadable
@@ -69,7 +69,7 @@ class StateMeter:
     def close(self) -> Mapping[str, float]:
         """Read what can be read; a figure that this driver refuses is left out."""
         nvml, handle = self._nvml, self._handle
-        readers = {
+        readers: dict[str, Callable[[], Any]] = {
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
@@ -152,7 +152,9 @@ def find_nvml(uuid: str | None, nvml: Any = None) -> tuple[list[Any], list[Absen
     if uuid is None:
         return [], [Absent(figures=everything, reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")]
     if nvml is None:
-        import pynvml as nvml
+        import pynvml
+
+        nvml = pynvml
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
