@@ -24,7 +24,7 @@ def doctor_command(
 
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if chosen.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {chosen}: torch sees no CUDA device here; use cpu, or a CUDA build of torch on a GPU machine")
+        raise UserError(f"--device {chosen}: torch sees no CUDA device here; use cpu, or CUDA torch on a GPU machine")
     found = examine(chosen)
     print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else render(found))
 
