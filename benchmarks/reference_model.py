@@ -13,6 +13,8 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
+from harness.model_choice import REFERENCE_DIR
+from harness.modelshape import ModelShape
 from harness.stats import Quantity
 from harness.store import read_run
 
@@ -20,15 +22,6 @@ EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent
 TRAINING = HERE / "training"
 STAGES = ("base", "sbd", "ntp_only")
-HEAD = """# The reference model
-
-4.66M parameters, Llama architecture (6 layers, hidden 256, 4 heads of 64, 2 KV heads, FFN 704, tied embeddings), its own
-tokenizer of 879 entries, trained on the built-in tasks. `harness/modeling/reference/sbd` is the model, `ntp_only` its control.
-All figures are those of the stored bfloat16 weights, decoded in bfloat16. This file is written by
-`python -m benchmarks.reference_model`.
-"""
-
-
 def percent(quantity: Quantity) -> str:
     """An accuracy in percent."""
     return "-" if quantity.value is None else f"{100 * quantity.value:.2f}"
@@ -91,13 +84,29 @@ def loss_table() -> list[str]:
     return lines
 
 
-def card(cells: list[Cell]) -> str:
+def head(shape: ModelShape) -> str:
+    """What the model is."""
+    tokenizer = json.loads((REFERENCE_DIR / "sbd" / "tokenizer.json").read_text())
+    entries = len(tokenizer["model"]["vocab"])
+    embeddings = "tied" if shape.tied_embeddings else "untied"
+    return f"""# The reference model
+
+{shape.params / 1e6:.2f}M parameters, Llama architecture ({shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads of
+{shape.head_dim}, {shape.kv_heads} KV heads, FFN {shape.intermediate}, {embeddings} embeddings), its own tokenizer of
+{entries} entries (numbers of up to two digits are one token), trained on the built-in tasks. `harness/modeling/reference/sbd`
+is the model, `ntp_only` its control. All figures are those of the stored bfloat16 weights, decoded in bfloat16. This file is
+written by `python -m benchmarks.reference_model`.
+"""
+
+
+def card(cells: list[Cell], shape: ModelShape) -> str:
     """The whole file."""
     parts = [
-        HEAD, "## Accuracy", *accuracy_table(cells), "",
+        head(shape), "## Accuracy", *accuracy_table(cells), "",
         "Differences are paired by prompt; in brackets the one-sided 95 % lower bound.", "",
         "## Recipe", "Each stage: `sbd train --reference STAGE --out DIR`, in this order; `sbd` and `ntp_only` both start from",
-        "`base` and see the same examples in the same order. bfloat16 autocast, 2 CPU cores.", "", *recipe_table(), "",
+        "`base` and see the same examples in the same order. bfloat16 autocast on 2 CPU cores (attention of `sbd` in float32).",
+        "", *recipe_table(), "",
         "## Training loss", "Nats per next-token target; `sbd` is the sum of both terms of eq. 14.", "", *loss_table(), "",
     ]  # fmt: skip
     return "\n".join(parts)
@@ -130,7 +139,7 @@ def main() -> None:
     """Read, print, write."""
     run = read_run(Path(sys.argv[1] if len(sys.argv) > 1 else "reports/reference_accuracy"))
     cells = [cell for cell in compare(run).cells if cell.task is not None]
-    text = card(cells)
+    text = card(cells, run.header.cases[0].model)
     (HERE / "reference_model.md").write_text(text)
     print(text)
     print(write_results("reference_model", figures_of(cells), run.header.environment))

@@ -7,7 +7,6 @@ without a download. How it is trained is in ``reference_training``.
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -17,7 +16,6 @@ from harness.modeling.tokenizer import train_tokenizer
 from harness.tasks import TASKS
 from harness.tasks.splits import problem_at
 
-WEIGHTS_DIR = Path(__file__).parent / "reference"
 VOCAB_SIZE = 1024
 TOKENIZER_PROBLEMS_PER_TASK = 4000
 # Half of all problems are the ones that must come out right: multi-step stories need the most practice.
