@@ -14,9 +14,10 @@ from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
 
 # transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
-TOLERANCE = {"sdpa": 1e-9, "eager": 1e-5}
+TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9}
 MASK_ID, VOCAB = 36, 37
 
 
@@ -35,6 +36,15 @@ def tiny_model(architecture: str, attention: str = "sdpa"):
     return model_class(config).to(torch.float64).eval()
 
 
+def open_session(kind, architecture="llama"):
+    """A tiny model and a session over it: the plain one with either attention, or the static one."""
+    model = tiny_model(architecture, "eager" if kind == "plain-eager" else "sdpa")
+    if kind == "static":
+        # The reference forward below must not go through our own attention.
+        return model, StaticSession(tiny_model(architecture))
+    return model, TransformersSession(model, kind.removeprefix("plain-"))
+
+
 class Spy:
     """Wraps a session: for every forward it remembers tokens, positions, context and logits, and what was kept."""
 
@@ -45,10 +55,10 @@ class Spy:
     context_tokens = property(lambda self: self.inner.context_tokens)
     context_width = property(lambda self: self.inner.context_width)
 
-    def reset(self, rows):
+    def reset(self, rows, capacity):
         """Start a batch."""
         self.committed = [[] for _ in range(rows)]
-        self.inner.reset(rows)
+        self.inner.reset(rows, capacity)
 
     def forward(self, segments):
         """Record the call per row: committed tokens, fed tokens, block marks."""
@@ -122,13 +132,13 @@ def decode(session, method, req, gamma=1.5, block_size=4):
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", TOLERANCE)
 @pytest.mark.parametrize("batch", ["one", "padded"])
 @pytest.mark.parametrize("method", ["ntp", "sbd", "ragged"])
-def test_every_logit_equals_the_uncached_forward(architecture, attention, batch, method):
-    """Catches a wrong mask, position, crop or padding in any pass (seen to fail when is_causal or the crop is broken)."""
-    model = tiny_model(architecture, attention)
-    spy = Spy(TransformersSession(model, attention))
+def test_every_logit_equals_the_uncached_forward(architecture, kind, batch, method):
+    """Catches a wrong mask, position, crop, slot or padding in any pass (seen to fail when is_causal or the crop is broken)."""
+    model, session = open_session(kind, architecture)
+    spy = Spy(session)
     generation = decode(spy, method, request(PROMPTS[batch], stop_ids=(11,)))
     rows = len(PROMPTS[batch])
     assert len(spy.calls) == rows * len(generation.passes)
@@ -138,15 +148,24 @@ def test_every_logit_equals_the_uncached_forward(architecture, attention, batch,
         sequence, in_block = committed + fed, [False] * len(committed) + block
         expected = reference_logits(model, sequence, in_block, len(logits))
         allowed = torch.arange(VOCAB) != MASK_ID  # the decoder suppresses the mask token in place
-        assert (logits[:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[attention]
+        assert (logits[:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind]
 
 
+def committed_kv(session, row):
+    """(keys, values) of a row's committed tokens, each (G, n, D), per layer."""
+    if isinstance(session, StaticSession):
+        used = slice(session.context_tokens[row])
+        return [(k[row, :, used], v[row, :, used]) for k, v in zip(session._keys, session._values, strict=True)]
+    valid = session._valid[row]
+    return [(layer.keys[row][:, valid], layer.values[row][:, valid]) for layer in session._cache.layers]
+
+
+@pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
 @pytest.mark.parametrize("batching", ["lockstep", "ragged"])
 @pytest.mark.parametrize("batch", ["one", "padded"])
-def test_kv_after_each_block_equals_a_causal_prefill(batch, batching):
+def test_kv_after_each_block_equals_a_causal_prefill(batch, batching, kind):
     """Catches KV of masks or of bidirectional attention staying in the cache."""
-    model = tiny_model("llama")
-    session = TransformersSession(model, "sdpa")
+    model, session = open_session(kind)
     spy = Spy(session)
     req = request(PROMPTS[batch])
     acceptance = SolverAcceptance(entropy_bounded, 1.5)
@@ -158,10 +177,9 @@ def test_kv_after_each_block_equals_a_causal_prefill(batch, batching):
         for row, tokens in enumerate(spy.committed):
             with torch.no_grad():
                 expected = model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values
-            for layer, reference in zip(session._cache.layers, expected.layers, strict=True):
-                valid = session._valid[row]
-                assert (layer.keys[row][:, valid] - reference.keys[0]).abs().max() < TOLERANCE["sdpa"]
-                assert (layer.values[row][:, valid] - reference.values[0]).abs().max() < TOLERANCE["sdpa"]
+            for (keys, values), reference in zip(committed_kv(session, row), expected.layers, strict=True):
+                assert (keys - reference.keys[0]).abs().max() < TOLERANCE[kind]
+                assert (values - reference.values[0]).abs().max() < TOLERANCE[kind]
             checked += 1
     assert checked >= 4 * len(PROMPTS[batch])
 
@@ -175,7 +193,7 @@ class CausalForMask:
     context_tokens = property(lambda self: tuple(map(len, self.committed)))
     context_width = property(lambda self: max(map(len, self.committed)))
 
-    def reset(self, rows):
+    def reset(self, rows, capacity):
         """Start a batch."""
         self.committed = [[] for _ in range(rows)]
 

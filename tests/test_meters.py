@@ -15,7 +15,7 @@ class Session:
     def __init__(self, clock):
         self.clock, self.kept, self.rows = clock, [], None
 
-    def reset(self, rows):
+    def reset(self, rows, capacity):
         """Remember."""
         self.rows = rows
 
@@ -33,7 +33,7 @@ def test_forward_time_is_exact_and_leaves_out_what_is_outside():
     """Two forwards of 3 s (and one tick of the mark itself), with 10 s of sampling between that are not theirs."""
     clock = FakeClock()
     session = MeteredSession(Session(clock), clock)
-    session.reset(1)
+    session.reset(1, 8)
     assert session.forward(["a"]) == ["a"]
     clock.time_s += 10
     session.forward(["b"])
@@ -41,7 +41,7 @@ def test_forward_time_is_exact_and_leaves_out_what_is_outside():
     assert session.forward_s() == [4.0, 4.0]
     assert (session.context_tokens, session.context_width) == ((4,), 6)
     assert clock.synchronised == 0, "no synchronisation inside the loop"
-    session.reset(2)
+    session.reset(2, 8)
     assert session.forward_s() == []
 
 

@@ -126,7 +126,7 @@ def test_the_masked_half_sees_what_decoding_shows_it():
             attention_mask=attention_input(visible, "sdpa", torch.float64),
         ).logits[:, 9:]
     session = TransformersSession(model, "sdpa")
-    session.reset(1)
+    session.reset(1, 16)
     session.forward([Segment(tokens=sequence[:, :5], positions=torch.arange(5)[None], visibility="causal", logits=1)])
     session.keep([5])
     block = torch.full((1, size), mask_id)

@@ -17,7 +17,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
     rows = len(request.prompts)
     suppressed = torch.tensor(request.suppressed_ids, device=request.device)
-    logits, lengths = prefill(session, request.prompts, request.device)
+    logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
     tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
     outputs: list[list[int]] = [[token] for [token] in tokens.tolist()]
     passes = [prefill_pass(lengths, final_tokens=1)]

@@ -11,15 +11,17 @@ from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass
 
 
-def prefill(session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
-    """Feed the prompts; returns the (B, V) logits after each prompt and the prompt lengths."""
+def prefill(
+    session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device, room: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Feed the prompts, with ``room`` tokens behind the longest; returns the (B, V) logits after each and their lengths."""
     lengths = tuple(len(p) for p in prompts)
     width = max(lengths)
     pad = torch.tensor([width - n for n in lengths])
     tokens = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
     positions = (torch.arange(width)[None, :] - pad[:, None]).clamp(min=0).to(device)
     valid = None if min(lengths) == width else (torch.arange(width)[None, :] >= pad[:, None]).to(device)
-    session.reset(len(prompts))
+    session.reset(len(prompts), width + room)
     logits = session.forward(
         [Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)]
     )

@@ -44,8 +44,8 @@ class ModelSession(Protocol):
     def context_width(self) -> int:
         """Cache slots that a forward reads per row, padding and holes included."""
 
-    def reset(self, rows: int) -> None:
-        """Forget everything and make room for ``rows`` rows."""
+    def reset(self, rows: int, capacity: int) -> None:
+        """Forget everything and make room for ``rows`` rows that hold ``capacity`` tokens each, the ones being fed included."""
 
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """Run one forward pass over all segments.

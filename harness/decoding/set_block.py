@@ -35,7 +35,9 @@ def decode_set_block(
     batching: Batching = "lockstep",
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
-    _, lengths = prefill(session, request.prompts, request.device)
+    # Every block of the answer, and the masks of the one behind it.
+    room = (-(-request.max_new_tokens // block_size) + 1) * block_size
+    _, lengths = prefill(session, request.prompts, request.device, room)
     passes = [prefill_pass(lengths, final_tokens=0)]
     yield passes[-1]
     suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)

@@ -28,10 +28,10 @@ class MeteredSession:
         width: int = self._session.context_width
         return width
 
-    def reset(self, rows: int) -> None:
+    def reset(self, rows: int, capacity: int) -> None:
         """As the session; starts a new list of durations."""
         self._marks = []
-        self._session.reset(rows)
+        self._session.reset(rows, capacity)
 
     def forward(self, segments: Sequence[Any]) -> Any:
         """As the session, between two marks."""

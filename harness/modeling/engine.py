@@ -86,7 +86,7 @@ class Engine:
         try:
             return self._timed(case, prompts, seed)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            self._session.reset(0)
+            self._session.reset(0, 0)
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
 
     def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:

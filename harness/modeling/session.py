@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from harness.decoding.session import Segment
 from harness.modeling.masks import attention_input
+from harness.modeling.segments import inside, validity, wanted_logits
 
 
 class TransformersSession:
@@ -42,8 +43,8 @@ class TransformersSession:
         """Cache slots that a forward reads per row."""
         return self._valid.shape[1]
 
-    def reset(self, rows: int) -> None:
-        """Forget everything and make room for ``rows`` rows."""
+    def reset(self, rows: int, capacity: int) -> None:
+        """Forget everything and make room for ``rows`` rows; this cache grows as it must, whatever its ``capacity``."""
         self._cache = DynamicCache(config=self._model.config)
         self._valid = torch.empty(rows, 0, dtype=torch.bool)
         self._holes = False
@@ -52,10 +53,8 @@ class TransformersSession:
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
         tokens = torch.cat([s.tokens for s in segments], dim=1)
-        self._fed_valid = torch.cat(
-            [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid.cpu() for s in segments], dim=1
-        )
-        wanted = _wanted(segments)
+        valid = validity(segments)
+        self._fed_valid = torch.ones(tokens.shape, dtype=torch.bool) if valid is None else valid
         options: dict[str, object] = {}
         if self._needs_mask(segments):
             visible = visibility(self._valid, segments).to(tokens.device)
@@ -67,7 +66,7 @@ class TransformersSession:
             position_ids=torch.cat([s.positions for s in segments], dim=1),
             past_key_values=self._cache,
             use_cache=True,
-            logits_to_keep=torch.tensor(wanted, device=tokens.device),
+            logits_to_keep=wanted_logits(segments, tokens.device),
             **options,
         )
         logits: Tensor = out.logits
@@ -95,36 +94,16 @@ class TransformersSession:
         return one.visibility == "causal" and self.context_width > 0
 
 
-def _wanted(segments: Sequence[Segment]) -> list[int]:
-    """Indices, in the concatenated query, of the tokens whose logits are wanted."""
-    indices: list[int] = []
-    end = 0
-    for segment in segments:
-        end += segment.tokens.shape[1]
-        indices.extend(range(end - segment.logits, end))
-    return indices
-
-
 def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:
     """What each fed token may attend to: (B, Q, W+Q) bool, on the CPU. See Segment for the rule.
 
     A padding token sees itself, so that no row of the softmax is empty; nothing sees it.
     """
-    widths = [s.tokens.shape[1] for s in segments]
-    total, rows = sum(widths), context_valid.shape[0]
-    inside = torch.zeros(total, total, dtype=torch.bool)
-    start = 0
-    for segment, width in zip(segments, widths, strict=True):
-        end = start + width
-        inside[start:end, :start] = True
-        own = torch.ones(width, width, dtype=torch.bool)
-        inside[start:end, start:end] = own.tril() if segment.visibility == "causal" else own
-        start = end
+    own = inside(segments)
+    total, rows = own.shape[0], context_valid.shape[0]
     context = context_valid[:, None, :].expand(rows, total, -1)
-    fed = inside[None].expand(rows, total, total)
-    if any(s.valid is not None for s in segments):
-        valid = torch.cat(
-            [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid.cpu() for s in segments], dim=1
-        )
+    fed = own[None].expand(rows, total, total)
+    valid = validity(segments)
+    if valid is not None:
         fed = (fed & valid[:, None, :]) | torch.eye(total, dtype=torch.bool)[None]
     return torch.cat([context, fed], dim=2)

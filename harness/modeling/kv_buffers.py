@@ -1,0 +1,72 @@
+"""Keys and values in buffers that are allocated once and written in place, and the attention that reads their used part.
+
+transformers lets a model take its attention from outside (AttentionInterface); ours also keeps the cache, so any model
+whose layers call that interface runs unmodified, with no Cache object and no copy of the context per pass. Slot j of row b
+holds the row's j-th committed token: rows have no holes, whatever each of them kept. Axes: B rows, H query heads, G KV
+heads, Q fed tokens, C slots, D head dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+NAME = "sbd_used_kv"
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where one forward writes and what it reads.
+
+    ``keys``, ``values``  one (B, G, C, D) buffer per layer
+    ``start``             first slot written, where all rows write the same run of slots; None: each row its own ``slots``
+    ``slots``             (B, Q) slot of every fed token; padding goes to the last slot, which nothing reads
+    ``width``             slots read: the longest row's committed and fed tokens
+    ``mask``              (B, 1, Q, width) bool, True where a token may look; None: at every slot read, or, where ``causal``
+                          (nothing is committed yet), at itself and what was fed before it
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    start: int | None
+    slots: Tensor
+    width: int
+    mask: Tensor | None
+    causal: bool
+
+
+def attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """transformers' attention interface: write the fed keys and values, then attend to the used slots; (B, Q, H, D)."""
+    layout: Layout = options["layout"]
+    index: Any = module.layer_idx
+    keys, values = layout.keys[index], layout.values[index]
+    if layout.start is not None:
+        end = layout.start + key.shape[2]
+        keys[:, :, layout.start : end] = key
+        values[:, :, layout.start : end] = value
+    else:
+        rows = torch.arange(key.shape[0], device=key.device)[:, None]
+        keys[rows, :, layout.slots] = key.transpose(1, 2)
+        values[rows, :, layout.slots] = value.transpose(1, 2)
+    out = nn.functional.scaled_dot_product_attention(
+        query, keys[:, :, : layout.width], values[:, :, : layout.width], attn_mask=layout.mask,
+        is_causal=layout.causal, scale=options.get("scaling"), enable_gqa=query.shape[1] != key.shape[1],
+    )  # fmt: skip
+    return out.transpose(1, 2).contiguous(), None
+
+
+def no_mask(*arguments: Any, **options: Any) -> None:
+    """transformers' mask interface: the layout brings the mask."""
+
+
+def register() -> str:
+    """Make the attention known to transformers; returns its name."""
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, no_mask)
+    return NAME

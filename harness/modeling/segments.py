@@ -1,0 +1,49 @@
+"""What a list of segments says about its fed tokens: which are real, who may look at whom, whose logits are wanted.
+
+Both sessions read segments through these functions. Axes: B rows, Q tokens of all segments together. Results are on the
+CPU unless a device is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harness.decoding.session import Segment
+
+
+def validity(segments: Sequence[Segment]) -> Tensor | None:
+    """(B, Q) bool, False on padding; None where there is none."""
+    if all(s.valid is None for s in segments):
+        return None
+    return torch.cat(
+        [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid.cpu() for s in segments], dim=1
+    )
+
+
+def inside(segments: Sequence[Segment]) -> Tensor:
+    """(Q, Q) bool: which fed token (second axis) a fed token may look at, padding aside. See Segment for the rule."""
+    total = sum(s.tokens.shape[1] for s in segments)
+    visible = torch.zeros(total, total, dtype=torch.bool)
+    start = 0
+    for segment in segments:
+        width = segment.tokens.shape[1]
+        end = start + width
+        visible[start:end, :start] = True
+        own = torch.ones(width, width, dtype=torch.bool)
+        visible[start:end, start:end] = own.tril() if segment.visibility == "causal" else own
+        start = end
+    return visible
+
+
+def wanted_logits(segments: Sequence[Segment], device: torch.device) -> Tensor | int:
+    """What transformers calls ``logits_to_keep``: how many at the end, or, where they lie apart, their indices."""
+    indices: list[int] = []
+    end = 0
+    for segment in segments:
+        end += segment.tokens.shape[1]
+        indices.extend(range(end - segment.logits, end))
+    at_the_end = indices and indices == list(range(end - len(indices), end))
+    return len(indices) if at_the_end else torch.tensor(indices, dtype=torch.long, device=device)

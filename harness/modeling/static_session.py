@@ -1,0 +1,123 @@
+"""The fast model session: KV buffers allocated once, written in place, read as far as they are used.
+
+The same for every arm. Axes: B rows, Q tokens of a forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from harness.decoding.session import Segment
+from harness.modeling.kv_buffers import Layout, register
+from harness.modeling.segments import inside, validity, wanted_logits
+
+
+class StaticSession:
+    """A harness.decoding.session.ModelSession over one loaded model of the Llama family.
+
+    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        model.set_attn_implementation(register())
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._lengths: list[int] = []
+        self._fed: Tensor | None = None
+        self._query = 0
+        # A mask of four dimensions is what transformers passes on untouched; ours travels in the layout.
+        self._placeholder = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=model.device)
+
+    @property
+    def context_tokens(self) -> tuple[int, ...]:
+        """Committed KV entries of each row."""
+        return tuple(self._lengths)
+
+    @property
+    def context_width(self) -> int:
+        """Cache slots that a forward reads per row, its own tokens not counted."""
+        return max(self._lengths, default=0)
+
+    def reset(self, rows: int, capacity: int) -> None:
+        """Forget everything and make room for ``rows`` rows of ``capacity`` tokens, one slot more for padding."""
+        self._lengths = [0] * rows
+        held = self._keys[0].shape if self._keys else (0, 0, 0, 0)
+        if rows and (held[0] != rows or held[2] <= capacity):
+            config: Any = self._model.config
+            heads = config.num_key_value_heads
+            width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            shape = (rows, heads, capacity + 1, width)
+            place = {"dtype": self._model.dtype, "device": self._model.device}
+            self._keys = [torch.zeros(shape, **place) for _ in range(config.num_hidden_layers)]
+            self._values = [torch.zeros(shape, **place) for _ in range(config.num_hidden_layers)]
+
+    @torch.no_grad()
+    def forward(self, segments: Sequence[Segment]) -> Tensor:
+        """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
+        tokens = torch.cat([s.tokens for s in segments], dim=1)
+        self._query = tokens.shape[1]
+        self._fed = validity(segments)
+        layout = self._layout(segments, tokens.device)
+        out = self._model(
+            input_ids=tokens,
+            position_ids=torch.cat([s.positions for s in segments], dim=1),
+            attention_mask=self._placeholder,
+            use_cache=False,
+            logits_to_keep=wanted_logits(segments, tokens.device),
+            layout=layout,
+        )
+        logits: Tensor = out.logits
+        return logits
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Commit, per row, the KV of the first so many tokens of the last forward; the next one writes over the rest."""
+        for row, count in enumerate(tokens):
+            self._lengths[row] += count if self._fed is None else int(self._fed[row, :count].sum())
+
+    def _layout(self, segments: Sequence[Segment], device: torch.device) -> Layout:
+        lengths, query = self._lengths, self._query
+        even = len(set(lengths)) == 1
+        start = lengths[0] if even and self._fed is None else None
+        width = max(lengths) + query
+        slots = self._slots(device) if start is None else torch.empty(0, dtype=torch.long, device=device)
+        alone = start is not None and len(segments) == 1
+        open_ = alone and (segments[0].visibility == "bidirectional" or query == 1)
+        causal = alone and not open_ and start == 0
+        mask = None if open_ or causal else visible_slots(lengths, self._fed, segments, width).to(device)[:, None]
+        return Layout(
+            keys=self._keys, values=self._values, start=start, slots=slots, width=width, mask=mask, causal=causal
+        )
+
+    def _slots(self, device: torch.device) -> Tensor:
+        """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""
+        trash = self._keys[0].shape[2] - 1
+        lengths = torch.tensor(self._lengths)[:, None]
+        if self._fed is None:
+            return (lengths + torch.arange(self._query)).to(device)
+        return torch.where(self._fed, lengths + self._fed.cumsum(1) - 1, trash).to(device)
+
+
+def visible_slots(lengths: Sequence[int], fed: Tensor | None, segments: Sequence[Segment], width: int) -> Tensor:
+    """(B, Q, width) bool: what each fed token may look at, on the CPU. See Segment for the rule.
+
+    A padding token looks at slot 0, so that no row of the softmax is empty; what it yields is not used.
+    """
+    own = inside(segments)
+    query = own.shape[0]
+    mask = torch.zeros(len(lengths), query, width, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        mask[row, :, :length] = True
+        if fed is None:
+            mask[row, :, length : length + query] = own
+            continue
+        real = fed[row]
+        mask[row, real, length : length + int(real.sum())] = own[real][:, real]
+        mask[row, ~real, :] = False
+        mask[row, ~real, 0] = True
+    return mask
