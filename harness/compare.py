@@ -122,6 +122,7 @@ def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Pl
         dtype=first.dtype,
         device=first.device,
         attention=first.attention,
+        session=first.session,
         timed=place.timed,
         baseline_part=place.baseline_part,
         arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),

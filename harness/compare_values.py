@@ -135,6 +135,7 @@ class Cell:
     dtype: str
     device: str
     attention: str
+    session: str
     timed: bool
     baseline_part: str | None
     arms: tuple[ArmResult, ...]

@@ -101,6 +101,7 @@ class Case:
             dtype=self.part.dtype,
             device=self.part.device,
             attention=self.part.attention,
+            session=self.part.session,
             timed=self.part.timed,
             replayed=self.replay.to_dict() if self.replay else None,
         )

@@ -2,7 +2,8 @@
 
 History of the format (RECORD_VERSION):
     1   first published format
-    2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states
+    2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states; a case
+        names its model session (before: always the plain one)
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class CaseHeader(_Frozen):
     dtype: str
     device: str
     attention: str
+    session: str = "plain"
     timed: bool
     replayed: dict[str, Any] | None = None
 

@@ -139,6 +139,7 @@ class Part(Frozen):
     model: ModelChoice
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     dtype: Dtype
+    session: Literal["static", "plain"] = "static"
     attention: Literal["sdpa", "eager"] = "sdpa"
     threads: Count | None = None
     arms: tuple[Arm, ...] = Field(min_length=1)
@@ -171,6 +172,12 @@ class Part(Frozen):
         variants = [str(variant) for arm in self.arms for variant in arm.variants()]
         if len(set(variants)) < len(variants):
             raise ValueError("two arms make the same case; remove one, or change a value")
+        return self
+
+    @model_validator(mode="after")
+    def _session_has_attention(self) -> Part:
+        if self.session == "static" and self.attention != "sdpa":
+            raise ValueError(f"the static session brings its own attention (sdpa); for {self.attention} use session: plain")
         return self
 
     @model_validator(mode="after")

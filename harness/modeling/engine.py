@@ -28,6 +28,7 @@ from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.session import TransformersSession
+from harness.modeling.static_session import StaticSession
 from harness.modelshape import ModelShape
 from harness.plan import Case
 from harness.replay import passes_per_block
@@ -54,7 +55,9 @@ class Engine:
         self._device = torch.device(device)
         self._clock = clock
         self._meters = meters
-        self._session = TransformersSession(model.module, model.attention)
+        self._session: ModelSession = (
+            StaticSession(model.module) if model.session == "static" else TransformersSession(model.module, model.attention)
+        )
         self._recorded: dict[tuple[str, int], list[int]] = {}
 
     @property

@@ -28,6 +28,7 @@ class LoadedModel:
     mask_id: int | None
     stop_ids: frozenset[int]
     attention: str
+    session: str
 
 
 class TextTokenizer:
@@ -92,7 +93,7 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
         )
     return LoadedModel(
         module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
-        attention=part.attention,
+        attention=part.attention, session=part.session,
     )  # fmt: skip
 
 
@@ -126,6 +127,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
         mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
         stop_ids=_stop_ids(module, tokenizer),
         attention=part.attention,
+        session=part.session,
     )
 
 

@@ -7,6 +7,7 @@ without a download. How it is trained is in ``reference_training``.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -18,8 +19,15 @@ from harness.tasks.splits import problem_at
 
 VOCAB_SIZE = 1024
 TOKENIZER_PROBLEMS_PER_TASK = 4000
-# Half of all problems are the ones that must come out right: multi-step stories need the most practice.
-MIXTURE = ("word_problems", "record_to_json", "word_problems", "variable_trace")
+Mixture = tuple[str, ...]
+"""Tasks that training problems are taken from in turn."""
+# Multi-step stories must come out right, so they get half of the practice; looking variables up is learnt last of all, so
+# it gets half once the stories sit.
+STORIES: Mixture = ("word_problems", "record_to_json", "word_problems", "variable_trace")
+VARIABLES: Mixture = (
+    "variable_trace", "word_problems", "variable_trace", "record_to_json",
+    "variable_trace", "word_problems", "variable_trace", "word_problems",
+)  # fmt: skip
 WINDOW_BATCHES = 16
 
 
@@ -62,15 +70,23 @@ def special_ids(tokenizer: PreTrainedTokenizerFast) -> SpecialIds:
 class TaskExamples(Dataset[Example]):
     """A seeded stream of training problems, to be read in order; example i depends on (seed, i) alone, so any run resumes.
 
-    Problems of ``MIXTURE`` in turn, sorted by length inside windows whose batches are then shuffled: a batch holds
-    sequences of like length, because padding costs as much as text.
+    ``phases`` are (first batch, mixture), the first of them at batch 0. Problems are sorted by length inside windows whose
+    batches are then shuffled: a batch holds sequences of like length, because padding costs as much as text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, batch_size: int, batches: int) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        seed: int,
+        batch_size: int,
+        batches: int,
+        phases: Sequence[tuple[int, Mixture]] = ((0, STORIES),),
+    ) -> None:
         self._tokenizer = tokenizer
         self._seed = seed
         self._batch_size = batch_size
         self._length = batch_size * batches
+        self._phases = [(batch_size * first, mixture) for first, mixture in phases]
         self._window: tuple[int, list[Example]] = (-1, [])
 
     def __len__(self) -> int:
@@ -90,10 +106,20 @@ class TaskExamples(Dataset[Example]):
         return [example for batch in batches for example in batch]
 
     def _example(self, number: int) -> Example:
-        turn, place = divmod(number, len(MIXTURE))
-        name = MIXTURE[place]
-        share = MIXTURE.count(name)
-        problem = problem_at(TASKS[name], "train", self._seed, turn * share + MIXTURE[:place].count(name))
+        name, index = self._problem(number)
+        problem = problem_at(TASKS[name], "train", self._seed, index)
         prompt = self._tokenizer(problem.prompt)["input_ids"]
         solution = self._tokenizer(problem.solution, add_special_tokens=False)["input_ids"]
         return {"input_ids": [*prompt, *solution, self._tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
+
+    def _problem(self, number: int) -> tuple[str, int]:
+        """Task and index of the stream's problem: the index counts the task's problems before it, so none comes twice."""
+        ends = [first for first, _ in self._phases[1:]] + [number + 1]
+        name, before = "", 0
+        for (first, mixture), end in zip(self._phases, ends, strict=True):
+            if first <= number:
+                name = mixture[(number - first) % len(mixture)]
+        for (first, mixture), end in zip(self._phases, ends, strict=True):
+            turns, rest = divmod(max(min(end, number) - first, 0), len(mixture))
+            before += turns * mixture.count(name) + mixture[:rest].count(name)
+        return name, before

@@ -18,11 +18,24 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 
 from harness.errors import UserError
 from harness.modeling import training_attention
-from harness.modeling.reference_model import TaskExamples, build_model, build_tokenizer, special_ids
+from harness.modeling.reference_model import (
+    STORIES,
+    VARIABLES,
+    Mixture,
+    TaskExamples,
+    build_model,
+    build_tokenizer,
+    special_ids,
+)
 from harness.modeling.training import TrainingConfig, train
 
 Stage = Literal["base", "sbd", "ntp_only"]
 STARTS_FROM: dict[Stage, Stage | None] = {"base": None, "sbd": "base", "ntp_only": "base"}
+# First batch of each mixture of tasks.
+_FINE_TUNING = ((0, STORIES), (2752, VARIABLES))
+PHASES: dict[Stage, tuple[tuple[int, Mixture], ...]] = {
+    "base": ((0, STORIES),), "sbd": _FINE_TUNING, "ntp_only": _FINE_TUNING,
+}  # fmt: skip
 
 
 def stage_config(stage: Stage, output_dir: Path) -> TrainingConfig:
@@ -56,7 +69,9 @@ def train_stage(stage: Stage, root: Path) -> Path:
         tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
     model.set_attn_implementation(training_attention.register() if stage == "sbd" else "eager")
-    examples = TaskExamples(tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps)
+    examples = TaskExamples(
+        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=PHASES[stage]
+    )
     resume = any(config.output_dir.glob("checkpoint-*"))
     train(config, model, examples, special_ids(tokenizer), resume=resume)
     return _export(stage, model, tokenizer, config, time.monotonic() - started)

@@ -110,14 +110,14 @@ def visible_slots(lengths: Sequence[int], fed: Tensor | None, segments: Sequence
     """
     own = inside(segments)
     query = own.shape[0]
-    mask = torch.zeros(len(lengths), query, width, dtype=torch.bool)
-    for row, length in enumerate(lengths):
-        mask[row, :, :length] = True
-        if fed is None:
-            mask[row, :, length : length + query] = own
-            continue
-        real = fed[row]
-        mask[row, real, length : length + int(real.sum())] = own[real][:, real]
-        mask[row, ~real, :] = False
-        mask[row, ~real, 0] = True
+    real = torch.ones(len(lengths), query, dtype=torch.bool) if fed is None else fed
+    behind = torch.arange(width)[None, :] - torch.tensor(lengths)[:, None]  # (B, width): slots behind the committed ones
+    # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?
+    order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+    token = order.gather(1, behind.clamp(0, query - 1))
+    written = (behind >= 0) & (behind < real.sum(dim=1, keepdim=True))
+    mask = own[:, token].transpose(0, 1) & written[:, None] | (behind < 0)[:, None]
+    if fed is not None:
+        mask &= real[:, :, None]
+        mask[:, :, 0] |= ~real
     return mask

@@ -78,7 +78,7 @@ def _part(comparison: Comparison, part: str, name: str) -> PartView:
         name=first.part,
         byline="; ".join((
             f"{wording.model(first)} on {first.device}",
-            f"attention {first.attention}",
+            f"{first.session} session, attention {first.attention}",
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),

@@ -1,0 +1,76 @@
+"""Who may look at whom, against a slow reading of Segment's rule, token by token."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from harness.decoding.session import Segment  # noqa: E402 - after the import guard
+from harness.modeling.segments import validity, wanted_logits  # noqa: E402
+from harness.modeling.static_session import visible_slots  # noqa: E402
+
+
+@st.composite
+def calls(draw):
+    """(committed tokens per row, segments): one to three segments of one to four tokens, some with padding."""
+    lengths = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+    segments = []
+    for _ in range(draw(st.integers(1, 3))):
+        width = draw(st.integers(1, 4))
+        padding = st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=len(lengths), max_size=len(lengths))
+        segments.append(
+            Segment(
+                tokens=torch.zeros(len(lengths), width, dtype=torch.long),
+                positions=torch.zeros(len(lengths), width, dtype=torch.long),
+                visibility=draw(st.sampled_from(["causal", "bidirectional"])),
+                logits=draw(st.integers(0, width)),
+                valid=torch.tensor(draw(padding)) if draw(st.booleans()) else None,
+            )
+        )
+    return lengths, segments
+
+
+def may_look(segments, query, key):
+    """Segment's rule between two fed tokens, by their indices."""
+    places = [(s, i) for s, segment in enumerate(segments) for i in range(segment.tokens.shape[1])]
+    (own, at), (other, there) = places[query], places[key]
+    return other < own or (other == own and (segments[own].visibility == "bidirectional" or there <= at))
+
+
+@given(calls())
+@settings(max_examples=200, deadline=None)
+def test_slots_seen_are_the_rules(call):
+    """Real tokens see all committed slots of their row and the slots of the fed tokens the rule names; nothing else."""
+    lengths, segments = call
+    fed = validity(segments)
+    query = sum(s.tokens.shape[1] for s in segments)
+    width = max(lengths) + query
+    mask = visible_slots(lengths, fed, segments, width)
+    for row, length in enumerate(lengths):
+        real = list(range(query)) if fed is None else [i for i in range(query) if fed[row, i]]
+        for token in range(query):
+            seen = {slot for slot in range(width) if mask[row, token, slot]}
+            if token not in real:
+                assert seen == {0}, "a padding token must see something, and may see anything"
+                continue
+            expected = set(range(length)) | {length + n for n, key in enumerate(real) if may_look(segments, token, key)}
+            assert seen == expected
+
+
+@given(calls())
+@settings(max_examples=100, deadline=None)
+def test_wanted_logits_are_each_segments_last(call):
+    """As a number only where that means the same positions."""
+    _, segments = call
+    query = sum(s.tokens.shape[1] for s in segments)
+    expected, end = [], 0
+    for segment in segments:
+        end += segment.tokens.shape[1]
+        expected += list(range(end - segment.logits, end))
+    found = wanted_logits(segments, torch.device("cpu"))
+    # transformers reads 0 as "all of them"
+    assert (list(range(query))[-found:] if isinstance(found, int) else found.tolist()) == expected
+    assert not (isinstance(found, int) and found == 0)
