@@ -20,7 +20,8 @@ def calls(draw):
     segments = []
     for _ in range(draw(st.integers(1, 3))):
         width = draw(st.integers(1, 4))
-        padding = st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=len(lengths), max_size=len(lengths))
+        marks = st.lists(st.booleans(), min_size=width, max_size=width)
+        padding = st.lists(marks, min_size=len(lengths), max_size=len(lengths))
         segments.append(
             Segment(
                 tokens=torch.zeros(len(lengths), width, dtype=torch.long),

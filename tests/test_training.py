@@ -196,6 +196,18 @@ def test_reference_examples_are_one_stream_whatever_the_order_of_reading(referen
     assert len({tuple(e["input_ids"]) for e in forwards}) > 380, "no example is served twice"
 
 
+def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference_tokenizer):
+    """Every problem of a task is served once and in order, whatever the mixture; the second phase has its own shares."""
+    from harness.modeling.reference_model import STORIES, VARIABLES, TaskExamples
+
+    stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=((0, STORIES), (5, VARIABLES), (40, STORIES)))
+    served = [stream._problem(number) for number in range(512)]
+    for name in set(STORIES):
+        assert [index for task, index in served if task == name] == list(range(sum(task == name for task, _ in served)))
+    assert [task for task, _ in served[:4]] == list(STORIES) and [task for task, _ in served[40:48]] == list(VARIABLES)
+    assert [task for task, _ in served[320:324]] == list(STORIES)
+
+
 def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
     """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
     from harness.modeling.reference_model import MIXTURE, TaskExamples

@@ -114,12 +114,10 @@ class TaskExamples(Dataset[Example]):
 
     def _problem(self, number: int) -> tuple[str, int]:
         """Task and index of the stream's problem: the index counts the task's problems before it, so none comes twice."""
-        ends = [first for first, _ in self._phases[1:]] + [number + 1]
-        name, before = "", 0
-        for (first, mixture), end in zip(self._phases, ends, strict=True):
-            if first <= number:
-                name = mixture[(number - first) % len(mixture)]
-        for (first, mixture), end in zip(self._phases, ends, strict=True):
-            turns, rest = divmod(max(min(end, number) - first, 0), len(mixture))
+        begun = [(first, mixture) for first, mixture in self._phases if first <= number]
+        first, mixture = begun[-1]
+        name, before = mixture[(number - first) % len(mixture)], 0
+        for (first, mixture), end in zip(begun, [first for first, _ in begun[1:]] + [number], strict=True):
+            turns, rest = divmod(end - first, len(mixture))
             before += turns * mixture.count(name) + mixture[:rest].count(name)
         return name, before

@@ -53,9 +53,9 @@ class StaticSession:
             heads = config.num_key_value_heads
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             shape = (rows, heads, capacity + 1, width)
-            place = {"dtype": self._model.dtype, "device": self._model.device}
-            self._keys = [torch.zeros(shape, **place) for _ in range(config.num_hidden_layers)]
-            self._values = [torch.zeros(shape, **place) for _ in range(config.num_hidden_layers)]
+            blank = torch.zeros(shape, dtype=self._model.dtype, device=self._model.device)
+            self._keys = [blank.clone() for _ in range(config.num_hidden_layers)]
+            self._values = [blank.clone() for _ in range(config.num_hidden_layers)]
 
     @torch.no_grad()
     def forward(self, segments: Sequence[Segment]) -> Tensor:
