@@ -200,7 +200,8 @@ def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference
     """Every problem of a task is served once and in order, whatever the mixture; the second phase has its own shares."""
     from harness.modeling.reference_model import STORIES, VARIABLES, TaskExamples
 
-    stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=((0, STORIES), (5, VARIABLES), (40, STORIES)))
+    phases = ((0, STORIES), (5, VARIABLES), (40, STORIES))
+    stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=phases)
     served = [stream._problem(number) for number in range(512)]
     for name in set(STORIES):
         assert [index for task, index in served if task == name] == list(range(sum(task == name for task, _ in served)))
@@ -210,7 +211,7 @@ def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference
 
 def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
     """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
-    from harness.modeling.reference_model import MIXTURE, TaskExamples
+    from harness.modeling.reference_model import STORIES, TaskExamples
 
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=32, batches=32)
     lengths = [len(stream[i]["input_ids"]) for i in range(len(stream))]
@@ -219,6 +220,6 @@ def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
         return 1 - sum(order) / sum(32 * max(order[i : i + 32]) for i in range(0, len(order), 32))
 
     assert padded(lengths) < 0.05 < 0.15 < padded([lengths[i * 389 % len(lengths)] for i in range(len(lengths))])
-    assert MIXTURE.count("word_problems") * 2 == len(MIXTURE)
+    assert STORIES.count("word_problems") * 2 == len(STORIES)
     stories = sum("How many" in reference_tokenizer.decode(stream[i]["input_ids"]) for i in range(len(stream)))
     assert stories == len(stream) / 2
