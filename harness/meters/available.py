@@ -15,7 +15,8 @@ from harness.meters.nvml import find_nvml
 from harness.meters.rapl import RaplMeter, find_rapl
 from harness.meters.window import Absent, Figure, Windows
 
-_KERNEL_SIZE = 256
+# Some milliseconds of work either way: 0.27 GFLOP on a few cores, 137 GFLOP on a GPU, where less would time the launch.
+_KERNEL_SIZE = {"cpu": 256, "cuda": 2048}
 _KERNEL_PRODUCTS = 8
 
 
@@ -66,8 +67,9 @@ def find_meters(device: str) -> Available:
 
 
 def fixed_kernel(device: str) -> Callable[[], float]:
-    """The same small matrix products every time, in float32 on the device, some milliseconds on two cores."""
-    left = torch.ones(_KERNEL_SIZE, _KERNEL_SIZE, device=device)
+    """The same matrix products every time, in float32 on the device."""
+    size = _KERNEL_SIZE[torch.device(device).type]
+    left = torch.ones(size, size, device=device)
 
     def run() -> float:
         _wait(device)
