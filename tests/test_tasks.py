@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -121,22 +122,31 @@ def test_record_types_are_compared() -> None:
         assert not check(problem, f'{{"name":"Ana Reed","age":{wrong}}}')
 
 
-def test_traces_match_an_independent_run() -> None:
+@pytest.mark.parametrize(("name", "lengths", "hard_share"), [("variable_trace", {3, 4, 5}, 0.24), ("short_trace", {3}, 0.0)])
+def test_traces_match_an_independent_run(name: str, lengths: set[int], hard_share: float) -> None:
     """Values follow from the program; hard products occur in level 2 only, once, on the printed path."""
-    found = many("variable_trace", 6000)
+    found, seen = many(name, 6000), set()
     for problem in found:
         statements = re.findall(r"([a-z])=([a-z0-9+*-]+)", problem.prompt)
         values, path = run_program(statements)
         printed = re.findall(r"\b[a-z]\b", problem.prompt)[-1]
         trace = "".join(f"{name}={values[name]}\n" for name, _ in statements)
         assert problem.solution == f"{trace}Answer: {values[printed]}" and problem.answer == str(values[printed])
-        assert 3 <= len(statements) <= 5 and min(values.values()) >= 0
+        seen.add(len(statements))
+        assert min(values.values()) >= 0
         hard = [name for name, expression in statements if "*" in expression and values[name] >= 10_000]
         assert len(hard) == (problem.level == 2)
         assert problem.level == 1 or hard[0] in path[printed]
         assert problem.level == 2 or max(values.values()) <= 99
     share = sum(problem.level == 2 for problem in found) / len(found)
-    assert 0.22 < share < 0.26
+    assert abs(share - hard_share) < 0.02 and seen == lengths
+
+
+def test_a_problem_has_the_same_split_in_every_task_of_its_family() -> None:
+    """A short program held out for testing was never in the training data of the longer ones."""
+    short = problems(TASKS["short_trace"], "test", 300, seed=1)
+    assert {split_of(replace(problem, task="variable_trace")) for problem in short} == {"test"}
+    assert {split_of(replace(problem, family="")) for problem in short} == set(SPLITS), "the task's name would split otherwise"
 
 
 @pytest.mark.parametrize("entry", TASKS.values(), ids=NAMES)

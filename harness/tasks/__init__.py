@@ -24,7 +24,12 @@ __all__ = [
     "task",
 ]
 
-_ALL: tuple[Task, ...] = (WordProblems(), RecordToJson(), VariableTrace())
+_ALL: tuple[Task, ...] = (
+    WordProblems(),
+    RecordToJson(),
+    VariableTrace("variable_trace", shortest=3, longest=5, hard_share=0.24),
+    VariableTrace("short_trace", shortest=3, longest=3, hard_share=0),
+)
 
 TASKS: dict[str, Task] = {entry.name: entry for entry in _ALL}
 

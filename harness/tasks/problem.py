@@ -24,7 +24,8 @@ class Problem:
     """One problem with its worked solution.
 
     ``solution`` is the whole text the model should write, without end-of-sequence;
-    ``answer`` is the canonical part of it that decides correctness.
+    ``answer`` is the canonical part of it that decides correctness. Tasks that may draw the same
+    problem share a ``family`` (default: the task alone), so that its split is the same in all of them.
     """
 
     task: str
@@ -32,6 +33,7 @@ class Problem:
     solution: str
     answer: str
     level: int
+    family: str = ""
 
 
 class Task(Protocol):

@@ -24,7 +24,7 @@ _MIN_INDICES = 1_000
 
 def split_of(problem: Problem) -> str:
     """Return the one split that ``problem`` belongs to, whatever seed it was drawn with."""
-    text = f"{problem.task}\n{problem.prompt}".encode()
+    text = f"{problem.family or problem.task}\n{problem.prompt}".encode()
     bucket = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % _BUCKETS
     if bucket == _TEST_BUCKET:
         return "test"

@@ -1,8 +1,9 @@
-"""Tracing a straight-line program: a task with a known share of problems out of the model's reach.
+"""Tracing a straight-line program, in two lengths, where a small model makes mistakes: a decoding method that harms or
+helps has room to show in both directions.
 
-Level 1 is easy. Level 2 needs the product of two three-digit numbers in one step, which a tiny
-model almost never gets right. So accuracy of a good model sits near three quarters, where a
-decoding method that harms or helps has room to show in both directions.
+Level 1 is a matter of looking variables up. Level 2 needs the product of two three-digit numbers in one step, which a
+tiny model almost never gets right. Short programs are the easy end of the same distribution, with the same split: what
+is held out of one task is held out of the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from harness.tasks.problem import ANSWER_MARK, Problem, final_answer
 
-HARD_SHARE = 0.24
+FAMILY = "variable_trace"
 
 _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
@@ -131,15 +132,20 @@ def _write_hard(program: _Program, length: int) -> str:
 
 
 class VariableTrace:
-    """Programs of three to five assignments, traced line by line."""
+    """Programs of ``shortest`` to ``longest`` assignments, traced line by line; a share of them is level 2."""
 
-    name = "variable_trace"
-    description = "trace 3-5 assignments and print one variable; about 24 % need a hard product"
+    def __init__(self, name: str, shortest: int, longest: int, hard_share: float) -> None:
+        self.name = name
+        self._shortest, self._longest = shortest, longest
+        self._hard_share = hard_share
+        lengths = f"{shortest}" if shortest == longest else f"{shortest}-{longest}"
+        hard = f"; about {100 * hard_share:.0f} % need a hard product" if hard_share else ""
+        self.description = f"trace {lengths} assignments and print one variable{hard}"
 
     def draw(self, rng: random.Random) -> Problem:
         """Draw a program; level 2 holds one product of two three-digit numbers."""
-        level = 2 if rng.random() < HARD_SHARE else 1
-        length = rng.randint(3, 5)
+        level = 2 if rng.random() < self._hard_share else 1
+        length = rng.randint(self._shortest, self._longest)
         program = _Program(rng, rng.sample(_LETTERS, length))
         printed = (_write_hard if level == 2 else _write_easy)(program, length)
         separator, frame = rng.choice(_FRAMES)
@@ -147,6 +153,7 @@ class VariableTrace:
         trace = "".join(f"{name}={value}\n" for name, value in program.values.items())
         return Problem(
             task=self.name,
+            family=FAMILY,
             prompt=frame.format(separator.join(program.lines), printed),
             solution=f"{trace}{ANSWER_MARK} {answer}",
             answer=answer,
