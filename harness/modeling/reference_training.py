@@ -82,6 +82,7 @@ def _export(
 ) -> Path:
     """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
     target = config.output_dir / "export"
+    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
     if stage not in STARTS_FROM.values():
         model = model.to(torch.bfloat16)
     model.save_pretrained(target)
