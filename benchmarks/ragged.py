@@ -67,7 +67,8 @@ def main() -> None:
         back = 100 * (lockstep.passes - ragged.passes) / loss if loss else 0.0
         for name, sums in (("lockstep", lockstep), ("ragged", ragged)):
             shown = f"{back:.0f} %" if name == "ragged" else "-"
-            print(f"{gamma:g} | {name} | {sums.passes} | {sums.largest_row} | {sums.query_tokens} | {sums.decode_s:.2f} | {shown}")
+            counts = f"{sums.passes} | {sums.largest_row} | {sums.query_tokens}"
+            print(f"{gamma:g} | {name} | {counts} | {sums.decode_s:.2f} | {shown}")
         end = f"_gamma_{gamma:g}"
         figures |= {
             f"lockstep_passes{end}": lockstep.passes, f"ragged_passes{end}": ragged.passes,

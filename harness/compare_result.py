@@ -20,6 +20,7 @@ from harness.record import CaseHeader
 from harness.stats import Quantity, absent, exact
 
 NOT_TIMED = "this part was not timed"
+NO_TIMES = "no sample of this arm has a time: every one was void"
 NOT_PER_PASS = "the forward passes were not timed one by one"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NO_PASS = "no decode pass was made"
@@ -91,15 +92,15 @@ def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
 
 
 def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
-    """Everything that rests on a clock, by field of ArmResult."""
-    tallies = arm.tallies
+    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out of it."""
+    tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
     wall, wall_totals = on_arms.wall_speedups(pairs, NO_NTP if place.timed else NOT_TIMED)
     if ntp is arm and pairs:
         wall = replace(
             wall, low=None, high=None, method=None, reason="NTP is what the other arms are compared with: 1 by definition"
         )
-    decode_s = on_arms.total(tallies, lambda t: t.decode_s, NOT_TIMED) if place.timed else absent(NOT_TIMED)
+    decode_s = on_arms.total(tallies, lambda t: t.decode_s, NO_TIMES) if place.timed else absent(NOT_TIMED)
     forward_s = on_arms.total(tallies, lambda t: t.forward_s, NOT_PER_PASS) if place.timed else absent(NOT_TIMED)
     bandwidth = on_arms.quotient(sum(t.bytes_ for t in tallies), forward_s, NOT_PER_PASS)
     return {

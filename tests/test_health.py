@@ -86,6 +86,7 @@ def test_a_void_sample_loses_its_times_and_keeps_its_counts():
     before, after = compare(quiet), compare(disturbed)
     for one, other in zip(before.cells[0].arms, after.cells[0].arms, strict=True):
         assert other.accuracy == one.accuracy and other.nfe_speedup.value == one.nfe_speedup.value
+        assert other.tokens_per_s.value is not None and other.decode_s.value < one.decode_s.value
         if not one.is_ntp:
             assert other.wall_speedup.n == one.wall_speedup.n - 1
     assert not without_void_times(quiet)[1][0].void
