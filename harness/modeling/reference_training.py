@@ -1,8 +1,8 @@
-"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control.
+"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in two stages each.
 
-Both fine-tunings start from the same base weights and see the same examples in the same order for the same number of
-optimizer steps; only the loss differs. What ships are the weights rounded to bfloat16, and all published figures are
-those of the stored weights.
+Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
+the loss differs, and the attention kernel that computes it (see training_attention). What ships are the weights rounded to
+bfloat16, and all published figures are those of the stored weights.
 """
 
 from __future__ import annotations
