@@ -22,6 +22,8 @@ EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent
 TRAINING = HERE / "training"
 STAGES = ("base", "sbd", "sbd_end", "ntp_only", "ntp_only_end")
+
+
 def percent(quantity: Quantity) -> str:
     """An accuracy in percent."""
     return "-" if quantity.value is None else f"{100 * quantity.value:.2f}"

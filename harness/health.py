@@ -94,20 +94,20 @@ def usual_of(samples: list[Sample], logical_cores: int | None) -> Usual:
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
     """The run with the times of void samples taken off, and how many that were per part (warm-ups are not counted)."""
     part_of = {case.case_id: case.part for case in run.header.cases}
-    timed = [sample for sample in run.samples if sample.case_id in part_of and sample.decode_s is not None]
     by_part: dict[str, list[Sample]] = {}
-    for sample in timed:
-        by_part.setdefault(part_of[sample.case_id], []).append(sample)
+    for sample in run.samples:
+        if sample.case_id in part_of and sample.decode_s is not None:
+            by_part.setdefault(part_of[sample.case_id], []).append(sample)
     limits, cores = _limits(run), run.header.environment.get("logical_cores")
     usual = {part: usual_of(samples, cores) for part, samples in by_part.items()}
-
-    def broken(sample: Sample) -> tuple[str, ...]:
-        part = part_of[sample.case_id]
-        return broken_rules(sample, usual[part], limits.get(part, HealthLimits()))
-
-    health = tuple(_part_health(part, [broken(s) for s in samples if not s.warmup]) for part, samples in by_part.items())
-    void = {id(sample) for sample in timed if broken(sample)}
-    kept = [_untimed(sample) if id(sample) in void else sample for sample in run.samples]
+    broken = {
+        id(sample): broken_rules(sample, usual[part], limits.get(part, HealthLimits()))
+        for part, samples in by_part.items() for sample in samples
+    }  # fmt: skip
+    health = tuple(
+        _part_health(part, [broken[id(sample)] for sample in samples if not sample.warmup]) for part, samples in by_part.items()
+    )
+    kept = [_untimed(sample) if broken.get(id(sample)) else sample for sample in run.samples]
     return run.model_copy(update={"samples": kept}), health
 
 

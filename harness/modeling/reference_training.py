@@ -76,7 +76,7 @@ def train_stage(stage: Stage, root: Path) -> Path:
     else:
         tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
-    model.set_attn_implementation(training_attention.register() if stage in SBD_STAGES else "eager")
+    model.set_attn_implementation(training_attention.register() if config.objective == "sbd" else "eager")
     examples = TaskExamples(
         tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=PHASES[stage]
     )
