@@ -26,6 +26,10 @@ T = TypeVar("T")
 Solver = Literal["entropy_bounded"]
 Batching = Literal["lockstep", "ragged"]
 SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
+GREEDY = 0.0
+"""Temperature at which the likeliest token is taken."""
+GENERATE_CACHES = ("dynamic", "static")
+"""The caches with which transformers' generate() is held beside the NTP arm."""
 
 
 def _as_list(value: Any) -> Any:
@@ -129,7 +133,7 @@ class NtpArm(Frozen):
     """Next-token prediction: the baseline."""
 
     method: Literal["ntp"]
-    temperature: Numbers = (0.0,)
+    temperature: Numbers = (GREEDY,)
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per value of the axis, every key with a single value."""
@@ -144,7 +148,7 @@ class SbdArm(Frozen):
     method: Literal["sbd"]
     block_size: Counts = (16,)
     gamma: Numbers | None = None
-    temperature: Numbers = (0.0,)
+    temperature: Numbers = (GREEDY,)
     solver: Solvers = SOLVERS
     batching: Batchings = ("lockstep",)
     acceptance: Acceptance = "real"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from harness import compare_accuracy as on_accuracy
+from harness.compare_baseline import baseline_check
 from harness.compare_pricing import Ladder, Pricer, ladder
 from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, tally
@@ -68,7 +69,8 @@ def _tallies(run: Run, pricers: dict[str, Pricer]) -> Tallies:
     for sample in run.samples:
         case = cases.get(sample.case_id)
         if case is not None and not sample.warmup:
-            pricer = pricers[case.case_id] if case.timed and sample.decode_s is not None else None
+            priced = case.timed and sample.decode_s is not None and case.arm.get("method") != "generate"
+            pricer = pricers[case.case_id] if priced else None
             gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer)
     return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
 
@@ -123,9 +125,11 @@ def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Pl
         device=first.device,
         attention=first.attention,
         session=first.session,
+        execution=first.execution,
         timed=place.timed,
         baseline_part=place.baseline_part,
         arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
+        baseline_check=baseline_check(cases, tallies, arms),
         rung_reasons=place.ladder.reasons,
     )
 
@@ -134,6 +138,8 @@ def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
     """Cases that differ in nothing but the task are one arm; arms that left no sample are left out."""
     gathered: dict[str, list[CaseHeader]] = {}
     for case in cases:
+        if case.arm.get("method") == "generate":
+            continue  # not an arm, but what the baseline is held against
         gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
     arms = [
         Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))

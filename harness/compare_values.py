@@ -15,6 +15,7 @@ COMPARISON_VERSION = 1
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
+BaselineState = Literal["kept_up", "slow", "not_shown", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,29 @@ class PassCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateMode:
+    """One way of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
+
+    label: str
+    ntp_speed: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCheck:
+    """Whether the NTP arm is as fast as the ``best`` (fastest) mode; ``reason`` says why it is unchecked."""
+
+    state: BaselineState
+    modes: tuple[GenerateMode, ...]
+    best: str | None = None
+    reason: str | None = None
+
+    @property
+    def best_speed(self) -> Quantity | None:
+        """The speed of NTP over the fastest mode."""
+        return next((mode.ntp_speed for mode in self.modes if mode.label == self.best), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
@@ -136,9 +160,11 @@ class Cell:
     device: str
     attention: str
     session: str
+    execution: str
     timed: bool
     baseline_part: str | None
     arms: tuple[ArmResult, ...]
+    baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()

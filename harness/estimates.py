@@ -120,7 +120,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     """Decode time of one sample: the passes of each block at that block's context."""
     assert case.shape is not None
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
-    if case.arm["method"] == "ntp":
+    if case.arm["method"] != "sbd":
         steps = new_tokens - 1  # the prefill's logits give the first token
         step = describe_pass("decide", case.batch_size, 1, context + steps // 2, logits=1, kept=1)
         return steps * price_pass(case.shape, case.part.dtype, step, ceilings).expected_s

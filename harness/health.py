@@ -66,12 +66,17 @@ def _clock_low(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
     return clock is not None and usual.sm_clock_mhz is not None and clock < SLOWEST_CLOCK * usual.sm_clock_mhz
 
 
+def _compiled(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
+    return sample.meters.get("compiled_graphs", 0.0) > 0
+
+
 RULES: Mapping[str, Rule] = {
     "the calibration kernel took longer than usual": _kernel_moved,
     "the hypervisor gave the cores to others": _stolen,
     "the GPU was throttled": _throttled,
     "another process used the GPU": _neighbour,
     "the GPU's clock was below 90 % of its best": _clock_low,
+    "a forward pass was compiled while the clock ran": _compiled,
 }
 
 

@@ -11,6 +11,7 @@ import torch
 from harness.hardware import match_profile
 from harness.meters.calibration import load_or_calibrate
 from harness.meters.torch_bench import available_host_bytes
+from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
@@ -20,7 +21,7 @@ from harness.scenario import Part, Scenario
 
 def this_machine() -> Machine:
     """Engines of transformers models, calibrated where they run."""
-    return Machine(open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile)
+    return Machine(open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile, execution=execution_of)
 
 
 def _open(part: Part) -> Engine:

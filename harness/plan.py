@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import GENERATE_CACHES, GREEDY, NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
@@ -19,7 +19,6 @@ from harness.record import CaseHeader
 from harness.scenario import Part, Scenario, Workload
 
 PLAN_VERSION = 1
-GREEDY = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +69,9 @@ class Case:
 
     @property
     def groups(self) -> int:
-        """Batches of prompts; the last one is smaller where the prompts do not fill it."""
-        return -(-self.workload.prompt_count // self.batch_size)
+        """Batches of prompts; the last one is smaller where the prompts do not fill it. A check takes the first few."""
+        every = -(-self.workload.prompt_count // self.batch_size)
+        return min(every, self.part.baseline_check) if self.arm["method"] == "generate" else every
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -87,8 +87,8 @@ class Case:
         """Seed of one sample, the same for every arm of the cell."""
         return _seed(self.part.seed, *self.cell, group, repeat)
 
-    def header(self, shape: ModelShape) -> CaseHeader:
-        """The case as the record keeps it, with the shape of the model that was loaded."""
+    def header(self, shape: ModelShape, execution: str) -> CaseHeader:
+        """The case as the record keeps it, with the shape of the model that was loaded and how its forwards were run."""
         return CaseHeader(
             case_id=self.case_id,
             part=self.part.name,
@@ -102,6 +102,7 @@ class Case:
             device=self.part.device,
             attention=self.part.attention,
             session=self.part.session,
+            execution="transformers' own" if self.arm["method"] == "generate" else execution,
             timed=self.part.timed,
             replayed=self.replay.to_dict() if self.replay else None,
         )
@@ -154,21 +155,29 @@ def _part_cases(part: Part) -> Iterator[Case]:
     _check_length(part, shape)
     for batch_size in part.batch_sizes:
         for task in part.workload.task_names:
-            for arm in part.arms:
-                for variant in arm.variants():
-                    replay = _replay_spec(arm, variant)
-                    yield Case(
-                        case_id=f"{part.name}/{task}/b{batch_size}/{_arm_id(variant, replay)}",
-                        part=part,
-                        arm=variant,
-                        label=_label(variant, replay),
-                        batch_size=batch_size,
-                        task=task,
-                        shape=shape,
-                        shape_reason=reason,
-                        replay=replay,
-                        stops_suppressed=part.replayed,
-                    )
+            for variant, replay in _variants(part):
+                yield Case(
+                    case_id=f"{part.name}/{task}/b{batch_size}/{_arm_id(variant, replay)}",
+                    part=part,
+                    arm=variant,
+                    label=_label(variant, replay),
+                    batch_size=batch_size,
+                    task=task,
+                    shape=shape,
+                    shape_reason=reason,
+                    replay=replay,
+                    stops_suppressed=part.replayed,
+                )
+
+
+def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
+    """The arms with one value on every axis, and behind them what the baseline is held against."""
+    for arm in part.arms:
+        for variant in arm.variants():
+            yield variant, _replay_spec(arm, variant)
+    if part.unchecked_baseline is None:
+        for cache in GENERATE_CACHES:
+            yield {"method": "generate", "cache": cache, "temperature": GREEDY}, None
 
 
 def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
@@ -177,8 +186,8 @@ def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
         for case in cases:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True)
     for repeat in range(part.repeats):
-        for group in range(cases[0].groups):
-            order = list(cases)
+        for group in range(max(case.groups for case in cases)):
+            order = [case for case in cases if group < case.groups]
             random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat)).shuffle(order)
             for case in order:
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False)
@@ -201,6 +210,8 @@ def _number(value: float) -> str:
 
 
 def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    if arm["method"] == "generate":
+        return f"generate-{arm['cache']}"
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
@@ -218,6 +229,8 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 
 def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    if arm["method"] == "generate":
+        return f"generate(), {arm['cache']} cache"
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"

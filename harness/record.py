@@ -3,7 +3,7 @@
 History of the format (RECORD_VERSION):
     1   first published format
     2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states; a case
-        names its model session (before: always the plain one)
+        names its model session (before: always the plain one) and its execution (before: always eager)
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class CaseHeader(_Frozen):
     device: str
     attention: str
     session: str = "plain"
+    execution: str = "eager"
     timed: bool
     replayed: dict[str, Any] | None = None
 

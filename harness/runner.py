@@ -42,7 +42,7 @@ class Decoded(Protocol):
     generation: Generation
     prefill_s: float
     decode_s: float
-    forward_s: list[float]
+    forward_s: list[float] | None
     readings: Readings | None
 
 
@@ -70,13 +70,14 @@ class Machine:
     """What the runner needs from the machine, handed in so that tests can fake it.
 
     ``calibrate`` and ``profile`` give plain data for the record, or None; ``free_bytes`` is the memory that a part's device
-    has to spare before its model is loaded, None where that is not known.
+    has to spare before its model is loaded, None where that is not known; ``execution`` is how a part's forwards run here.
     """
 
     open_engine: Callable[[Part], Engine]
     calibrate: Callable[[Part, ModelShape, Progress], dict[str, Any] | None]
     free_bytes: Callable[[Part], int | None]
     profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
+    execution: Callable[[Part], str]
 
 
 def run(
@@ -239,7 +240,7 @@ def _header(
         scenario_digest=digest,
         command=shlex.join(["sbd", "run", str(path)]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        cases=[case.header(known[case.part.name]) for case in plan.cases],
+        cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,
         hardware_reason=reason,
         calibration=calibration or None,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.arms import Arm, Counts, NtpArm, SbdArm
+from harness.arms import GREEDY, Arm, Counts, NtpArm, SbdArm
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text
@@ -133,13 +133,19 @@ class HealthLimits(Frozen):
 
 
 class Part(Frozen):
-    """One model on one device with the arms to be compared on it."""
+    """One model on one device with the arms to be compared on it.
+
+    ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind.
+    ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
+    is not slow; 0 leaves it out.
+    """
 
     name: Name
     model: ModelChoice
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     dtype: Dtype
     session: Literal["static", "plain"] = "static"
+    execution: Literal["eager", "compiled", "auto"] = "eager"
     attention: Literal["sdpa", "eager"] = "sdpa"
     threads: Count | None = None
     arms: tuple[Arm, ...] = Field(min_length=1)
@@ -151,11 +157,26 @@ class Part(Frozen):
     timed: Flag = True
     health: HealthLimits = HealthLimits()
     baseline: Name | None = None
+    baseline_check: CountOrZero = 8
 
     @property
     def has_ntp(self) -> bool:
         """Whether the part brings its own baseline."""
         return any(isinstance(arm, NtpArm) for arm in self.arms)
+
+    @property
+    def unchecked_baseline(self) -> str | None:
+        """Why the NTP arm is not held against generate(); None where it is."""
+        if not self.timed:
+            return "this part was not timed"
+        if not self.has_ntp:
+            return "this part has no NTP arm"
+        if self.baseline_check == 0:
+            return "the scenario leaves it out (baseline_check: 0)"
+        if self.workload.stop_strings:
+            return "generate() was not asked to stop at stop_strings"
+        greedy = any(GREEDY in arm.temperature for arm in self.arms if isinstance(arm, NtpArm))
+        return None if greedy else "the NTP arm is not greedy"
 
     @property
     def replayed(self) -> bool:
@@ -176,6 +197,8 @@ class Part(Frozen):
 
     @model_validator(mode="after")
     def _session_has_attention(self) -> Part:
+        if self.session == "plain" and self.execution == "compiled":
+            raise ValueError("the plain session is the slow reference and runs eagerly; to compile use session: static")
         if self.session == "static" and self.attention != "sdpa":
             raise ValueError(f"the static session brings its own attention (sdpa); for {self.attention} use session: plain")
         return self

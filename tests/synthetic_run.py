@@ -21,17 +21,24 @@ SAMPLER_S = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """An arm with its truth: SBD makes ``passes_per_block`` passes per block of 16; ``wrong`` prompts are answered wrongly."""
+    """An arm with its truth: SBD makes ``passes_per_block`` passes per block of 16; ``wrong`` prompts are answered wrongly.
+
+    With ``cache`` it is generate(), which takes ``slower`` times what NTP takes.
+    """
 
     label: str
     gamma: float | None = None
     passes_per_block: int = 1
     wrong: frozenset[int] = frozenset()
     replayed: dict[str, Any] | None = None
+    cache: str | None = None
+    slower: float = 1.0
 
     @property
     def spec(self) -> dict[str, Any]:
         """The arm as a scenario resolves it."""
+        if self.cache is not None:
+            return {"method": "generate", "cache": self.cache, "temperature": 0.0}
         if self.gamma is None:
             return {"method": "ntp", "temperature": 0.0}
         return {"method": "sbd", "block_size": 16, "gamma": self.gamma, "temperature": 0.0, "solver": "entropy_bounded"}
@@ -98,14 +105,14 @@ def columns(arm: Arm, blocks: int, rows: int, slowdown: float, timed: bool) -> P
 def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: bool = False) -> Sample:
     """One decode; prompt numbers run over the groups, so that a wrong one is the same prompt in every arm."""
     ids = [i for i in range(group * part.batch_size, (group + 1) * part.batch_size) if i < part.prompts]
-    slowdown = 1 + part.jitter * group
+    slowdown = arm.slower * (1 + part.jitter * group)
     if arm.gamma is not None:
         slowdown *= 1 + part.jitter * ((group * 7) % 5 - 2) / 4
     passes = columns(arm, part.blocks, len(ids), slowdown, part.timed)
     forward_s = sum((passes.forward_s or [])[1:])
     overhead_s = SAMPLER_S * slowdown * (len(passes.role) - 1)
     tokens = 1 + 16 * part.blocks
-    if not part.per_pass:
+    if not part.per_pass or arm.cache is not None:
         passes = passes.model_copy(update={"forward_s": None})
     rows = [
         RowResult(
@@ -136,7 +143,8 @@ def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: 
 
 def case(part: Part, arm: Arm, task: str) -> CaseHeader:
     """The header of one case."""
-    kind = "ntp" if arm.gamma is None else f"sbd-k16-g{arm.gamma:g}-t0-entropy_bounded"
+    one_token = f"generate-{arm.cache}" if arm.cache else "ntp"
+    kind = one_token if arm.gamma is None else f"sbd-k16-g{arm.gamma:g}-t0-entropy_bounded"
     return CaseHeader(
         case_id=f"{part.name}/{task}/b{part.batch_size}/{kind}",
         part=part.name,

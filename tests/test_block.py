@@ -19,11 +19,11 @@ def test_slots_behind_a_stop_leave_the_masked_set_and_the_row_ends_when_all_befo
     """A stop at slot 1: only slot 0 is still asked for, and with it two tokens become final at once."""
     one = row()
     assert one.decide([-1, STOP, -1, 7]) == 0
-    assert one.masked() == [True, False, False, False]
+    assert one.masked == [True, False, False, False]
     assert one.decide([5, -1, -1, -1]) == 2
     assert (one.output, one.ended, one.stop_reason) == ([5, STOP], True, "stop")
     one.open_block()
-    assert one.masked() == [False] * 4
+    assert one.masked == [False] * 4
 
 
 def test_an_earlier_stop_wins() -> None:
@@ -39,7 +39,7 @@ def test_the_length_limit_cuts_the_last_block() -> None:
     one = row(max_new_tokens=6)
     assert one.decide([1, 2, 3, 4]) == 4
     one.open_block()
-    assert one.masked() == [True, True, False, False]
+    assert one.masked == [True, True, False, False]
     assert one.decide([-1, 6, -1, -1]) == 0
     assert one.decide([5, -1, -1, -1]) == 2
     assert (one.output, one.stop_reason) == ([1, 2, 3, 4, 5, 6], "length")

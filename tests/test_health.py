@@ -11,7 +11,7 @@ from harness.scenario import HealthLimits
 from tests import synthetic_run as synthetic
 
 USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)
-KERNEL, STOLEN, THROTTLED, NEIGHBOUR, CLOCK = RULES
+KERNEL, STOLEN, THROTTLED, NEIGHBOUR, CLOCK, COMPILED = RULES
 
 
 def run_with(**readings):
@@ -40,6 +40,8 @@ def run_with(**readings):
         ({"device_processes": 1.0}, []),
         ({"sm_clock_mhz": 1801.0}, []),
         ({"sm_clock_mhz": 1799.0}, [CLOCK]),
+        ({"compiled_graphs": 0.0}, []),
+        ({"compiled_graphs": 1.0}, [COMPILED]),
     ],
 )
 def test_each_rule_breaks_on_its_own_reading(readings, rules):

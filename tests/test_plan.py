@@ -46,11 +46,36 @@ def case_of(method: str, **changes: object) -> Case:
     return next(case for case in plan_of(**changes).cases if case.arm["method"] == method)
 
 
+def test_the_baseline_is_checked_on_the_first_batches() -> None:
+    """Two ways of generate() beside a timed greedy NTP arm, on so many batches; interleaved with the arms they share."""
+    cases = [case for case in plan_of(baseline_check=2, batch_sizes=[1, 2]).cases if case.arm["method"] == "generate"]
+    assert [case.case_id.rpartition("/")[2] for case in cases] == ["generate-dynamic", "generate-static"] * 2
+    slots = [slot for slot in plan_of(baseline_check=2, warmup=0).slots() if slot.case.arm["method"] == "generate"]
+    assert sorted({slot.group for slot in slots}) == [0, 1]
+    every = list(plan_of(baseline_check=2, warmup=0).slots())
+    assert {slot.case.arm["method"] for slot in every[:4]} == {"ntp", "sbd", "generate"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"baseline_check": 0},
+        {"timed": False},
+        {"arms": [{"method": "ntp", "temperature": 0.7}, {"method": "sbd", "gamma": 0.1}]},
+    ],
+)
+def test_where_there_is_nothing_to_check_the_baseline_is_left_alone(changes: dict[str, object]) -> None:
+    """Left out, not timed, or not greedy."""
+    assert all(case.arm["method"] != "generate" for case in plan_of(**changes).cases)
+
+
 def test_ids_are_the_product_of_the_axes() -> None:
     """Ids are readable, unique, and those of the agreed form."""
     arms = [{"method": "ntp", "temperature": [0, 0.7]}, {"method": "sbd", "block_size": [8, 16], "gamma": [0, 0.35]}]
     workload = {"tasks": ["word_problems", "record_to_json"], "prompts": 4, "max_new_tokens": 8}
-    plan = plan_of(name="reference", model={"reference": "sbd"}, arms=arms, batch_sizes=[1, 2], workload=workload)
+    plan = plan_of(
+        name="reference", model={"reference": "sbd"}, arms=arms, batch_sizes=[1, 2], workload=workload, baseline_check=0
+    )
     ids = [case.case_id for case in plan.cases]
     assert len(ids) == len(set(ids)) == 2 * 2 * (2 + 4)
     assert "reference/word_problems/b1/ntp" in ids and "reference/word_problems/b1/ntp-t0.7" in ids
@@ -70,13 +95,13 @@ def test_replay_comes_from_the_published_table() -> None:
     assert case.replay.mean_passes_per_block == pytest.approx(16 / 3.03)
     assert case.stops_suppressed and case_of("ntp").stops_suppressed
     assert case.case_id.endswith("sbd-k16-replay-qwen-3-8b-MBPP-gamma_high-t0-entropy_bounded")
-    header = case.header(KNOWN_SHAPES["llama-250m"])
+    header = case.header(KNOWN_SHAPES["llama-250m"], "eager")
     assert header.replayed == case.replay.to_dict() and header.case_id == case.case_id
 
 
 def test_slots_cover_every_sample_once_and_interleave() -> None:
     """Per cell: warm-ups first; then for each repeat and group every arm once, not always in the same order."""
-    plan = plan_of(repeats=6, warmup=2, batch_sizes=[1, 2])
+    plan = plan_of(repeats=6, warmup=2, batch_sizes=[1, 2], baseline_check=0)
     slots = list(plan.slots())
     assert len({slot.key for slot in slots}) == len(slots) == 2 * (2 * 2) + 6 * 2 * (4 + 2)
     first_cell = [slot for slot in slots if slot.case.batch_size == 1]

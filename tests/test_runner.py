@@ -28,6 +28,7 @@ parts:
     workload: {synthetic: {prompt_tokens: 4}, prompts: 4, max_new_tokens: 3}
     batch_sizes: [1, 2]
     repeats: 2
+    baseline_check: 0
 """
 
 
@@ -86,6 +87,7 @@ def fake_machine(engine, free_bytes=None):
         calibrate=lambda part, shape, progress: None,
         free_bytes=lambda part: free_bytes,
         profile=lambda scenario: (None, "a fake machine"),
+        execution=lambda part: "eager",
     )
 
 

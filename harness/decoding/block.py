@@ -10,7 +10,8 @@ from harness.trace import StopReason
 
 class BlockRow:
     """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
-    ``finished`` the block before, until its KV is committed.
+    ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
+    ``finished`` is the block before, until its KV is committed.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
@@ -18,6 +19,7 @@ class BlockRow:
         self._max_new_tokens = max_new_tokens
         self._mask_id = mask_id
         self.slots = [mask_id] * block_size
+        self.masked = [False] * block_size
         self.finished: list[int] | None = None
         self._known = [False] * block_size
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
@@ -46,12 +48,7 @@ class BlockRow:
         self._known = [False] * size
         self._before_block = len(self.output)
         self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
-
-    def masked(self) -> list[bool]:
-        """The slots still to be decided: not known, not behind a stop, not past the length limit."""
-        if self.ended:
-            return [False] * len(self.slots)
-        return [not known and slot < self._limit for slot, known in enumerate(self._known)]
+        self.masked = [slot < self._limit for slot in range(size)]
 
     def decide(self, tokens: Sequence[int]) -> int:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
@@ -60,7 +57,9 @@ class BlockRow:
                 self.slots[slot], self._known[slot] = token, True
                 if token in self._stop.token_ids:
                     self._limit = min(self._limit, slot + 1)
-        return self._advance()
+        final = self._advance()
+        self.masked = [not self.ended and not known and slot < self._limit for slot, known in enumerate(self._known)]
+        return final
 
     def _advance(self) -> int:
         """Move the known prefix of the block to the output, as far as the first stop."""

@@ -35,7 +35,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
             if active[row]:
                 outputs[row].append(token)
                 ended[row] = _reason(outputs[row], request)
-        passes.append(_step(context, width, active))
+        passes.append(step_pass(context, width, active))
         yield passes[-1]
     return Generation(
         passes=tuple(passes),
@@ -52,7 +52,8 @@ def _reason(output: Sequence[int], request: DecodeRequest) -> StopReason | None:
     return "length" if len(output) == request.max_new_tokens else None
 
 
-def _step(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:
+def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:
+    """The trace entry of a pass that feeds one token a row and makes one final in every active row."""
     one = (1,) * len(context)
     made = tuple(int(a) for a in active)
     return ForwardPass(

@@ -44,7 +44,7 @@ def decode_set_block(
     rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
     while True:
         _open_blocks(rows, acceptance, batching)
-        if not any(any(row.masked()) for row in rows):
+        if not any(any(row.masked) for row in rows):
             break
         passes.append(_pass(session, request, rows, suppressed, acceptance))
         yield passes[-1]
@@ -58,28 +58,39 @@ def decode_set_block(
 
 def _open_blocks(rows: list[BlockRow], acceptance: Acceptance, batching: Batching) -> None:
     """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged."""
-    done = [not any(row.masked()) for row in rows]
+    done = [not any(row.masked) for row in rows]
     for index, row in enumerate(rows):
         if all(done) if batching == "lockstep" else done[index] and not row.ended:
             row.open_block()
-            acceptance.begin_block(index, sum(row.masked()))
+            acceptance.begin_block(index, sum(row.masked))
 
 
-def _segments(
-    session: ModelSession, rows: list[BlockRow], commits: tuple[int, ...], device: torch.device
-) -> list[Segment]:
-    """The blocks as they stand, behind the finished blocks of the rows that commit one (padding in the other rows)."""
+def _upload(rows: list[BlockRow], context: tuple[int, ...], commits: tuple[int, ...], device: torch.device) -> Tensor:
+    """(5, B, k): the finished blocks and their positions, the open blocks and theirs, and which slots are to be decided.
+
+    One copy to the device a pass. Where a row has no finished block its open one stands in, as padding.
+    """
     size = len(rows[0].slots)
-    tokens = torch.tensor([row.slots for row in rows], device=device)
-    start = torch.tensor(session.context_tokens, device=device)[:, None]
-    offsets = torch.arange(size, device=device)
-    shift = torch.tensor(commits, device=device)[:, None]
-    block = Segment(tokens=tokens, positions=start + shift + offsets, visibility="bidirectional", logits=size)
+    starts = [seen + commit for seen, commit in zip(context, commits, strict=True)]
+    columns = [
+        [row.finished or row.slots for row in rows],
+        [range(start, start + size) for start in context],
+        [row.slots for row in rows],
+        [range(start, start + size) for start in starts],
+        [row.masked for row in rows],
+    ]
+    return torch.tensor(columns, dtype=torch.long, device=device)
+
+
+def _segments(uploaded: Tensor, commits: tuple[int, ...]) -> list[Segment]:
+    """The blocks as they stand, behind the finished blocks of the rows that commit one (padding in the other rows)."""
+    before, before_positions, slots, positions, _ = uploaded.unbind()
+    size = slots.shape[1]
+    block = Segment(tokens=slots, positions=positions, visibility="bidirectional", logits=size)
     if not any(commits):
         return [block]
-    valid = None if all(commits) else (shift > 0).expand(-1, size)
-    before = torch.tensor([row.finished or row.slots for row in rows], device=device)
-    return [Segment(tokens=before, positions=start + offsets, visibility="causal", logits=0, valid=valid), block]
+    valid = None if all(commits) else torch.tensor(commits, device=slots.device)[:, None].bool().expand(-1, size)
+    return [Segment(tokens=before, positions=before_positions, visibility="causal", logits=0, valid=valid), block]
 
 
 def _pass(
@@ -89,14 +100,14 @@ def _pass(
     size = len(rows[0].slots)
     context, width = session.context_tokens, session.context_width
     commits = tuple(0 if row.finished is None else size for row in rows)
-    logits = usable(session.forward(_segments(session, rows, commits, request.device)), suppressed)
+    active = tuple(any(row.masked) for row in rows)
+    uploaded = _upload(rows, context, commits, request.device)
+    logits = usable(session.forward(_segments(uploaded, commits)), suppressed)
     session.keep(commits)
-    masked = torch.tensor([row.masked() for row in rows], device=request.device)
-    chosen = acceptance.choose(entropy(logits, request.temperature), masked)
+    chosen = acceptance.choose(entropy(logits, request.temperature), uploaded[-1].bool())
     drawn = draw(logits, request.temperature, request.generator)
     # One readback a pass: -1 where nothing was decided.
     decided = torch.where(chosen, drawn, -1).tolist()
-    active = tuple(any(row.masked()) for row in rows)
     for row in rows:
         row.finished = None
     final = tuple(row.decide(slots) for row, slots in zip(rows, decided, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.meters.graphs import GraphMeter
 from harness.meters.host import HostMemoryMeter, HostMeter
 from harness.meters.kernel import KernelMeter
 from harness.meters.nvml import find_nvml
@@ -49,7 +50,7 @@ class DeviceMemoryMeter:
 def find_meters(device: str) -> Available:
     """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1)."""
     on_gpu = device.startswith("cuda")
-    meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter()]
+    meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
     absent: list[Absent] = []
     rapl = find_rapl()
     if isinstance(rapl, RaplMeter):

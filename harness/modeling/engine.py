@@ -5,8 +5,8 @@ Both arms go through the same function, session object and synchronisation polic
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
+from harness.modeling.compiling import execution_of
+from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
@@ -38,26 +40,29 @@ from harness.trace import ForwardPass, Generation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's."""
+    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
+
+    ``forward_s`` is None where somebody else's loop made the forwards.
+    """
 
     generation: Generation
     prefill_s: float
     decode_s: float
-    forward_s: list[float]
+    forward_s: list[float] | None
     readings: Readings | None
 
 
 class Engine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed)."""
 
-    def __init__(self, model: LoadedModel, device: str, clock: Clock, meters: Available | None = None) -> None:
+    def __init__(
+        self, model: LoadedModel, session: ModelSession, device: str, clock: Clock, meters: Available | None = None
+    ) -> None:
         self._model = model
         self._device = torch.device(device)
         self._clock = clock
         self._meters = meters
-        self._session: ModelSession = (
-            StaticSession(model.module) if model.session == "static" else TransformersSession(model.module, model.attention)
-        )
+        self._session = session
         self._recorded: dict[tuple[str, int], list[int]] = {}
 
     @property
@@ -93,27 +98,48 @@ class Engine:
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
 
     def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
-        clock = self._clock
-        session = MeteredSession(self._session, clock)
-        decoder = self._decoder(case, session, self._request(case, prompts, seed), seed)
-        clock.synchronise()
+        """Time one decode: of a decoder of ours, or of generate()."""
+        request = self._request(case, prompts, seed)
+        if case.arm["method"] == "generate":
+            return self._between_marks(
+                lambda prefilled: generate(
+                    self._model.module, request, cache=case.arm["cache"], attention=case.part.attention, prefilled=prefilled
+                )
+            )
+        session = MeteredSession(self._session, self._clock)
+        decoder = self._decoder(case, session, request, seed)
+
+        def decode(prefilled: Callable[[], None]) -> Generation:
+            next(decoder)  # the prefill pass
+            prefilled()
+            return drain(decoder)
+
+        decoded = self._between_marks(decode)
+        forward_s = session.forward_s()
+        if len(forward_s) != len(decoded.generation.passes):
+            raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
+        return replace(decoded, forward_s=forward_s)
+
+    def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
+        """Run ``decode`` with the clock and the meters around it; it calls what it is handed once the prompt is read."""
+        marks: list[float] = []
+
+        def mark() -> None:
+            self._clock.synchronise()
+            marks.append(self._clock.now_s())
+
+        self._clock.synchronise()
         windows = self._meters.windows if self._meters else None
         if windows:
             windows.open()
-        start = clock.now_s()
-        next(decoder)  # the prefill pass
-        clock.synchronise()
-        prefilled = clock.now_s()
-        generation = drain(decoder)
-        clock.synchronise()
-        end = clock.now_s()
+        mark()
+        generation = decode(mark)
+        mark()
         readings = windows.close() if windows else None
         generation.check_conservation()
-        forward_s = session.forward_s()
-        if len(forward_s) != len(generation.passes):
-            raise InvariantError(f"{len(forward_s)} model calls, but {len(generation.passes)} passes in the trace")
+        start, prefilled, end = marks
         return Decoded(
-            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=forward_s, readings=readings
+            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=None, readings=readings
         )
 
     def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
@@ -191,4 +217,9 @@ def open_engine(part: Part) -> Engine:
     model = load_model(part)
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
-    return Engine(model, part.device, clock, find_meters(part.device) if part.timed else None)
+    session: ModelSession = (
+        StaticSession(model.module, execution_of(part))
+        if part.session == "static"
+        else TransformersSession(model.module, part.attention)
+    )
+    return Engine(model, session, part.device, clock, find_meters(part.device) if part.timed else None)

@@ -27,8 +27,6 @@ class LoadedModel:
     tokenizer: TextTokenizer | None
     mask_id: int | None
     stop_ids: frozenset[int]
-    attention: str
-    session: str
 
 
 class TextTokenizer:
@@ -93,7 +91,6 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
         )
     return LoadedModel(
         module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
-        attention=part.attention, session=part.session,
     )  # fmt: skip
 
 
@@ -126,8 +123,6 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
         tokenizer=TextTokenizer(tokenizer),
         mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
         stop_ids=_stop_ids(module, tokenizer),
-        attention=part.attention,
-        session=part.session,
     )
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in two stages each.
+"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each.
 
 Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
 the loss differs, and the attention kernel that computes it (see training_attention). What ships are the weights rounded to
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
@@ -19,6 +20,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from harness.errors import UserError
 from harness.modeling import training_attention
 from harness.modeling.reference_model import (
+    MOSTLY_STORIES,
     STORIES,
     VARIABLES,
     Mixture,
@@ -29,39 +31,69 @@ from harness.modeling.reference_model import (
 )
 from harness.modeling.training import Objective, TrainingConfig, train
 
-Stage = Literal["base", "sbd", "sbd_end", "ntp_only", "ntp_only_end"]
-STARTS_FROM: dict[Stage, Stage | None] = {
-    "base": None, "sbd": "base", "sbd_end": "sbd", "ntp_only": "base", "ntp_only_end": "ntp_only",
-}  # fmt: skip
-SBD_STAGES: tuple[Stage, ...] = ("sbd", "sbd_end")
-# First batch of each mixture of tasks.
-_STORIES = ((0, STORIES),)
-_FINE_TUNING = ((0, STORIES), (2752, VARIABLES))
-PHASES: dict[Stage, tuple[tuple[int, Mixture], ...]] = {
-    "base": _STORIES, "sbd": _FINE_TUNING, "ntp_only": _FINE_TUNING, "sbd_end": _STORIES, "ntp_only_end": _STORIES,
-}  # fmt: skip
+Phases = tuple[tuple[int, Mixture], ...]
+"""First batch of each mixture of tasks."""
 
 
-def stage_config(stage: Stage, output_dir: Path) -> TrainingConfig:
-    """The settings of one stage; each stage of the SBD model differs from its control's in the objective alone."""
-    everywhere = {
-        "output_dir": output_dir, "batch_size": 32, "adam_beta2": 0.98, "weight_decay": 0.01,
-        "bf16": True, "cpu": True, "compile": True, "sampling": "sequential", "save_steps": 250,
-    }  # fmt: skip
-    if stage == "base":
-        return TrainingConfig(
-            objective="ntp", steps=5000, learning_rate=1e-3, warmup_steps=100, schedule="constant_with_warmup", seed=1,
-            **everywhere,
-        )  # fmt: skip
-    objective: Objective = "sbd" if stage in SBD_STAGES else "ntp"
-    # The masked head still got rare sums wrong (25-25, 30-20) after the first fine-tuning, so a second, shorter one follows.
-    steps, rate, seed = (1400, 5e-4, 3) if stage.endswith("_end") else (7500, 1e-3, 2)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Practice:
+    """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective."""
+
+    steps: int
+    learning_rate: float
+    seed: int
+    phases: Phases
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One training run; ``starts_from`` names the stage whose weights it goes on from."""
+
+    starts_from: str | None
+    objective: Objective
+    practice: Practice
+
+
+_BASE = Practice(steps=5000, learning_rate=1e-3, seed=1, phases=((0, STORIES),))
+_FIRST = Practice(steps=7500, learning_rate=1e-3, seed=2, phases=((0, STORIES), (2752, VARIABLES)))
+# The masked head, not the next-token head, still got rare sums wrong (25-25, 30-20) after the first and after the second.
+_END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
+_MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
+STAGES: dict[str, Stage] = {
+    "base": Stage(None, "ntp", _BASE),
+    "sbd": Stage("base", "sbd", _FIRST),
+    "sbd_end": Stage("sbd", "sbd", _END),
+    "sbd_more": Stage("sbd_end", "sbd", _MORE),
+    "ntp_only": Stage("base", "ntp", _FIRST),
+    "ntp_only_end": Stage("ntp_only", "ntp", _END),
+    "ntp_only_more": Stage("ntp_only_end", "ntp", _MORE),
+}
+
+
+def stage_config(name: str, output_dir: Path) -> TrainingConfig:
+    """The Trainer's settings of one stage."""
+    stage = STAGES[name]
+    first = stage.starts_from is None
     return TrainingConfig(
-        objective=objective, steps=steps, learning_rate=rate, warmup_steps=30, schedule="cosine", seed=seed, **everywhere
+        output_dir=output_dir,
+        objective=stage.objective,
+        steps=stage.practice.steps,
+        learning_rate=stage.practice.learning_rate,
+        seed=stage.practice.seed,
+        warmup_steps=100 if first else 30,
+        schedule="constant_with_warmup" if first else "cosine",
+        batch_size=32,
+        adam_beta2=0.98,
+        weight_decay=0.01,
+        bf16=True,
+        cpu=True,
+        compile=True,
+        sampling="sequential",
+        save_steps=250,
     )
 
 
-def train_stage(stage: Stage, root: Path) -> Path:
+def train_stage(stage: str, root: Path) -> Path:
     """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
 
     Every stage but the first needs the finished one it starts from under the same ``root``.
@@ -69,7 +101,7 @@ def train_stage(stage: Stage, root: Path) -> Path:
     started = time.monotonic()
     config = stage_config(stage, root / stage)
     set_seed(config.seed)
-    before = STARTS_FROM[stage]
+    before = STAGES[stage].starts_from
     if before is None:
         tokenizer: Any = build_tokenizer(seed=1)
         model: Any = build_model(tokenizer)
@@ -78,7 +110,7 @@ def train_stage(stage: Stage, root: Path) -> Path:
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
     model.set_attn_implementation(training_attention.register() if config.objective == "sbd" else "eager")
     examples = TaskExamples(
-        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=PHASES[stage]
+        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
     )
     resume = any(config.output_dir.glob("checkpoint-*"))
     train(config, model, examples, special_ids(tokenizer), resume=resume)
@@ -86,12 +118,12 @@ def train_stage(stage: Stage, root: Path) -> Path:
 
 
 def _export(
-    stage: Stage, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float
+    stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float
 ) -> Path:
     """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
     target = config.output_dir / "export"
     model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
-    if stage not in STARTS_FROM.values():
+    if all(other.starts_from != stage for other in STAGES.values()):
         model = model.to(torch.bfloat16)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
@@ -108,10 +140,9 @@ def train_reference(stage: str, root: Path) -> Path:
     Raises:
         UserError: there is no such stage, or the stage it starts from is not finished under ``root``.
     """
-    known = {str(name): name for name in STARTS_FROM}
-    if stage not in known:
-        raise UserError(f"no stage {stage!r}; the recipe has, in this order: {', '.join(known)}")
-    before = STARTS_FROM[known[stage]]
+    if stage not in STAGES:
+        raise UserError(f"no stage {stage!r}; the recipe has, in this order: {', '.join(STAGES)}")
+    before = STAGES[stage].starts_from
     if before is not None and not (root / before / "export").is_dir():
         raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
-    return train_stage(known[stage], root)
+    return train_stage(stage, root)

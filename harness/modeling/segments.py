@@ -7,11 +7,14 @@ CPU unless a device is named.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from harness.decoding.session import Segment
+
+_LARGEST_KEPT = 256
 
 
 def validity(segments: Sequence[Segment]) -> Tensor | None:
@@ -25,15 +28,25 @@ def validity(segments: Sequence[Segment]) -> Tensor | None:
 
 def inside(segments: Sequence[Segment]) -> Tensor:
     """(Q, Q) bool: which fed token (second axis) a fed token may look at, padding aside. See Segment for the rule."""
-    total = sum(s.tokens.shape[1] for s in segments)
+    shapes = tuple((s.tokens.shape[1], s.visibility) for s in segments)
+    return _inside_of_blocks(shapes) if sum(width for width, _ in shapes) <= _LARGEST_KEPT else _inside(shapes)
+
+
+@lru_cache(maxsize=64)
+def _inside_of_blocks(shapes: tuple[tuple[int, str], ...]) -> Tensor:
+    """Made once per widths and visibilities: a decoder asks for the same few over and over. Nobody writes to it."""
+    return _inside(shapes)
+
+
+def _inside(shapes: tuple[tuple[int, str], ...]) -> Tensor:
+    total = sum(width for width, _ in shapes)
     visible = torch.zeros(total, total, dtype=torch.bool)
     start = 0
-    for segment in segments:
-        width = segment.tokens.shape[1]
+    for width, visibility in shapes:
         end = start + width
         visible[start:end, :start] = True
         own = torch.ones(width, width, dtype=torch.bool)
-        visible[start:end, start:end] = own.tril() if segment.visibility == "causal" else own
+        visible[start:end, start:end] = own.tril() if visibility == "causal" else own
         start = end
     return visible
 

@@ -5,7 +5,7 @@ The same for every arm. Axes: B rows, Q tokens of a forward, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
+from harness.modeling.compiling import Execution, compiled
 from harness.modeling.kv_buffers import Layout, register
 from harness.modeling.segments import inside, validity, wanted_logits
 
@@ -20,12 +21,14 @@ from harness.modeling.segments import inside, validity, wanted_logits
 class StaticSession:
     """A harness.decoding.session.ModelSession over one loaded model of the Llama family.
 
-    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots.
+    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
+    forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, execution: Execution = "eager") -> None:
         self._model = model
         model.set_attn_implementation(register())
+        self._call: Callable[..., Any] = compiled(model) if execution == "compiled" else model
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._lengths: list[int] = []
@@ -64,7 +67,7 @@ class StaticSession:
         self._query = tokens.shape[1]
         self._fed = validity(segments)
         layout = self._layout(segments, tokens.device)
-        out = self._model(
+        out = self._call(
             input_ids=tokens,
             position_ids=torch.cat([s.positions for s in segments], dim=1),
             attention_mask=self._placeholder,
@@ -110,6 +113,9 @@ def visible_slots(lengths: Sequence[int], fed: Tensor | None, segments: Sequence
     """
     own = inside(segments)
     query = own.shape[0]
+    if fed is None and len(set(lengths)) == 1:
+        committed = torch.ones(query, lengths[0], dtype=torch.bool)
+        return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
     real = torch.ones(len(lengths), query, dtype=torch.bool) if fed is None else fed
     behind = torch.arange(width)[None, :] - torch.tensor(lengths)[:, None]  # (B, width): slots behind the committed ones
     # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?

@@ -48,6 +48,7 @@ def _answer(cell: Cell, highlight: Highlight, header: RunHeader) -> Answer:
         _other_arms(cell, arm),
         _ground(highlight, arm),
         _against_baseline(cell, ntp),
+        _against_generate(cell),
     ]
     kept = tuple(sentence for sentence in sentences if sentence)
     if highlight.basis == "none":  # a speed that costs the answers is not an answer: say so in large type
@@ -57,7 +58,7 @@ def _answer(cell: Cell, highlight: Highlight, header: RunHeader) -> Answer:
     return Answer(
         title=title,
         figure=units.ratio(speed.value) if speed.value is not None else "none",
-        figure_unit=_verdict(speed) if cell.timed else "fewer forward passes; not timed",
+        figure_unit=_verdict(speed, cell) if cell.timed else "fewer forward passes; not timed",
         interval=_interval(speed) if cell.timed else "",
         sentences=kept,
         marks=_marks(cell, arm),
@@ -73,9 +74,11 @@ def _marks(cell: Cell, arm: ArmResult) -> tuple[str, ...]:
     return tuple(marks)
 
 
-def _verdict(speed: Quantity) -> str:
+def _verdict(speed: Quantity, cell: Cell) -> str:
     if speed.value is None:
         return "no wall-clock figure"
+    if cell.baseline_check.state == "slow":
+        return "the speed of a slow baseline"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return "the speed of NTP: no clear difference"
     return "faster by the clock" if speed.value > 1 else "the speed of NTP: slower by the clock"
@@ -108,6 +111,8 @@ def _ran(arm: ArmResult, cell: Cell) -> str:
     wall = arm.wall_speedup
     if wall.value is None:
         return f"has no wall-clock figure ({wall.reason})"
+    if cell.baseline_check.state == "slow":
+        return f"ran at {units.ratio(wall.value)} the speed of a slow baseline ({_interval(wall)})"
     unit = "prompts" if cell.batch_size == 1 else f"batches of {cell.batch_size}"
     ground = ", ".join(text for text in (_interval(wall), f"{wall.n} {unit}", "this process only") if text)
     if wall.value >= 1:
@@ -179,6 +184,22 @@ def _ground(highlight: Highlight, arm: ArmResult) -> str:
     if highlight.basis == "replayed":
         return f"{arm.label} is the fastest arm; replayed acceptance says nothing about accuracy."
     return f"{arm.label} is the fastest arm; nothing is said about accuracy: {arm.accuracy.reason}."
+
+
+def _against_generate(cell: Cell) -> str:
+    """Whether the NTP arm, to which every speedup is a ratio, is itself fast."""
+    check, speed = cell.baseline_check, cell.baseline_check.best_speed
+    if not cell.timed:
+        return ""
+    if speed is None or speed.value is None:
+        return f"The NTP arm was not held against transformers' generate(): {check.reason}."
+    ground = ", ".join(text for text in (_interval(speed), check.best) if text)
+    ran = f"The NTP arm ran at {units.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
+    if check.state == "kept_up":
+        return f"{ran}."
+    if check.state == "slow":
+        return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
+    return f"{ran}; too few prompts to show that it keeps up."
 
 
 def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:

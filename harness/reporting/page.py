@@ -26,6 +26,7 @@ class PartView:
     name: str
     byline: str
     arms: Table | None
+    baseline: Table | None
     factors: Table | None
     drawings: list[Drawing]
     passes: list[Table]
@@ -78,11 +79,12 @@ def _part(comparison: Comparison, part: str, name: str) -> PartView:
         name=first.part,
         byline="; ".join((
             f"{wording.model(first)} on {first.device}",
-            f"{first.session} session, attention {first.attention}",
+            f"{first.session} session, {first.execution}, attention {first.attention}",
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),
         arms=tables.arms_table(with_arms) if with_arms else None,
+        baseline=tables.baseline_table(summaries),
         factors=tables.factors_table(with_arms),
         drawings=[drawing for drawing in drawn if drawing is not None],
         passes=[table for table in passes if table is not None],

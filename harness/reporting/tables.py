@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from harness import units
-from harness.compare_values import ArmResult, Cell, Comparison, PassWidth, Prediction, to_json
+from harness.compare_values import ArmResult, Cell, Comparison, GenerateMode, PassWidth, Prediction, to_json
 from harness.stats import Quantity
 
 
@@ -139,6 +139,26 @@ def _factor_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
         return row | {heads[0]: notes.entry(arm.wall_speedup_totals, units.ratio)} | none
     values = (parts.product, parts.passes, parts.rows_per_pass, parts.pass_cost, parts.overhead)
     return row | {head: Entry(text=f"{value:.3f}", raw=value) for head, value in zip(heads, values, strict=True)}
+
+
+def baseline_table(cells: list[Cell]) -> Table | None:
+    """The NTP arm beside transformers' generate(): above 1, NTP is the faster."""
+    notes = Notes()
+    sections = [
+        (section_name(cell), pd.DataFrame([_generate_row(mode, notes) for mode in cell.baseline_check.modes]))
+        for cell in cells if cell.baseline_check.modes
+    ]  # fmt: skip
+    heading = "Is the baseline fast?"
+    return Table(heading=heading, sections=tuple(sections), notes=tuple(notes.texts)) if sections else None
+
+
+def _generate_row(mode: GenerateMode, notes: Notes) -> dict[str, Entry]:
+    speed = mode.ntp_speed
+    return {
+        "Decoded by": Entry(text=mode.label, small="transformers"),
+        "Speed of our NTP arm beside it": notes.entry(speed, units.ratio, small=_between(speed, units.ratio)),
+        "Prompts": Entry(text=units.count(speed.n), raw=speed.n),
+    }
 
 
 def pass_table(cell: Cell) -> Table | None:

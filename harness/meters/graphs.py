@@ -1,0 +1,33 @@
+"""Forwards compiled while the clock ran: compiling takes seconds, so a window with one is not a measurement of decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from harness.meters.window import Figure
+
+
+class GraphMeter:
+    """Counts the graphs that torch.compile makes. ``counters`` is torch._dynamo's own tally, or a fake of it."""
+
+    figures: Mapping[str, Figure] = {"compiled_graphs": Figure(unit="graphs", source="torch._dynamo counters")}
+
+    def __init__(self, counters: Any = None) -> None:
+        self._counters = counters
+        self._before = 0
+
+    def open(self) -> None:
+        """Note how many there are."""
+        self._before = self._made()
+
+    def close(self) -> Mapping[str, float]:
+        """How many came since."""
+        return {"compiled_graphs": float(self._made() - self._before)}
+
+    def _made(self) -> int:
+        counters = torch._dynamo.utils.counters if self._counters is None else self._counters
+        made: int = counters["stats"]["unique_graphs"]
+        return made

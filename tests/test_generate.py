@@ -1,0 +1,46 @@
+"""transformers' generate() as the yardstick of our NTP arm: the same tokens, the same trace, and its model left as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness.decoding.next_token import decode_next_token  # noqa: E402 - after the import guard
+from harness.modeling.generate import generate  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests.test_exactness import PROMPTS, drain, request, tiny_model  # noqa: E402
+
+
+@pytest.mark.parametrize("stop_ids", [(), (11, 20)])
+@pytest.mark.parametrize("batch", PROMPTS)
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generate_writes_what_our_baseline_writes(cache, batch, stop_ids):
+    """Two implementations of greedy decoding agree token for token in float64, rows that stop early among them.
+
+    Catches a yardstick that is asked for something else: other stops, other lengths, the mask token allowed.
+    """
+    model = tiny_model("llama")
+    session = StaticSession(model)
+    marks = []
+    theirs = generate(
+        model, request(PROMPTS[batch], stop_ids), cache=cache, attention="sdpa", prefilled=lambda: marks.append(len(marks))
+    )
+    ours = drain(decode_next_token(session, request(PROMPTS[batch], stop_ids)))
+    theirs.check_conservation()
+    assert theirs.output_ids == ours.output_ids
+    assert theirs.stop_reasons == ours.stop_reasons
+    assert [p.active for p in theirs.passes] == [p.active for p in ours.passes]
+    assert marks == [0]
+    if cache == "dynamic":
+        assert theirs.passes == ours.passes
+    else:  # a static cache is read to its end
+        assert {p.padded_context for p in theirs.passes[1:]} == {max(map(len, PROMPTS[batch])) + 21}
+
+
+def test_what_generate_does_not_do_here_is_refused():
+    """Sampling would not be comparable token for token."""
+    with pytest.raises(ValueError, match="greedy"):
+        generate(
+            tiny_model("llama"), request(PROMPTS["one"], temperature=0.5), cache="dynamic", attention="sdpa", prefilled=list
+        )
