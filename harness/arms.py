@@ -29,7 +29,7 @@ SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
 GREEDY = 0.0
 """Temperature at which the likeliest token is taken."""
 GENERATE_CACHES = ("dynamic", "static")
-"""The caches with which transformers' generate() is held beside the NTP arm."""
+"""The caches of transformers' generate() that are held beside the NTP arm."""
 
 
 def _as_list(value: Any) -> Any:

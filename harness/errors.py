@@ -9,11 +9,15 @@ SbdError                      catch this to catch all of them
 │   └── MissingExtraError     a command needs an extra that is not installed
 ├── RecordError               a run directory that cannot be read (exit code 3)
 ├── StorageError              the disk refused to take a record (exit code 3)
-├── DoesNotFitError           a case that needs more memory than there is; recorded as an outcome, not fatal
+├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
+│   ├── DoesNotFitError       it needs more memory than there is
+│   └── NotPossibleError      it needs something that this machine does not have
 └── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 3)
 """
 
 from __future__ import annotations
+
+from typing import ClassVar, Literal
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
@@ -63,8 +67,22 @@ class StorageError(SbdError):
     """The disk refused to take a record."""
 
 
-class DoesNotFitError(SbdError):
-    """A case needs more memory than the device has; an outcome of the case, not of the run."""
+class CaseError(SbdError):
+    """A case that cannot be run: an ``outcome`` of the case, not of the run."""
+
+    outcome: ClassVar[Literal["does_not_fit", "failed"]]
+
+
+class DoesNotFitError(CaseError):
+    """A case needs more memory than the device has."""
+
+    outcome = "does_not_fit"
+
+
+class NotPossibleError(CaseError):
+    """A case needs something that this machine does not have."""
+
+    outcome = "failed"
 
 
 class InvariantError(SbdError):

@@ -102,7 +102,7 @@ class Case:
             device=self.part.device,
             attention=self.part.attention,
             session=self.part.session,
-            execution="transformers' own" if self.arm["method"] == "generate" else execution,
+            execution=self.arm.get("execution", execution),
             timed=self.part.timed,
             replayed=self.replay.to_dict() if self.replay else None,
         )
@@ -176,8 +176,9 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         for variant in arm.variants():
             yield variant, _replay_spec(arm, variant)
     if part.unchecked_baseline is None:
-        for cache in GENERATE_CACHES:
-            yield {"method": "generate", "cache": cache, "temperature": GREEDY}, None
+        for execution in ("eager",) if part.execution == "eager" else ("eager", "compiled"):
+            for cache in GENERATE_CACHES:
+                yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
 
 
 def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
@@ -211,7 +212,7 @@ def _number(value: float) -> str:
 
 def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["method"] == "generate":
-        return f"generate-{arm['cache']}"
+        return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
@@ -230,7 +231,7 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["method"] == "generate":
-        return f"generate(), {arm['cache']} cache"
+        return f"generate(), {arm['cache']} cache" + (", compiled by us" if arm["execution"] == "compiled" else "")
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"

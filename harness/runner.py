@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.environment import snapshot
-from harness.errors import DoesNotFitError
+from harness.errors import CaseError
 from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.plan import Case, Plan, Slot, make_plan
@@ -120,9 +120,9 @@ def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Prog
         progress.note(f"part {part.name}: loading the model")
         try:
             engine = machine.open_engine(part)
-        except DoesNotFitError as error:
+        except CaseError as error:
             for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
-                store.append_outcome(CaseOutcome(case_id=case_id, outcome="does_not_fit", reason=str(error)))
+                store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))
             continue
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
@@ -155,8 +155,8 @@ def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Pro
             items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
         try:
             store.append(_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)]))
-        except DoesNotFitError as error:
-            store.append_outcome(CaseOutcome(case_id=case.case_id, outcome="does_not_fit", reason=str(error)))
+        except CaseError as error:
+            store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
             given_up.add(case.case_id)
         progress.advance(case.case_id)
 

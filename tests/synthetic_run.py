@@ -38,7 +38,7 @@ class Arm:
     def spec(self) -> dict[str, Any]:
         """The arm as a scenario resolves it."""
         if self.cache is not None:
-            return {"method": "generate", "cache": self.cache, "temperature": 0.0}
+            return {"method": "generate", "cache": self.cache, "execution": "eager", "temperature": 0.0}
         if self.gamma is None:
             return {"method": "ntp", "temperature": 0.0}
         return {"method": "sbd", "block_size": 16, "gamma": self.gamma, "temperature": 0.0, "solver": "entropy_bounded"}

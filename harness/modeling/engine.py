@@ -19,14 +19,14 @@ from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
 from harness.decoding.stopping import NEVER, StopRule
-from harness.errors import DoesNotFitError, InvariantError, ScenarioError
+from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.host_memory import keep_what_is_freed, map_what_comes
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
-from harness.modeling.compiling import execution_of
+from harness.modeling.compiling import compiled, execution_of
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.session import TransformersSession
@@ -63,6 +63,7 @@ class Engine:
         self._clock = clock
         self._meters = meters
         self._session = session
+        self._compiled_generate: Callable[..., Any] | None = None
         self._recorded: dict[tuple[str, int], list[int]] = {}
 
     @property
@@ -101,10 +102,9 @@ class Engine:
         """Time one decode: of a decoder of ours, or of generate()."""
         request = self._request(case, prompts, seed)
         if case.arm["method"] == "generate":
+            how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._between_marks(
-                lambda prefilled: generate(
-                    self._model.module, request, cache=case.arm["cache"], attention=case.part.attention, prefilled=prefilled
-                )
+                lambda prefilled: generate(self._model.module, request, prefilled=prefilled, **how)
             )
         session = MeteredSession(self._session, self._clock)
         decoder = self._decoder(case, session, request, seed)
@@ -119,6 +119,16 @@ class Engine:
         if len(forward_s) != len(decoded.generation.passes):
             raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
         return replace(decoded, forward_s=forward_s)
+
+    def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
+        """None for the model's own; else the same compiled forward every time."""
+        if case.arm["execution"] == "eager":
+            return None
+        if execution_of(case.part) == "eager":
+            raise NotPossibleError("compiled forwards need a C++ compiler, and torch finds none here")
+        if self._compiled_generate is None:
+            self._compiled_generate = compiled(self._model.module)
+        return self._compiled_generate
 
     def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
         """Run ``decode`` with the clock and the meters around it; it calls what it is handed once the prompt is read."""

@@ -7,7 +7,8 @@ the prompt was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -39,9 +40,17 @@ class _Watcher(LogitsProcessor):
 
 
 def generate(
-    model: PreTrainedModel, request: DecodeRequest, *, cache: Cache, attention: str, prefilled: Callable[[], None]
+    model: PreTrainedModel,
+    request: DecodeRequest,
+    *,
+    cache: Cache,
+    attention: str,
+    prefilled: Callable[[], None],
+    forward: Callable[..., Any] | None = None,
 ) -> Generation:
     """Decode greedily; ``prefilled`` is called once, when the prompt's logits are there and no token is chosen yet.
+
+    ``forward`` stands in for the model's own, compiled for example; transformers itself compiles a static cache on a GPU.
 
     The trace is what generate() does, one token a pass; that it made so many passes is counted.
 
@@ -61,14 +70,25 @@ def generate(
         pad_token_id=0,
         cache_implementation=None if cache == "dynamic" else cache,
     )
-    ours = model.config._attn_implementation
-    model.set_attn_implementation(attention)
-    try:
+    with _borrowed(model, attention, forward):
         untyped: Any = model
         out = untyped.generate(ids, attention_mask=mask, generation_config=settings, logits_processor=[watcher])
-    finally:
-        model.set_attn_implementation(ours)
     return _as_generation(request, out[:, ids.shape[1] :].tolist(), watcher.forwards, cache)
+
+
+@contextmanager
+def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any] | None) -> Iterator[None]:
+    """The model with another attention and forward, and as it was afterwards."""
+    ours = model.config._attn_implementation
+    model.set_attn_implementation(attention)
+    if forward is not None:
+        model.forward = forward
+    try:
+        yield
+    finally:
+        if forward is not None:
+            del model.forward
+        model.set_attn_implementation(ours)
 
 
 def _padded(request: DecodeRequest) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,49 @@
+"""Our NTP arm beside transformers' generate(), every mode of it, interleaved in one run on the same prompts.
+
+    python -m benchmarks.baseline [RUN]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.results_file import write_results
+from harness.compare import compare
+from harness.runner import run
+from harness.store import read_run
+
+SCENARIO = Path(__file__).parent / "baseline.yaml"
+SHORT = {"llama_250m": "250m", "reference": "reference"}
+
+
+def main() -> None:
+    """Measure (or read RUN), print, write."""
+    with tempfile.TemporaryDirectory() as folder:
+        held = read_run(Path(sys.argv[1]) if len(sys.argv) > 1 else run(SCENARIO, Path(folder) / "run"))
+    comparison = compare(held)
+    figures: dict[str, float] = {}
+    print("part | generate() | speed of NTP beside it (95 % interval) | prompts | ")
+    for cell in comparison.cells:
+        check = cell.baseline_check
+        if not cell.is_summary:
+            continue
+        for mode in check.modes:
+            speed = mode.ntp_speed
+            if speed.value is None or speed.low is None or speed.high is None:
+                print(f"{cell.part} | {mode.label} | none: {speed.reason} | |")
+                continue
+            best = "best, " + check.state if mode.label == check.best else ""
+            print(f"{cell.part} | {mode.label} | {speed.value:.3f} ({speed.low:.3f}-{speed.high:.3f}) | {speed.n} | {best}")
+        best_speed = check.best_speed
+        if best_speed is not None and best_speed.value is not None and best_speed.low is not None:
+            name = f"ntp_over_best_generate_{SHORT[cell.part]}"
+            figures |= {name: round(best_speed.value, 4), f"{name}_low": round(best_speed.low, 4)}
+    for found in comparison.health:
+        print(f"{found.part}: {found.void} of {found.timed} samples void {found.reasons}")
+    print(write_results("baseline", figures, held.header.environment))
+
+
+if __name__ == "__main__":
+    main()
