@@ -57,6 +57,11 @@ class TerminalProgress:
             self._printed_s = now_s
             print(text, file=self._stream, flush=True)
 
+    def skip(self, case_id: str) -> None:
+        """Count one sample less."""
+        self._samples -= 1
+        self._missing[case_id] -= 1
+
     def end_line(self) -> None:
         """Leave the live line standing and go to the next one."""
         if self._line_open:

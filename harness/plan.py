@@ -131,7 +131,7 @@ class Plan:
     cases: tuple[Case, ...]
 
     def slots(self) -> Iterator[Slot]:
-        """Every sample in the order to be taken: cell by cell, warm-ups first, then the arms interleaved.
+        """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved.
 
         For each repeat and group all arms of the cell come in an order shuffled by the part's seed.
         """
@@ -183,7 +183,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
 
 def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
     part = cases[0].part
-    for repeat in range(part.warmup):
+    for repeat in range(part.warmup if part.timed else 0):
         for case in cases:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True)
     for repeat in range(part.repeats):

@@ -18,6 +18,9 @@ class Progress(Protocol):
     def advance(self, case_id: str) -> None:
         """One sample of that case is finished."""
 
+    def skip(self, case_id: str) -> None:
+        """One sample of that case need not be taken."""
+
 
 class Silent:
     """Says nothing."""
@@ -29,4 +32,7 @@ class Silent:
         """Nothing."""
 
     def advance(self, case_id: str) -> None:
+        """Nothing."""
+
+    def skip(self, case_id: str) -> None:
         """Nothing."""

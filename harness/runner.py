@@ -22,10 +22,11 @@ from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.plan import Case, Plan, Slot, make_plan
 from harness.progress import Progress, Silent
-from harness.record import CaseOutcome, PassColumns, RowResult, RunHeader, Sample
+from harness.record import CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 from harness.scenario import Part, Scenario, load_scenario, scenario_digest
 from harness.store import RunStore, finished_keys, read_run
 from harness.trace import Generation
+from harness.warmup import pass_s, settled
 from harness.workload import PromptItem, Tokenizer, prompt_items
 
 
@@ -99,14 +100,21 @@ def run(
     with RunStore(directory) as store:
         if store.exists:
             held = store.resume(resolved, digest)
-            done, settled = finished_keys(held), {o.case_id for o in held.outcomes}
-            progress.note(f"continuing {directory}: {len(done)} samples are kept")
+            progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
+            missing = _missing(plan, held)
         else:
             store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
-            done, settled = frozenset(), set()
-        missing = [s for s in plan.slots() if s.key not in done and s.case.case_id not in settled]
+            missing = list(plan.slots())
         _take(missing, store, machine, progress)
     return directory
+
+
+def _missing(plan: Plan, held: Run) -> list[Slot]:
+    """What is still to be taken; a case that goes on in a new process is warmed up anew."""
+    done, ended = finished_keys(held), {outcome.case_id for outcome in held.outcomes}
+    open_ = [slot for slot in plan.slots() if slot.case.case_id not in ended]
+    unfinished = {slot.case.case_id for slot in open_ if not slot.warmup and slot.key not in done}
+    return [slot for slot in open_ if slot.case.case_id in unfinished and (slot.warmup or slot.key not in done)]
 
 
 def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Progress) -> None:
@@ -147,14 +155,19 @@ def _that_fit(missing: list[Slot], store: RunStore, machine: Machine) -> list[Sl
 def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Progress) -> None:
     items: dict[str, tuple[PromptItem, ...]] = {}
     given_up: set[str] = set()
+    warming: dict[str, list[float | None]] = {}
     for slot in slots:
         case = slot.case
-        if case.case_id in given_up:
+        if case.case_id in given_up or (slot.warmup and settled(warming.get(case.case_id, ()))):
+            progress.skip(case.case_id)
             continue
         if case.task not in items:
             items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
         try:
-            store.append(_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)]))
+            sample = _sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)])
+            store.append(sample)
+            if slot.warmup:
+                warming.setdefault(case.case_id, []).append(pass_s(sample))
         except CaseError as error:
             store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
             given_up.add(case.case_id)
@@ -259,9 +272,7 @@ def _default_directory(name: str, digest: str, plan: Plan) -> Path:
 
 
 def _finished(directory: Path, plan: Plan) -> bool:
-    held = read_run(directory)
-    done, settled = finished_keys(held), {outcome.case_id for outcome in held.outcomes}
-    return all(slot.key in done or slot.case.case_id in settled for slot in plan.slots())
+    return not _missing(plan, read_run(directory))
 
 
 def _this_machine() -> Machine:

@@ -135,6 +135,7 @@ class HealthLimits(Frozen):
 class Part(Frozen):
     """One model on one device with the arms to be compared on it.
 
+    ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
     ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind.
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
@@ -152,7 +153,7 @@ class Part(Frozen):
     batch_sizes: Counts = (1,)
     workload: Workload
     repeats: Count = 1
-    warmup: CountOrZero = 1
+    warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
     health: HealthLimits = HealthLimits()

@@ -166,13 +166,13 @@ def test_time_is_the_sum_of_its_passes() -> None:
         described = describe_pass("decide", 1, query, context, logits=logits, kept=kept)
         return price_pass(shape, "bfloat16", described, CEILINGS).expected_s
 
-    samples = 4 + 1
+    samples = 4 + 3
     prefill_s = seconds(64, 0, 1, 64)
-    ntp, _ = estimate_time(case_of("ntp"), CEILINGS)
+    ntp, _ = estimate_time(case_of("ntp", warmup=3), CEILINGS)
     assert ntp is not None and ntp.bound == "expected" and ntp.rung == "datasheet"
     by_hand_s = sum(seconds(1, 64 + i, 1, 1) for i in range(32))
     assert ntp.total_s == pytest.approx(samples * (prefill_s + by_hand_s), rel=1e-3)
-    sbd, _ = estimate_time(case_of("sbd"), CEILINGS)
+    sbd, _ = estimate_time(case_of("sbd", warmup=3), CEILINGS)
     blocks_s = seconds(16, 64, 16) + 3 * seconds(16, 64, 16)
     blocks_s += seconds(32, 64, 16, 16) + 3 * seconds(16, 80, 16)
     blocks_s += seconds(32, 80, 16, 16)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -60,11 +62,14 @@ def generation(rows: int) -> Generation:
 
 
 class FakeEngine:
-    """Counts its decodes; can fail at the n-th one with a given error, or for one batch size."""
+    """Counts its decodes; can fail at the n-th one with a given error, or for one batch size. The n-th decode of a case
+    takes the n-th time of the script a pass, those after it the last one.
+    """
 
     tokenizer = None
     meters: dict[str, object] | None = None
     readings: Readings | None = None
+    script_s: Sequence[float] = (1.0,)
 
     def __init__(self, shape, fail_at=None, error=None, too_big=None):
         self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
@@ -77,7 +82,9 @@ class FakeEngine:
         if self.fail_at is not None and len(self.decoded) == self.fail_at:
             raise self.error
         self.decoded.append((case.case_id, tuple(prompts), seed))
-        return FakeDecoded(generation(len(prompts)), readings=self.readings)
+        done = sum(case_id == case.case_id for case_id, _, _ in self.decoded)
+        pass_s = self.script_s[min(done, len(self.script_s)) - 1]
+        return FakeDecoded(generation(len(prompts)), forward_s=(0.5, pass_s, pass_s), readings=self.readings)
 
 
 def fake_machine(engine, free_bytes=None):
@@ -108,11 +115,14 @@ def shape():
 
 
 def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scenario, shape, tmp_path):
-    """4 prompts in 4 and 2 groups, 2 repeats, 2 arms: 24 samples and 4 warm-ups; a pair differs in nothing but the arm."""
+    """4 prompts in 4 and 2 groups, 2 repeats, 2 arms: 24 samples; a pair differs in nothing but the arm.
+
+    Two warm-ups of each of 4 cases: the fake always takes the same time.
+    """
     engine = FakeEngine(shape)
     held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
     assert sum(not s.warmup for s in held.samples) == (4 + 2) * 2 * 2
-    assert sum(s.warmup for s in held.samples) == 4
+    assert sum(s.warmup for s in held.samples) == 2 * 4
     pairs = {}
     for case_id, prompts, seed in engine.decoded:
         pairs.setdefault((case_id.split("/")[2], prompts, seed), set()).add(case_id.rsplit("/", 1)[1])
@@ -124,7 +134,7 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])
 def test_what_is_finished_survives_and_is_not_taken_again(scenario, shape, tmp_path, error):
-    """Whatever ends a run, the next one takes exactly the missing samples."""
+    """Whatever ends a run, the next one takes exactly the missing samples, warmed up anew: 4 + 3 before, 8 + 21 after."""
     out = tmp_path / "out"
     with pytest.raises(type(error)):
         run(scenario, out, machine=fake_machine(FakeEngine(shape, fail_at=7, error=error)))
@@ -132,10 +142,20 @@ def test_what_is_finished_survives_and_is_not_taken_again(scenario, shape, tmp_p
     assert len(read_run(out).samples) == 7
     again = FakeEngine(shape)
     run(scenario, out, machine=fake_machine(again))
-    assert len(again.decoded) == 28 - 7
+    assert len(again.decoded) == 8 + 21
     assert (out / "samples.jsonl").read_bytes().startswith(before)
-    keys = [(s.case_id, s.group, s.repeat, s.warmup) for s in read_run(out).samples]
-    assert len(keys) == len(set(keys)) == 28
+    keys = [(s.case_id, s.group, s.repeat) for s in read_run(out).samples if not s.warmup]
+    assert len(keys) == len(set(keys)) == 24
+
+
+def test_warming_up_ends_when_the_times_settle_or_at_the_limit(scenario, shape, tmp_path):
+    """A scripted clock: 9, 4, 2 and 2 seconds a decode need all four warm-ups, always halving ones end at the limit of 4."""
+    for times_s, expected in (([9.0, 4.0, 2.0, 2.0, 2.0], 4), ([64.0, 32.0, 16.0, 8.0, 4.0, 2.0], 4), ([3.0, 3.1], 2)):
+        engine = FakeEngine(shape)
+        engine.script_s = times_s
+        held = read_run(run(scenario, tmp_path / f"out-{times_s[1]}", machine=fake_machine(engine)))
+        taken = Counter(s.case_id for s in held.samples if s.warmup)
+        assert set(taken.values()) == {expected}
 
 
 def test_a_case_that_does_not_fit_is_an_outcome_and_the_others_go_on(scenario, shape, tmp_path):
@@ -199,11 +219,11 @@ def test_a_run_that_is_killed_is_continued(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     held = [s.model_dump() for s in read_run(out).samples]
-    assert 20 <= len(held) < 602, "the kill came in the middle"
+    assert 20 <= len(held) < 600, "the kill came in the middle"
     subprocess.run(command, check=True)
     everything = [s.model_dump() for s in read_run(out).samples]
     assert everything[: len(held)] == held
-    assert len({(s["case_id"], s["group"], s["repeat"], s["warmup"]) for s in everything}) == len(everything) == 602
+    assert len({(s["case_id"], s["group"], s["repeat"], s["warmup"]) for s in everything}) == len(everything) == 600
 
 
 def test_what_the_meters_read_is_in_the_record_with_unit_source_and_reason(scenario, shape, tmp_path):
