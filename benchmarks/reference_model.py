@@ -14,6 +14,7 @@ from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
 from harness.model_choice import REFERENCE_DIR
+from harness.modeling.reference_training import STAGES
 from harness.modelshape import ModelShape
 from harness.stats import Quantity
 from harness.store import read_run
@@ -21,7 +22,6 @@ from harness.store import read_run
 EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent
 TRAINING = HERE / "training"
-STAGES = ("base", "sbd", "sbd_end", "ntp_only", "ntp_only_end")
 
 
 def percent(quantity: Quantity) -> str:

@@ -24,7 +24,7 @@ def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ([], "give either --reference STAGE, or --model with --data"),
         (["--model", "x"], "needs --data"),
-        (["--reference", "nothing"], "the recipe has, in this order: base, sbd, sbd_end, ntp_only, ntp_only_end"),
+        (["--reference", "nothing"], "in this order: base, sbd, sbd_end, sbd_more, ntp_only, ntp_only_end, ntp_only_more"),
         (["--reference", "sbd"], "starts from base, which is not finished"),
         (["--model", "x", "--data", "nothing.jsonl"], "cannot read the training data"),
     ],
