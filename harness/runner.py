@@ -118,16 +118,20 @@ def _missing(plan: Plan, held: Run) -> list[Slot]:
 
 
 def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Progress) -> None:
-    """Take the missing samples part by part; one model is in memory at a time."""
+    """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do."""
     store.append_session(snapshot() | {"event": "start"})
     missing = _that_fit(missing, store, machine)
     progress.start([slot.case.case_id for slot in missing])
+    engine: Engine | None = None
+    loaded: dict[str, Any] | None = None
     for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
         slots = list(of_part)
         part = slots[0].case.part
-        progress.note(f"part {part.name}: loading the model")
         try:
-            engine = machine.open_engine(part)
+            if engine is None or loaded != part.engine:
+                progress.note(f"part {part.name}: loading the model")
+                engine = None  # before the next one comes
+                engine, loaded = machine.open_engine(part), part.engine
         except CaseError as error:
             for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
                 store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))

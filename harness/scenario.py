@@ -161,6 +161,13 @@ class Part(Frozen):
     baseline_check: CountOrZero = 8
 
     @property
+    def engine(self) -> dict[str, Any]:
+        """All that decides what is loaded for this part; parts that agree in it can share one engine."""
+        return self.model_dump(
+            include={"model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed"}
+        )
+
+    @property
     def has_ntp(self) -> bool:
         """Whether the part brings its own baseline."""
         return any(isinstance(arm, NtpArm) for arm in self.arms)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -236,3 +236,18 @@ def test_what_the_meters_read_is_in_the_record_with_unit_source_and_reason(scena
     assert all(s.meters == {"energy_j": 3.0} and s.meter_reasons == {"steal_s": "not counted"} for s in held.samples)
     [entry] = [s for s in held.sessions if s.get("event") == "meters"]
     assert entry["part"] == "one" and entry["figures"]["energy_j"]["unit"] == "J" and entry["absent"][0]["reason"] == "no x"
+
+
+def test_parts_that_agree_on_the_model_share_it(shape, tmp_path):
+    """Two parts with other prompts load once; a third on another dtype loads again."""
+    file = tmp_path / "three.yaml"
+    part = SCENARIO.partition("parts:\n")[2]
+    others = part.replace("name: one", "name: two").replace("prompt_tokens: 4", "prompt_tokens: 5"), part.replace(
+        "name: one", "name: three"
+    ).replace("bfloat16", "float32")
+    file.write_text(SCENARIO + "".join(others))
+    opened = []
+    machine = replace(fake_machine(FakeEngine(shape)), open_engine=lambda part: opened.append(part.name) or FakeEngine(shape))
+    held = read_run(run(file, tmp_path / "out", machine=machine))
+    assert opened == ["one", "three"]
+    assert {s.case_id.split("/")[0] for s in held.samples} == {"one", "two", "three"}
