@@ -186,7 +186,7 @@ def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
     for repeat in range(part.warmup if part.timed else 0):
         for case in cases:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True)
-    for repeat in range(part.repeats):
+    for repeat in range(part.most_repeats):
         for group in range(max(case.groups for case in cases)):
             order = [case for case in cases if group < case.groups]
             random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat)).shuffle(order)

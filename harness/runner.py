@@ -20,13 +20,13 @@ from harness.environment import snapshot
 from harness.errors import CaseError
 from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
+from harness.pace import Pace
 from harness.plan import Case, Plan, Slot, make_plan
 from harness.progress import Progress, Silent
 from harness.record import CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 from harness.scenario import Part, Scenario, load_scenario, scenario_digest
 from harness.store import RunStore, finished_keys, read_run
 from harness.trace import Generation
-from harness.warmup import pass_s, settled
 from harness.workload import PromptItem, Tokenizer, prompt_items
 
 
@@ -101,23 +101,24 @@ def run(
         if store.exists:
             held = store.resume(resolved, digest)
             progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
-            missing = _missing(plan, held)
+            missing, pace = _missing(plan, held), Pace(plan, held.samples)
         else:
             store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
-            missing = list(plan.slots())
-        _take(missing, store, machine, progress)
+            missing, pace = list(plan.slots()), Pace(plan)
+        _take(missing, pace, store, machine, progress)
     return directory
 
 
 def _missing(plan: Plan, held: Run) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
-    done, ended = finished_keys(held), {outcome.case_id for outcome in held.outcomes}
+    done, ended, pace = finished_keys(held), {outcome.case_id for outcome in held.outcomes}, Pace(plan, held.samples)
     open_ = [slot for slot in plan.slots() if slot.case.case_id not in ended]
-    unfinished = {slot.case.case_id for slot in open_ if not slot.warmup and slot.key not in done}
-    return [slot for slot in open_ if slot.case.case_id in unfinished and (slot.warmup or slot.key not in done)]
+    counting = {slot.key for slot in open_ if not slot.warmup and slot.key not in done and pace.needs(slot)}
+    unfinished = {case_id for case_id, *_ in counting}
+    return [slot for slot in open_ if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
 
 
-def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Progress) -> None:
+def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, progress: Progress) -> None:
     """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do."""
     store.append_session(snapshot() | {"event": "start"})
     missing = _that_fit(missing, store, machine)
@@ -138,7 +139,7 @@ def _take(missing: list[Slot], store: RunStore, machine: Machine, progress: Prog
             continue
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
-        _take_part(slots, engine, store, progress)
+        _take_part(slots, pace, engine, store, progress)
     store.append_session(snapshot() | {"event": "end"})
 
 
@@ -156,13 +157,12 @@ def _that_fit(missing: list[Slot], store: RunStore, machine: Machine) -> list[Sl
     return [slot for slot in missing if slot.case.case_id not in refused]
 
 
-def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Progress) -> None:
+def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:
     items: dict[str, tuple[PromptItem, ...]] = {}
     given_up: set[str] = set()
-    warming: dict[str, list[float | None]] = {}
     for slot in slots:
         case = slot.case
-        if case.case_id in given_up or (slot.warmup and settled(warming.get(case.case_id, ()))):
+        if case.case_id in given_up or not pace.needs(slot):
             progress.skip(case.case_id)
             continue
         if case.task not in items:
@@ -170,8 +170,7 @@ def _take_part(slots: list[Slot], engine: Engine, store: RunStore, progress: Pro
         try:
             sample = _sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)])
             store.append(sample)
-            if slot.warmup:
-                warming.setdefault(case.case_id, []).append(pass_s(sample))
+            pace.note(sample)
         except CaseError as error:
             store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
             given_up.add(case.case_id)

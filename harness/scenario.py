@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.arms import GREEDY, Arm, Counts, NtpArm, SbdArm
@@ -132,6 +132,16 @@ class HealthLimits(Frozen):
     steal: NonNegative = 0.01
 
 
+class Until(Frozen):
+    """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
+
+    Looked at after 2, 4, 8, … repeats and never after more than ``at_most``.
+    """
+
+    standard_error: NonNegative = 0.01
+    at_most: Count = 16
+
+
 class Part(Frozen):
     """One model on one device with the arms to be compared on it.
 
@@ -152,13 +162,30 @@ class Part(Frozen):
     arms: tuple[Arm, ...] = Field(min_length=1)
     batch_sizes: Counts = (1,)
     workload: Workload
-    repeats: Count = 1
+    repeats: Annotated[
+        Annotated[Count, Tag("count")] | Annotated[Until, Tag("until")],
+        Discriminator(
+            lambda value: "count" if isinstance(value, int) else "until" if isinstance(value, dict | Until) else None,
+            custom_error_type="unknown_key",
+            custom_error_message="give a number, or {standard_error: 0.01, at_most: 16} to repeat until that is reached",
+        ),
+    ] = 1
     warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
     health: HealthLimits = HealthLimits()
     baseline: Name | None = None
     baseline_check: CountOrZero = 8
+
+    @property
+    def until(self) -> Until | None:
+        """When to stop repeating; None where the number of repeats is given."""
+        return self.repeats if isinstance(self.repeats, Until) else None
+
+    @property
+    def most_repeats(self) -> int:
+        """Repeats of every batch, at most."""
+        return self.repeats.at_most if isinstance(self.repeats, Until) else self.repeats
 
     @property
     def engine(self) -> dict[str, Any]:
@@ -216,6 +243,8 @@ class Part(Frozen):
         if isinstance(self.model, RandomModel) and self.workload.synthetic is None:
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
         ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
+        if not self.timed and self.until is not None:
+            raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
         if self.timed and ragged:
             raise ValueError(
                 f"{self.workload.prompts} prompts do not fill batches of {ragged[0]}: the last batch would be timed at another "

@@ -51,7 +51,7 @@ def test_defaults_and_axes(tmp_path: Path) -> None:
     part = load_scenario(write(tmp_path, GOOD)).parts[0]
     assert part.arms[1].block_size == (16,) and part.arms[1].gamma == (0.0, 0.35)
     assert (part.device, part.attention, part.batch_sizes) == ("cpu", "sdpa", (1,))
-    assert (part.repeats, part.warmup, part.seed, part.timed) == (1, 1, 1, True)
+    assert (part.repeats, part.warmup, part.seed, part.timed) == (1, 4, 1, True)
 
 
 @pytest.mark.parametrize("name", shipped_scenarios())
@@ -90,6 +90,11 @@ def test_shipped_scenarios_load_and_survive_the_record(name: str) -> None:
         ("dtype: bfloat16", "dtype: bf16", 6, "parts.0.dtype", ["'bf16'", "'float32'"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    device: gpu", 7, "parts.0.device", ["'gpu'"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    timed: yes please", 7, "parts.0.timed", ["true or false"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    repeats: many", 7, "parts.0.repeats", ["a number", "standard_error"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    repeats: 0", 7, "parts.0.repeats", ["greater than or equal to 1"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    repeats: {at_mst: 3}", 7, "parts.0.repeats.at_mst", ["did you mean 'at_most'"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    execution: fast", 7, "parts.0.execution", ["'fast'", "'auto'"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    session: plain\n    execution: compiled", 4, "parts.0", ["session: static"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    batch_sizes: [3]", 4, "parts.0", ["do not fill batches of 3"]),
         ("- {method: ntp}", "- {method: ntp}\n      - {method: ntp}", 4, "parts.0", ["two arms make the same case"]),
         ("- {method: ntp}\n", "", 4, "parts.0", ["add {method: ntp}"]),

@@ -1,0 +1,116 @@
+"""How often is enough? A case is warm when two decodes in a row agree; a cell has been repeated enough when timing noise no
+longer moves its ratios. What to take is planned in full; the pace says which of it a run need not take.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.plan import Plan, Slot
+from harness.record import Sample
+
+SETTLED = 0.05
+"""Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""
+
+Times = Mapping[tuple[int, int], float]
+"""Decode seconds per decode token of one case, by (group, repeat)."""
+
+
+class Pace:
+    """Follows a run sample by sample; ``taken`` are those that the record holds already (warm-ups of another process do not
+    count).
+    """
+
+    def __init__(self, plan: Plan, taken: Iterable[Sample] = ()) -> None:
+        self._warming: defaultdict[str, list[float | None]] = defaultdict(list)
+        self._times: defaultdict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+        self._cells: dict[tuple[str, str, int], list[str]] = {}
+        self._baselines = {case.case_id for case in plan.cases if case.arm["method"] == "ntp"}
+        for case in plan.cases:
+            if case.arm["method"] != "generate":
+                self._cells.setdefault(case.cell, []).append(case.case_id)
+        for sample in taken:
+            if not sample.warmup:
+                self._note_time(sample)
+
+    def note(self, sample: Sample) -> None:
+        """A sample was taken."""
+        if sample.warmup:
+            self._warming[sample.case_id].append(pass_s(sample))
+        else:
+            self._note_time(sample)
+
+    def needs(self, slot: Slot) -> bool:
+        """Whether the sample is still to be taken; asked in the order of the plan, right before."""
+        if slot.warmup:
+            return not settled(self._warming[slot.case.case_id])
+        until = slot.case.part.until
+        if until is None:
+            return True
+        passed = [look for look in looks(until.at_most) if look <= slot.repeat]
+        return not any(self._repeated_enough(slot, look, until.standard_error) for look in passed)
+
+    def _repeated_enough(self, slot: Slot, repeats: int, limit: float) -> bool:
+        """Whether the first so many repeats of the slot's cell pin every arm's ratio to NTP; no later one changes that."""
+        cases = self._cells[slot.case.cell]
+        ntp = next((case for case in cases if case in self._baselines), None)
+        if ntp is None or len(cases) == 1:
+            return False
+        errors = [timing_error(self._first(ntp, repeats), self._first(case, repeats)) for case in cases if case != ntp]
+        return all(error is not None and error <= limit for error in errors)
+
+    def _first(self, case_id: str, repeats: int) -> Times:
+        return {place: time_s for place, time_s in self._times[case_id].items() if place[1] < repeats}
+
+    def _note_time(self, sample: Sample) -> None:
+        time_s = per_token_s(sample)
+        if time_s is not None:
+            self._times[sample.case_id][sample.group, sample.repeat] = time_s
+
+
+def pass_s(sample: Sample) -> float | None:
+    """Median seconds of a sample's decode passes, or their mean where they were not timed one by one; None: not timed."""
+    decode = [i for i, role in enumerate(sample.passes.role) if role != "prefill"]
+    if not decode or sample.decode_s is None:
+        return None
+    if sample.passes.forward_s is None:
+        return sample.decode_s / len(decode)
+    return statistics.median(sample.passes.forward_s[i] for i in decode)
+
+
+def settled(passes_s: Sequence[float | None]) -> bool:
+    """Whether the last two of the warm-up decodes, in the order taken, agree."""
+    if len(passes_s) < 2:
+        return False
+    before, last = passes_s[-2:]
+    return before is not None and last is not None and abs(last - before) <= SETTLED * before
+
+
+def per_token_s(sample: Sample) -> float | None:
+    """Decode seconds per token that decoding made; None where it made none, or was not timed."""
+    passes = zip(sample.passes.role, sample.passes.final_tokens, strict=True)
+    from_prefill = sum(sum(final) for role, final in passes if role == "prefill")
+    tokens = sum(row.output_tokens for row in sample.rows) - from_prefill
+    return sample.decode_s / tokens if sample.decode_s and tokens else None
+
+
+def looks(at_most: int) -> tuple[int, ...]:
+    """After how many repeats a cell is looked at, fixed in advance: 2, 4, 8, … and the limit."""
+    return (*(2**n for n in range(1, at_most.bit_length()) if 2**n < at_most), at_most)
+
+
+def timing_error(ntp: Times, arm: Times) -> float | None:
+    """Standard error of the mean log ratio of two cases' times, prompts held fixed: only scatter between repeats counts.
+
+    With G prompts, s_g the standard deviation over the R_g repeats of prompt g: sqrt(Σ s_g² / R_g) / G. None where a prompt
+    has fewer than two repeats by both.
+    """
+    logs: defaultdict[int, list[float]] = defaultdict(list)
+    for place in ntp.keys() & arm.keys():
+        logs[place[0]].append(math.log(ntp[place] / arm[place]))
+    if not logs or any(len(of_prompt) < 2 for of_prompt in logs.values()):
+        return None
+    return math.sqrt(sum(statistics.variance(values) / len(values) for values in logs.values())) / len(logs)
