@@ -17,7 +17,7 @@ from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult
 from harness.record import CaseHeader
-from harness.stats import Quantity, absent, exact
+from harness.stats import Quantity, absent, exact, prompts_for_width
 
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
@@ -106,6 +106,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     return {
         "unpaired": len(tallies) - len(pairs) if place.timed else 0,
         "wall_speedup": wall,
+        "prompts_for_5_percent": prompts_for_width(wall, 0.05),
         "wall_speedup_totals": wall_totals,
         "factors": on_arms.factors(pairs),
         "decode_s": decode_s,

@@ -56,7 +56,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
-    """One arm in one cell. Totals run over all its samples but the warm-up."""
+    """One arm in one cell. Totals run over all its samples but the warm-up.
+
+    ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
+    """
 
     label: str
     method: str
@@ -76,6 +79,7 @@ class ArmResult:
     nfe_speedup: Quantity
     query_tokens_per_pass: Quantity
     wall_speedup: Quantity
+    prompts_for_5_percent: int | None
     wall_speedup_totals: Quantity
     factors: Factors | None
     decode_s: Quantity

@@ -31,6 +31,7 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) 
         "python": lambda: (platform.python_version(), None),
         "harness": lambda: (__version__, None),
         "packages": _packages,
+        "pynvml_from": _owner_of_pynvml,
         "platform": lambda: (platform.platform(), None),
         "kernel": lambda: (platform.release(), None),
         "cpu_model": lambda: _cpu_field(proc, "model name"),
@@ -71,6 +72,12 @@ def _packages() -> Reading:
             continue
     missing = [name for name in PACKAGES if name not in versions]
     return versions, f"not installed: {', '.join(missing)}" if missing else None
+
+
+def _owner_of_pynvml() -> Reading:
+    """Which distributions bring the module ``pynvml``: an old one of that name shadows nvidia-ml-py."""
+    owners = metadata.packages_distributions().get("pynvml")
+    return (sorted(set(owners)), None) if owners else (None, "no installed distribution has a module pynvml")
 
 
 def _cpu_field(proc: Path, name: str) -> Reading:

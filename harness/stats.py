@@ -82,6 +82,22 @@ def geometric_mean_ratio(
     return Quantity(value=math.exp(centre), low=low, high=high, n=n, method="t on log ratios")
 
 
+def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDENCE) -> int | None:
+    """Fewest prompts at which the t interval of ``ratio`` would reach no further than ``width`` (0.05: 5 %) above its value.
+
+    The spread over prompts is taken to stay what it was. None where ``ratio`` has no interval.
+    """
+    if ratio.low is None or ratio.high is None or ratio.n < 2:
+        return None
+    quantile = 0.5 + confidence / 2
+    spread = math.log(ratio.high / ratio.low) / 2 * math.sqrt(ratio.n) / float(special.stdtrit(ratio.n - 1, quantile))
+    wanted = math.log1p(width)
+    enough = max(2, math.ceil((float(special.ndtri(quantile)) * spread / wanted) ** 2))
+    while float(special.stdtrit(enough - 1, quantile)) * spread / math.sqrt(enough) > wanted:
+        enough += 1
+    return enough
+
+
 def ratio_of_totals(pairs: Sequence[tuple[float, float]]) -> Quantity:
     """Σa / Σb: long decodes weigh more than in the geometric mean. No interval."""
     total_a, total_b = math.fsum(a for a, _ in pairs), math.fsum(b for _, b in pairs)

@@ -30,6 +30,16 @@ def test_repeats_of_a_prompt_are_one_observation() -> None:
     assert (twice.value, twice.low, twice.high) == pytest.approx((once.value, once.low, once.high), rel=1e-12)
 
 
+@pytest.mark.parametrize("width", [0.01, 0.05, 0.3])
+def test_prompts_for_a_width_are_the_fewest(width: float) -> None:
+    """By brute force over n with scipy's t: one prompt fewer would not be enough."""
+    ratio = stats.geometric_mean_ratio(PAIRS)
+    spread = np.log([a / b for a, b in PAIRS]).std(ddof=1)
+    enough = next(n for n in range(2, 10**6) if scipy_stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n) <= math.log1p(width))
+    assert stats.prompts_for_width(ratio, width) == enough
+    assert stats.prompts_for_width(stats.absent("nothing"), width) is None
+
+
 def test_ratio_interval_covers_the_truth() -> None:
     """Over 600 draws of 20 prompts the 95 % interval covers the true ratio between 92 and 98 % of the time."""
     rng = np.random.default_rng(7)

@@ -84,7 +84,7 @@ def _arm_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
     return {
         "Arm": Entry(text=arm.label, small=f"{units.count(arm.prompts)} prompts", marks=replayed),
         "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=("given",) if arm.nfe_speedup.method == "given" else ()),
-        "Wall speedup": notes.entry(wall, units.ratio, small=_between(wall, units.ratio)),
+        "Wall speedup": notes.entry(wall, units.ratio, small=_between(wall, units.ratio) + _more_prompts(arm)),
         "Ratio of totals": notes.entry(arm.wall_speedup_totals, units.ratio),
         "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
         "Accuracy": notes.entry(right, units.percent, small=_graded(arm)),
@@ -101,6 +101,12 @@ def _arm_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
 def _baseline(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
     found = arm.baseline_difference
     return {} if found is None else {"Against baseline": notes.entry(found, units.points, small=_at_least(found))}
+
+
+def _more_prompts(arm: ArmResult) -> str:
+    """What it would take to know the speedup to 5 %, where these prompts were too few."""
+    needed, have = arm.prompts_for_5_percent, arm.wall_speedup.n
+    return f"; n = {have}, ±5 % takes {units.count(needed)}" if needed is not None and needed > have else ""
 
 
 def _between(quantity: Quantity, write: Callable[[float], str]) -> str:
