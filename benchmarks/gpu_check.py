@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.compare import compare
-from harness.compare_values import Cell, Comparison
+from harness.compare_values import ArmResult, Cell
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
@@ -34,6 +35,7 @@ from harness.decoding.stopping import NEVER
 from harness.modeling.engine import drain
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
+from harness.record import CaseHeader, Run
 from harness.store import read_run
 
 BLOCKS, BATCHES, CONTEXTS = (4, 8, 16, 32), (1, 4, 16, 64), (1024, 8192, 32768)
@@ -105,36 +107,37 @@ class Row:
     baseline: str = ""
 
 
-def rows(comparison: Comparison, planned: list[tuple[str, int]], outcomes: dict[tuple[str, int], str]) -> list[Row]:
-    """Every planned cell in order: measured, does not fit, or not run."""
-    measured = {(cell.part, cell.batch_size): cell for cell in comparison.cells if cell.is_summary and cell.arms}
+def rows(held: Run) -> list[Row]:
+    """Every planned arm of every cell in order: measured (so many of its samples), its outcome, or not run."""
+    comparison = compare(held)
+    ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
+    taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     found = []
-    for place in planned:
-        if place in measured:
-            found += _measured(measured[place])
-        else:
-            found.append(Row(place[0], place[1], "all", outcomes.get(place, "not run: the time was up")))
+    for case in held.header.cases:
+        if case.arm["method"] == "generate":
+            continue
+        cell = comparison.summary(case.part, case.batch_size)
+        arm = next((arm for arm in cell.arms if case.case_id in arm.case_ids), None)
+        state = ended.get(case.case_id, f"measured, {taken[case.case_id]} samples" if arm else "not run: the time was up")
+        found.append(_row(case, state, cell, arm))
     return found
 
 
-def _measured(cell: Cell) -> list[Row]:
-    found = []
-    for arm in cell.arms:
-        width = 1 if arm.is_ntp else arm.block_size
-        one = next((w for w in cell.pass_widths if w.method == arm.method and w.query_tokens == width), None)
-        check = cell.baseline_check
-        found.append(
-            Row(
-                cell.part, cell.batch_size, arm.label, "measured",
-                pass_s=one.measured_s.value if one else None,
-                over_one_token=one.cost.value if one else None,
-                wall_speedup=arm.wall_speedup.value,
-                share_of_ceiling=arm.ceiling_share.value,
-                baseline=f"{check.best_speed.value:.3f} of {check.best} ({check.state})"
-                if arm.is_ntp and check.best_speed and check.best_speed.value else "",
-            )
-        )  # fmt: skip
-    return found
+def _row(case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None) -> Row:
+    if arm is None:
+        return Row(case.part, case.batch_size, case.label, state)
+    width = 1 if arm.is_ntp else arm.block_size
+    one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
+    speed = cell.baseline_check.best_speed
+    checked = f"{speed.value:.3f} of {cell.baseline_check.best} ({cell.baseline_check.state})" if speed and speed.value else ""
+    return Row(
+        case.part, case.batch_size, case.label, state,
+        pass_s=one.measured_s.value if one else None,
+        over_one_token=one.cost.value if one else None,
+        wall_speedup=arm.wall_speedup.value,
+        share_of_ceiling=arm.ceiling_share.value,
+        baseline=checked if arm.is_ntp else "",
+    )  # fmt: skip
 
 
 def table(found: list[Row]) -> str:
@@ -161,23 +164,18 @@ def main() -> int:
         print("torch sees no CUDA device here; run this on a GPU machine, or with --dry-run", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    exact = exactness(device)
-    (options.out / "exactness.json").write_text(json.dumps(exact))
-    plan = scenario(options.dry_run)
-    file = options.out / "scenario.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    run = options.out / "run"
+    file, run = options.out / "scenario.yaml", options.out / "run"
+    file.write_text(yaml.safe_dump(scenario(options.dry_run)))
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(run), "--no-report"]
     try:
-        subprocess.run(command, timeout=max(deadline - time.monotonic(), 1), check=True)
+        subprocess.run(command, timeout=max(deadline - time.monotonic(), 1), check=False)
     except subprocess.TimeoutExpired:
         print("the time is up; what is finished is kept")
-    held = read_run(run)
-    subprocess.run([sys.executable, "-m", "harness", "report", str(run)], check=True)
-    place = {case.case_id: (case.part, case.batch_size) for case in held.header.cases}
-    outcomes = {place[o.case_id]: f"{o.outcome}: {o.reason}" for o in held.outcomes}
-    planned = [(part["name"], batch) for part in plan["parts"] for batch in part["batch_sizes"]]
-    found = rows(compare(held), planned, outcomes)
+    # Only now: this process on the GPU beside the measuring one would void its samples.
+    exact = exactness(device)
+    (options.out / "exactness.json").write_text(json.dumps(exact))
+    subprocess.run([sys.executable, "-m", "harness", "report", str(run)], check=False)
+    found = rows(read_run(run))
     (options.out / "cells.json").write_text(json.dumps({"version": 1, "cells": [asdict(row) for row in found]}, indent=1))
     (options.out / "cells.md").write_text(table(found))
     print(table(found), f"exact: {exact}", sep="\n")

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from harness import compare_accuracy as on_accuracy
 from harness.compare_baseline import baseline_check
@@ -21,6 +24,7 @@ from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparis
 from harness.compare_widths import curves, pass_widths
 from harness.health import without_void_times
 from harness.record import CaseHeader, Run
+from harness.scenario import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
 
@@ -93,7 +97,18 @@ def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Lad
     found = [other for other in run.header.cases if other.part == name and other.arm.get("method") == "ntp"]
     same = [other for other in found if other.batch_size == case.batch_size]
     graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
-    return Place(ladder=rungs, timed=timed, baseline_part=name, baseline_grades=graded)
+    return Place(
+        ladder=rungs, timed=timed, baseline_part=name, baseline_grades=graded, why_unchecked=_why_unchecked(parts, case.part)
+    )
+
+
+def _why_unchecked(parts: list[Any], name: str) -> str:
+    """Why the part's NTP arm was not held against generate(), by the recorded scenario."""
+    for part in parts:
+        if isinstance(part, dict) and part.get("name") == name and "baseline_check" in part:
+            with suppress(ValidationError):
+                return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
+    return "this run did not decode with generate()"
 
 
 def _summary(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer) -> Cell:
@@ -129,7 +144,7 @@ def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Pl
         timed=place.timed,
         baseline_part=place.baseline_part,
         arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
-        baseline_check=baseline_check(cases, tallies, arms),
+        baseline_check=baseline_check(cases, tallies, arms, place.why_unchecked),
         rung_reasons=place.ladder.reasons,
     )
 

@@ -62,6 +62,7 @@ class Place:
     timed: bool
     baseline_part: str | None
     baseline_grades: on_accuracy.Grades
+    why_unchecked: str
 
 
 def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from harness.plan import Plan, Slot
-from harness.record import Sample
+from harness.plan import Case, Plan, Slot
+from harness.record import Run, Sample
 
 SETTLED = 0.05
 """Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""
@@ -20,21 +20,23 @@ Times = Mapping[tuple[int, int], float]
 
 
 class Pace:
-    """Follows a run sample by sample; ``taken`` are those that the record holds already (warm-ups of another process do not
-    count).
-    """
+    """Follows a run sample by sample; ``held`` is what its record holds already (warm-ups of another process do not count)."""
 
-    def __init__(self, plan: Plan, taken: Iterable[Sample] = ()) -> None:
+    def __init__(self, plan: Plan, held: Run | None = None) -> None:
         self._warming: defaultdict[str, list[float | None]] = defaultdict(list)
         self._times: defaultdict[str, dict[tuple[int, int], float]] = defaultdict(dict)
-        self._cells: dict[tuple[str, str, int], list[str]] = {}
-        self._baselines = {case.case_id for case in plan.cases if case.arm["method"] == "ntp"}
+        self._left_out = {outcome.case_id for outcome in held.outcomes} if held else set()
+        self._cells: dict[tuple[str, str, int], list[Case]] = {}
         for case in plan.cases:
             if case.arm["method"] != "generate":
-                self._cells.setdefault(case.cell, []).append(case.case_id)
-        for sample in taken:
+                self._cells.setdefault(case.cell, []).append(case)
+        for sample in held.samples if held else ():
             if not sample.warmup:
                 self._note_time(sample)
+
+    def leave_out(self, case_id: str) -> None:
+        """A case that cannot be run decides nothing."""
+        self._left_out.add(case_id)
 
     def note(self, sample: Sample) -> None:
         """A sample was taken."""
@@ -55,17 +57,22 @@ class Pace:
 
     def _repeated_enough(self, slot: Slot, repeats: int, limit: float) -> bool:
         """Whether the first so many repeats of the slot's cell pin every arm's ratio to NTP; no later one changes that."""
-        cases = self._cells[slot.case.cell]
-        ntp = next((case for case in cases if case in self._baselines), None)
-        if ntp is None or len(cases) == 1:
+        cases = [case for case in self._cells[slot.case.cell] if case.case_id not in self._left_out]
+        ntp = {case.arm["temperature"]: case.case_id for case in reversed(cases) if case.arm["method"] == "ntp"}
+        arms = [case for case in cases if case.arm["method"] != "ntp"]
+        if not ntp or not arms:
             return False
-        errors = [timing_error(self._first(ntp, repeats), self._first(case, repeats)) for case in cases if case != ntp]
+        first_ntp = next(reversed(ntp.values()))
+        pairs = [(ntp.get(arm.arm["temperature"], first_ntp), arm.case_id) for arm in arms]
+        errors = [timing_error(self._first(one, repeats), self._first(arm, repeats)) for one, arm in pairs]
         return all(error is not None and error <= limit for error in errors)
 
     def _first(self, case_id: str, repeats: int) -> Times:
         return {place: time_s for place, time_s in self._times[case_id].items() if place[1] < repeats}
 
     def _note_time(self, sample: Sample) -> None:
+        if sample.meters.get("compiled_graphs", 0) > 0:
+            return  # void: it was compiling
         time_s = per_token_s(sample)
         if time_s is not None:
             self._times[sample.case_id][sample.group, sample.repeat] = time_s

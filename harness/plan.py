@@ -176,14 +176,15 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         for variant in arm.variants():
             yield variant, _replay_spec(arm, variant)
     if part.unchecked_baseline is None:
-        for execution in ("eager",) if part.execution == "eager" else ("eager", "compiled"):
+        compiled = part.device == "cpu" and part.session == "static" and part.execution != "eager"
+        for execution in ("eager", "compiled") if compiled else ("eager",):
             for cache in GENERATE_CACHES:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
 
 
 def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
     part = cases[0].part
-    for repeat in range(part.warmup if part.timed else 0):
+    for repeat in range(part.warmups):
         for case in cases:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True)
     for repeat in range(part.most_repeats):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.environment import snapshot
-from harness.errors import CaseError
+from harness.errors import CaseError, UserError
 from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.pace import Pace
@@ -101,7 +101,8 @@ def run(
         if store.exists:
             held = store.resume(resolved, digest)
             progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
-            missing, pace = _missing(plan, held), Pace(plan, held.samples)
+            _refuse_other_execution(plan, held, machine)
+            missing, pace = _missing(plan, held), Pace(plan, held)
         else:
             store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
             missing, pace = list(plan.slots()), Pace(plan)
@@ -109,9 +110,22 @@ def run(
     return directory
 
 
+def _refuse_other_execution(plan: Plan, held: Run, machine: Machine) -> None:
+    """Compiled and eager samples must not end up in one case."""
+    then = {case.case_id: case.execution for case in held.header.cases if case.arm.get("method") != "generate"}
+    for part in {case.part.name: case.part for case in plan.cases if then.get(case.case_id)}.values():
+        before = next(then[case.case_id] for case in plan.cases if case.part is part and case.case_id in then)
+        now = machine.execution(part)
+        if now != before:
+            raise UserError(
+                f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
+                "go on where it was begun, or start a new run with --out"
+            )
+
+
 def _missing(plan: Plan, held: Run) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
-    done, ended, pace = finished_keys(held), {outcome.case_id for outcome in held.outcomes}, Pace(plan, held.samples)
+    done, ended, pace = finished_keys(held), {outcome.case_id for outcome in held.outcomes}, Pace(plan, held)
     open_ = [slot for slot in plan.slots() if slot.case.case_id not in ended]
     counting = {slot.key for slot in open_ if not slot.warmup and slot.key not in done and pace.needs(slot)}
     unfinished = {case_id for case_id, *_ in counting}
@@ -174,6 +188,7 @@ def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, p
         except CaseError as error:
             store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
             given_up.add(case.case_id)
+            pace.leave_out(case.case_id)
         progress.advance(case.case_id)
 
 

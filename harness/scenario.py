@@ -188,6 +188,11 @@ class Part(Frozen):
         return self.repeats.at_most if isinstance(self.repeats, Until) else self.repeats
 
     @property
+    def warmups(self) -> int:
+        """Warm-up decodes of every case, at most; what is not timed needs none."""
+        return self.warmup if self.timed else 0
+
+    @property
     def engine(self) -> dict[str, Any]:
         """All that decides what is loaded for this part; parts that agree in it can share one engine."""
         return self.model_dump(

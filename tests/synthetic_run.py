@@ -106,7 +106,7 @@ def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: 
     """One decode; prompt numbers run over the groups, so that a wrong one is the same prompt in every arm."""
     ids = [i for i in range(group * part.batch_size, (group + 1) * part.batch_size) if i < part.prompts]
     slowdown = arm.slower * (1 + part.jitter * group)
-    if arm.gamma is not None:
+    if arm.gamma is not None or arm.cache is not None:
         slowdown *= 1 + part.jitter * ((group * 7) % 5 - 2) / 4
     passes = columns(arm, part.blocks, len(ids), slowdown, part.timed)
     forward_s = sum((passes.forward_s or [])[1:])

@@ -14,6 +14,7 @@ from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.meters.graphs import GraphMeter  # noqa: E402
+from harness.modeling.compiling import can_compile  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 
@@ -144,6 +145,7 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, batch, meth
     check_every_logit(model, session, batch, method, TOLERANCE[kind])
 
 
+@pytest.mark.skipif(not can_compile(), reason="torch.compile does not work here")
 @pytest.mark.parametrize("architecture", ["llama", pytest.param("qwen3", marks=pytest.mark.full)])
 def test_compiled_forwards_are_the_same_ones(architecture):
     """One session decodes everything, one row, several, one again: its graphs must serve other batches, lengths and buffers

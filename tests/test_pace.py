@@ -84,7 +84,8 @@ def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
     assert {(s.case_id.rpartition("/")[2][:3], s.repeat) for s in taken if "generate" not in s.case_id} == {
         (method, repeat) for method in ("ntp", "sbd") for repeat in range(repeats)
     }
-    again = Pace(plan, taken)
+    held = synthetic.build().model_copy(update={"samples": taken})
+    again = Pace(plan, held)
     assert [slot.key for slot in plan.slots() if not slot.warmup and again.needs(slot)] == [
         slot.key for slot in plan.slots() if not slot.warmup and slot.repeat < repeats
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.errors import DoesNotFitError, StorageError
+from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
 from harness.runner import Machine, run
 from harness.store import RunStore, read_run
@@ -80,6 +80,7 @@ class FakeEngine:
         if self.too_big == case.batch_size:
             raise DoesNotFitError(f"batch {case.batch_size} does not fit")
         if self.fail_at is not None and len(self.decoded) == self.fail_at:
+            self.fail_at = None  # once
             raise self.error
         self.decoded.append((case.case_id, tuple(prompts), seed))
         done = sum(case_id == case.case_id for case_id, _, _ in self.decoded)
@@ -251,3 +252,25 @@ def test_parts_that_agree_on_the_model_share_it(shape, tmp_path):
     held = read_run(run(file, tmp_path / "out", machine=machine))
     assert opened == ["one", "three"]
     assert {s.case_id.split("/")[0] for s in held.samples} == {"one", "two", "three"}
+
+
+def test_compiled_and_eager_samples_are_never_mixed(scenario, shape, tmp_path):
+    """A run begun with compiled forwards is not continued where they would be eager; nothing is lost."""
+    out = tmp_path / "out"
+    compiled = replace(fake_machine(FakeEngine(shape, fail_at=7, error=KeyboardInterrupt())), execution=lambda part: "compiled")
+    with pytest.raises(KeyboardInterrupt):
+        run(scenario, out, machine=compiled)
+    with pytest.raises(UserError, match="were compiled, here they would be eager"):
+        run(scenario, out, machine=fake_machine(FakeEngine(shape)))
+    assert len(read_run(out).samples) == 7
+    run(scenario, out, machine=replace(compiled, open_engine=lambda part: FakeEngine(shape)))
+    assert sum(not s.warmup for s in read_run(out).samples) == 24
+
+
+def test_a_case_that_this_machine_cannot_run_is_its_own_outcome(scenario, shape, tmp_path):
+    """The yardstick broke: that is recorded with its reason, and every other sample is taken."""
+    engine = FakeEngine(shape, fail_at=3, error=NotPossibleError("generate() failed: no compiler"))
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
+    [outcome] = held.outcomes
+    assert (outcome.outcome, outcome.reason) == ("failed", "generate() failed: no compiler")
+    assert {s.case_id for s in held.samples if not s.warmup} == {c.case_id for c in held.header.cases} - {outcome.case_id}

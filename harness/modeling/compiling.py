@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import torch
-from torch._inductor.cpp_builder import get_cpp_compiler
-from torch._inductor.exc import InvalidCxxCompiler
 from transformers import PreTrainedModel
 
 from harness.errors import ScenarioError
@@ -30,11 +29,11 @@ def execution_of(part: Part) -> Execution:
     if part.execution == "eager" or part.session == "plain":
         return "eager"
     if part.execution == "auto":
-        return "compiled" if on_cpu and _has_compiler() else "eager"
-    if on_cpu and not _has_compiler():
+        return "compiled" if on_cpu and can_compile() else "eager"
+    if on_cpu and not can_compile():
         raise ScenarioError(
-            f"part {part.name}: execution: compiled needs a C++ compiler, and torch finds none here; "
-            "install g++, or use execution: auto or eager"
+            f"part {part.name}: execution: compiled, but torch.compile does not work here; "
+            "install g++ and Python's headers (python3-dev), or use execution: auto or eager"
         )
     return "compiled"
 
@@ -50,9 +49,11 @@ def compiled(model: PreTrainedModel) -> Callable[..., Any]:
     return torch.compile(model.forward, dynamic=True)
 
 
-def _has_compiler() -> bool:
+@cache
+def can_compile() -> bool:
+    """Whether torch.compile works on this machine's CPU: it wants a C++ compiler and Python's headers, so one line is tried."""
     try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
+        torch.compile(lambda x: x + 1)(torch.zeros(2))
+    except Exception:  # whatever the tool chain lacks
         return False
     return True

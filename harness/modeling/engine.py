@@ -103,16 +103,16 @@ class Engine:
         request = self._request(case, prompts, seed)
         if case.arm["method"] == "generate":
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
-            return self._between_marks(
-                lambda prefilled: generate(self._model.module, request, prefilled=prefilled, **how)
-            )
+            return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
         decoder = self._decoder(case, session, request, seed)
 
-        def decode(prefilled: Callable[[], None]) -> Generation:
+        def decode(mark: Callable[[], None]) -> Generation:
             next(decoder)  # the prefill pass
-            prefilled()
-            return drain(decoder)
+            mark()
+            generation = drain(decoder)
+            mark()
+            return generation
 
         decoded = self._between_marks(decode)
         forward_s = session.forward_s()
@@ -120,18 +120,27 @@ class Engine:
             raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
         return replace(decoded, forward_s=forward_s)
 
+    def _generated(self, request: DecodeRequest, how: dict[str, Any]) -> Decoded:
+        """A yardstick that breaks is no reason to lose a run: whatever it raises is its own outcome."""
+        try:
+            return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+
     def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
         """None for the model's own; else the same compiled forward every time."""
         if case.arm["execution"] == "eager":
             return None
         if execution_of(case.part) == "eager":
-            raise NotPossibleError("compiled forwards need a C++ compiler, and torch finds none here")
+            raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
         if self._compiled_generate is None:
             self._compiled_generate = compiled(self._model.module)
         return self._compiled_generate
 
     def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
-        """Run ``decode`` with the clock and the meters around it; it calls what it is handed once the prompt is read."""
+        """Run ``decode`` with clock and meters around it; it calls what it is handed after the prefill and at the end."""
         marks: list[float] = []
 
         def mark() -> None:
@@ -144,7 +153,6 @@ class Engine:
             windows.open()
         mark()
         generation = decode(mark)
-        mark()
         readings = windows.close() if windows else None
         generation.check_conservation()
         start, prefilled, end = marks

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from harness.decoding.next_token import step_pass
 from harness.decoding.prefill import prefill_pass
@@ -23,20 +23,32 @@ from harness.trace import Generation
 Cache = Literal["dynamic", "static"]
 
 
-class _Watcher(LogitsProcessor):
-    """Counts the forwards, says when the first is over, and makes the suppressed ids impossible."""
+class _Suppress(LogitsProcessor):
+    """Makes the suppressed ids impossible and counts the forwards."""
 
-    def __init__(self, suppressed: Tensor, prefilled: Callable[[], None]) -> None:
+    def __init__(self, suppressed: Tensor) -> None:
         self._suppressed = suppressed
-        self._prefilled = prefilled
         self.forwards = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """One call per forward, with (B, V) float32 logits that are generate()'s own copy."""
-        if self.forwards == 0:
-            self._prefilled()
         self.forwards += 1
         return scores.index_fill_(-1, self._suppressed, float("-inf"))
+
+
+class _FirstToken(StoppingCriteria):
+    """Stops nothing; says when the first token of every row is chosen."""
+
+    def __init__(self, mark: Callable[[], None]) -> None:
+        self._mark = mark
+        self._marked = False
+
+    def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Any:
+        """One call per token, behind its choice; on a GPU perhaps some tokens late, which is to generate()'s advantage."""
+        if not self._marked:
+            self._mark()
+            self._marked = True
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
 def generate(
@@ -45,13 +57,12 @@ def generate(
     *,
     cache: Cache,
     attention: str,
-    prefilled: Callable[[], None],
+    mark: Callable[[], None],
     forward: Callable[..., Any] | None = None,
 ) -> Generation:
-    """Decode greedily; ``prefilled`` is called once, when the prompt's logits are there and no token is chosen yet.
+    """Decode greedily; ``mark`` is called twice: when the first token of every row is chosen, and at the end.
 
     ``forward`` stands in for the model's own, compiled for example; transformers itself compiles a static cache on a GPU.
-
     The trace is what generate() does, one token a pass; that it made so many passes is counted.
 
     Raises:
@@ -59,28 +70,46 @@ def generate(
     """
     if request.stop.ends_text is not None or request.temperature != 0:
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
-    watcher = _Watcher(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device), prefilled)
+    suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
     ids, mask = _padded(request)
-    untyped_config: Any = GenerationConfig
-    settings = untyped_config(
+    untyped: Any = model
+    with _borrowed(model, attention, forward):
+        out = untyped.generate(
+            ids,
+            attention_mask=mask,
+            generation_config=_settings(request, cache),
+            logits_processor=[suppress],
+            stopping_criteria=[_FirstToken(mark)],
+        )
+        mark()
+        slots = getattr(model, "_previous_max_cache_length", None) if cache == "static" else None
+    return _as_generation(request, out[:, ids.shape[1] :].tolist(), suppress.forwards, slots)
+
+
+def _settings(request: DecodeRequest, cache: Cache) -> Any:
+    untyped: Any = GenerationConfig
+    return untyped(
         max_new_tokens=request.max_new_tokens,
         do_sample=False,
-        # generate() takes the model's own stop where it is given none; one past the vocabulary is never written.
-        eos_token_id=sorted(request.stop.token_ids) or model.config.vocab_size,
+        eos_token_id=sorted(request.stop.token_ids) or None,
         pad_token_id=0,
         cache_implementation=None if cache == "dynamic" else cache,
     )
-    with _borrowed(model, attention, forward):
-        untyped: Any = model
-        out = untyped.generate(ids, attention_mask=mask, generation_config=settings, logits_processor=[watcher])
-    return _as_generation(request, out[:, ids.shape[1] :].tolist(), watcher.forwards, cache)
 
 
 @contextmanager
 def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any] | None) -> Iterator[None]:
-    """The model with another attention and forward, and as it was afterwards."""
-    ours = model.config._attn_implementation
+    """The model with another attention and forward and without its own generation settings; afterwards as it was.
+
+    Settings that are not given come from the checkpoint otherwise (a repetition penalty, say). A static cache is made as
+    long as the longest that the model ever had, which a fresh generate() would not do: that is forgotten each time.
+    """
+    ours, settings = model.config._attn_implementation, model.generation_config
+    untyped: Any = GenerationConfig
     model.set_attn_implementation(attention)
+    model.generation_config = untyped()
+    if hasattr(model, "_previous_max_cache_length"):
+        del model._previous_max_cache_length
     if forward is not None:
         model.forward = forward
     try:
@@ -88,6 +117,7 @@ def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any
     finally:
         if forward is not None:
             del model.forward
+        model.generation_config = settings
         model.set_attn_implementation(ours)
 
 
@@ -99,18 +129,18 @@ def _padded(request: DecodeRequest) -> tuple[Tensor, Tensor]:
     return torch.tensor(ids, device=request.device), torch.tensor(mask, device=request.device)
 
 
-def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: int, cache: Cache) -> Generation:
-    """Cut every row at its stop and describe the passes."""
+def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: int, slots: int | None) -> Generation:
+    """Cut every row at its stop and describe the passes; a static cache is read to its end, all its ``slots``."""
     outputs = []
     for row in written:
         stop = request.stop.stops_at(row, 0)
         outputs.append(tuple(row if stop is None else row[: stop + 1]))
     lengths = tuple(map(len, request.prompts))
-    width, room = max(lengths), max(lengths) + request.max_new_tokens
+    width = max(lengths)
     steps = [
         step_pass(
             context=tuple(n + made for n in lengths),
-            width=room if cache == "static" else width + made,
+            width=width + made if slots is None else slots,
             active=tuple(len(output) > made + 1 for output in outputs),
         )
         for made in range(forwards - 1)

@@ -199,7 +199,7 @@ def _against_generate(cell: Cell) -> str:
         return f"{ran}."
     if check.state == "slow":
         return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
-    return f"{ran}; too few prompts to show that it keeps up."
+    return f"{ran}; these samples do not show that it keeps up with every mode."
 
 
 def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:
