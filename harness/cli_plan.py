@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harness.hardware import Calibration
     from harness.plan import Case, Plan
     from harness.roofline.ceilings import Ceilings
+    from harness.scenario import Part
 
     CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
@@ -145,13 +146,13 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
     if case.shape is None:
         return None, case.shape_reason
     model_bytes = case.shape.streamed_params * DTYPE_BYTES[case.part.dtype]
-    found = _cached_calibration(case.part.device, case.part.dtype, case.part.threads, model_bytes)
+    found = _cached_calibration(case.part, model_bytes)
     if found is None:
         return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
     return ceilings_from_calibration(found, case.part.dtype), None
 
 
-def _cached_calibration(device: str, dtype: str, threads: int | None, model_bytes: int) -> Calibration | None:
+def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
     from contextlib import suppress
 
@@ -167,7 +168,9 @@ def _cached_calibration(device: str, dtype: str, threads: int | None, model_byte
             found.append(Calibration.model_validate_json(file.read_text(encoding="utf-8")))
     fitting = [
         one for one in found
-        if one.device == device and dtype in one.rates and one.model_bytes == model_bytes
-        and (threads is None or one.threads == threads) and (device != "cpu" or one.device_name == cpu_name())
+        if one.device == part.device and part.dtype in one.rates and one.model_bytes == model_bytes
+        and (part.threads is None or one.threads == part.threads)
+        and (part.device != "cpu" or one.device_name == cpu_name())
+        and one.engine in {f"{part.session}, {how}" for how in ("eager", "compiled") if part.execution in (how, "auto")}
     ]  # fmt: skip
     return max(fitting, key=lambda one: one.created_at, default=None)

@@ -49,10 +49,11 @@ def calibrate_command(
     dtype: Annotated[str, typer.Option(help="dtype of the weights")] = "bfloat16",
     model: Annotated[str, typer.Option(help="calibrate at the size of this shape, or model folder")] = "llama-250m",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's")] = None,
+    execution: Annotated[Literal["eager", "compiled"], typer.Option(help="how forwards are run")] = "eager",
     fresh: Annotated[bool, typer.Option("--fresh", help="measure again, whatever is cached, and cache nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Measure this machine's ceilings (at most about 15 s, cached): read rate, matrix rate, fixed cost per pass."""
+    """Measure this machine's ceilings (about 15 s, cached): read rate, matrix rate, fixed cost per pass."""
     import importlib.util
     import sys
 
@@ -60,15 +61,18 @@ def calibrate_command(
     from harness.meters.calibration import calibrate, load_or_calibrate
     from harness.roofline.ops import element_bytes
 
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("sbd calibrate needs torch, which is not installed here; pip install 'sbd-bench[run]'")
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+        raise MissingExtraError("sbd calibrate needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
+    from harness.modeling.sessions import stepping
+
     measure = calibrate if fresh else load_or_calibrate
     model_bytes = _shape(model).streamed_params * element_bytes(dtype)
-    found = measure(device, dtype, threads, model_bytes, lambda message: print(message, file=sys.stderr))
+    engine = stepping("static", "sdpa", execution)
+    found = measure(device, dtype, threads, model_bytes, engine, lambda message: print(message, file=sys.stderr))
     if as_json:
         print(found.model_dump_json(indent=1))
         return
-    print(f"{found.device_name} ({found.device}, {found.threads or 'no'} CPU threads, {dtype})")
+    print(f"{found.device_name} ({found.device}, {found.threads or 'no'} CPU threads, {dtype}, {found.engine} forwards)")
     for point in found.read_bandwidth:
         print(f"read rate at {point.bytes_ / 2**30:.2f} GiB: {point.bytes_per_s / 1e9:.1f} GB/s ({point.kernel})")
     print(f"DRAM-bound: {found.dram_bound} ({found.dram_bound_reason})")

@@ -91,10 +91,12 @@ class Calibration(_Frozen):
 
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.
     ``dram_bound`` is None where the second size is missing. ``fixed_hidden``: fixed cost is the host's launch work
-    and runs beside the device's arithmetic (CUDA) instead of before it (CPU).
+    and runs beside the device's arithmetic (CUDA) instead of before it (CPU). ``engine``: the session and execution whose
+    fixed cost it is.
     """
 
     version: Literal[1] = 1
+    engine: str = "plain, eager"
     device_name: str
     device: str
     threads: PositiveInt | None

@@ -13,17 +13,20 @@ import pytest
 from harness.errors import UserError
 from harness.hardware import Calibration
 from harness.meters import calibration as module
-from harness.meters.calibration import FOUR_GIB, Kernel, cached_or_measured, measure
+from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, cached_or_measured, measure
 from harness.roofline.ceilings import ceilings_from_calibration
 
 GIB = 1 << 30
 MODEL = 500_000_000
 
 
+STEPPING = Stepping(engine="none", steps=lambda model: model)
+
+
 class FakeBench:
     """A machine that reads 20 GB/s (60 GB/s below ``cache_bytes``), multiplies at 1e11 * m^0.5, and overlaps by 0.4."""
 
-    device_name, device, threads, torch_version, fixed_hidden = "Fake 9000", "cpu", 2, "2.0", False
+    device_name, device, engine, threads, torch_version, fixed_hidden = "Fake 9000", "cpu", "fake, eager", 2, "2.0", False
 
     def __init__(self, free: int = 20 * GIB, cache_bytes: int = 0, layer_s: float = 0.0002) -> None:
         self.free, self.cache_bytes, self.layer_s = free, cache_bytes, layer_s
@@ -222,7 +225,7 @@ def test_cuda_branch_times_by_events():
     from harness.meters.torch_bench import TorchBench
 
     cuda = FakeCuda()
-    with TorchBench("cuda:0", "bfloat16", None, cuda=cuda) as bench:
+    with TorchBench("cuda:0", "bfloat16", None, STEPPING, cuda=cuda) as bench:
 
         def kernel() -> None:
             cuda.now_ms += 2.0
@@ -240,9 +243,9 @@ def test_missing_cuda_and_wrong_dtype_are_refused():
     from harness.meters.torch_bench import TorchBench
 
     with pytest.raises(UserError, match="no CUDA device"):
-        TorchBench("cuda", "bfloat16", None, cuda=FakeCuda(present=False))
+        TorchBench("cuda", "bfloat16", None, STEPPING, cuda=FakeCuda(present=False))
     with pytest.raises(UserError, match="no dtype 'nn'"):
-        TorchBench("cpu", "nn", None)
+        TorchBench("cpu", "nn", None, STEPPING)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,7 @@ def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
     from harness.meters.torch_bench import TorchBench
 
     before = torch.get_num_threads()
-    with TorchBench("cpu", dtype, 1, clock=ticking()) as bench:
+    with TorchBench("cpu", dtype, 1, STEPPING, clock=ticking()) as bench:
         assert torch.get_num_threads() == 1
         bench.reserve(size)
         kernel, weight_bytes = bench.streaming_linear(size, 3)
@@ -279,9 +282,13 @@ def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
     pytest.importorskip("transformers")
     from harness.meters.torch_bench import TorchBench
+    from harness.modeling.sessions import stepping
 
-    with TorchBench("cpu", "float32", 1, clock=ticking(0.5)) as bench:
-        assert bench.decode_step_times_s(2, 3) == [0.5] * 3
+    for session in ("plain", "static"):
+        engine = stepping(session, "sdpa", "eager")
+        with TorchBench("cpu", "float32", 1, engine, clock=ticking(0.5)) as bench:
+            assert bench.decode_step_times_s(2, 3) == [0.5] * 3
+            assert bench.engine == f"{session}, eager"
 
 
 def test_calibration_touches_no_torch():

@@ -13,6 +13,7 @@ import os
 import statistics
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,7 +33,7 @@ DRAM_AGREEMENT = 0.05
 KERNEL_BUDGET_S = 0.25
 REPEATS_MIN, REPEATS_MAX = 3, 25
 STREAMING_ROUNDS, RESIDENT_ROUNDS = 5, 9
-FIXED_COST_LAYERS = (2, 10)
+FIXED_COST_LAYERS = (2, 8)  # compiling is the dearer the more there are
 FIXED_COST_STEPS = 40
 SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
 
@@ -42,6 +43,7 @@ class Bench(Protocol):
 
     device_name: str
     device: str
+    engine: str
     threads: int | None
     torch_version: str
     fixed_hidden: bool
@@ -79,23 +81,41 @@ class Bench(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepping:
+    """Whose fixed cost per pass is measured: ``engine`` in words, and what makes one-token passes of a model by it."""
+
+    engine: str
+    steps: Callable[[Any], Kernel]
+
+
 def load_or_calibrate(
-    device: str, dtype: str, threads: int | None, model_bytes: int, progress: Progress = lambda message: None
+    device: str,
+    dtype: str,
+    threads: int | None,
+    model_bytes: int,
+    stepping: Stepping,
+    progress: Progress = lambda message: None,
 ) -> Calibration:
-    """The cached calibration of this machine, dtype, thread count and model size, or a fresh one that is then cached."""
+    """The cached calibration of this machine, dtype, thread count, model size and engine, or a fresh one, then cached."""
     from harness.meters.torch_bench import TorchBench
 
-    with TorchBench(device, dtype, threads) as bench:
+    with TorchBench(device, dtype, threads, stepping) as bench:
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
 
 
 def calibrate(
-    device: str, dtype: str, threads: int | None, model_bytes: int, progress: Progress = lambda message: None
+    device: str,
+    dtype: str,
+    threads: int | None,
+    model_bytes: int,
+    stepping: Stepping,
+    progress: Progress = lambda message: None,
 ) -> Calibration:
     """Measure now, whatever the cache holds, and cache nothing. ``threads``: CPU threads, None for torch's default."""
     from harness.meters.torch_bench import TorchBench
 
-    with TorchBench(device, dtype, threads) as bench:
+    with TorchBench(device, dtype, threads, stepping) as bench:
         return measure(bench, dtype, model_bytes, progress)
 
 
@@ -133,6 +153,7 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     progress("calibrating: sampler")
     sampler_s = _median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB))
     return Calibration(
+        engine=bench.engine,
         device_name=bench.device_name,
         device=bench.device,
         threads=bench.threads,
@@ -231,7 +252,7 @@ def _fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
 
 
 def _digest(bench: Bench, dtype: str, model_bytes: int) -> str:
-    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.threads]
+    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
     key += [bench.torch_version, dtype, model_bytes]
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 

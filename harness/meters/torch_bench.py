@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from harness.errors import UserError
-from harness.meters.calibration import Kernel
+from harness.meters.calibration import Kernel, Stepping
 
 # Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
 CPU_MATRIX = (4096, 1024)
@@ -35,10 +35,18 @@ class TorchBench:
     """
 
     def __init__(
-        self, device: str, dtype: str, threads: int | None, clock: Callable[[], float] = time.perf_counter, cuda: Any = None
+        self,
+        device: str,
+        dtype: str,
+        threads: int | None,
+        stepping: Stepping,
+        clock: Callable[[], float] = time.perf_counter,
+        cuda: Any = None,
     ) -> None:
         import torch
 
+        self._stepping = stepping
+        self.engine = stepping.engine
         self._torch = torch
         self._cuda = torch.cuda if cuda is None else cuda
         self._clock = clock
@@ -138,8 +146,8 @@ class TorchBench:
         return run
 
     def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
-        """One-token forwards of a Llama of width 64 with a growing cache, timed one by one by the host's clock."""
-        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+        """One-token forwards of a Llama of width 64 with a growing context, timed one by one by the host's clock."""
+        from transformers import LlamaConfig, LlamaForCausalLM
 
         torch = self._torch
         config = LlamaConfig(
@@ -151,14 +159,9 @@ class TorchBench:
             vocab_size=2 * FIXED_COST_WIDTH,
             max_position_embeddings=4096,
         )
-        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
             model: Any = LlamaForCausalLM(config)
-            model = model.to(device=self.device, dtype=self._dtype).eval()
-            cache, token = DynamicCache(), torch.zeros(1, 1, dtype=torch.long, device=self.device)
-
-            def step() -> None:
-                model(input_ids=token, past_key_values=cache, use_cache=True)
-
+            step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())
             for _ in range(5):
                 step()
             return self._wall_seconds(step, steps)

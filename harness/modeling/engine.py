@@ -29,8 +29,7 @@ from harness.meters.window import Readings
 from harness.modeling.compiling import compiled, execution_of
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
-from harness.modeling.session import TransformersSession
-from harness.modeling.static_session import StaticSession
+from harness.modeling.sessions import open_session
 from harness.modelshape import ModelShape
 from harness.plan import Case
 from harness.replay import passes_per_block
@@ -235,9 +234,5 @@ def open_engine(part: Part) -> Engine:
     model = load_model(part)
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
-    session: ModelSession = (
-        StaticSession(model.module, execution_of(part))
-        if part.session == "static"
-        else TransformersSession(model.module, part.attention)
-    )
+    session = open_session(model.module, part.session, part.attention, execution_of(part))
     return Engine(model, session, part.device, clock, find_meters(part.device) if part.timed else None)

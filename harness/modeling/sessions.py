@@ -1,0 +1,43 @@
+"""Opens the session that a part asks for, and steps through it for the calibration: what a pass costs besides arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.decoding.session import ModelSession, Segment
+from harness.meters.calibration import Stepping
+from harness.modeling.compiling import Execution
+from harness.modeling.session import TransformersSession
+from harness.modeling.static_session import StaticSession
+
+MOST_STEPS = 256
+
+
+def stepping(session: str, attention: str, execution: Execution) -> Stepping:
+    """Whose fixed cost a calibration measures; can be handed to another process."""
+    steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
+    return Stepping(engine=f"{session}, {execution}", steps=steps)
+
+
+def open_session(module: Any, session: str, attention: str, execution: Execution) -> ModelSession:
+    """The static session, or the plain one with its attention."""
+    return StaticSession(module, execution) if session == "static" else TransformersSession(module, attention)
+
+
+def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:
+    """Each call is one NTP pass behind the one before, at most MOST_STEPS of them, as a decoder makes it."""
+    opened = open_session(module, session, attention, execution)
+    opened.reset(1, MOST_STEPS)
+    token = torch.zeros(1, 1, dtype=torch.long, device=module.device)
+
+    def step() -> None:
+        position = torch.tensor([opened.context_tokens], device=module.device)
+        opened.forward([Segment(tokens=token, positions=position, visibility="causal", logits=1)])
+        opened.keep([1])
+
+    return step
