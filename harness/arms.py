@@ -28,8 +28,8 @@ Batching = Literal["lockstep", "ragged"]
 SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
 GREEDY = 0.0
 """Temperature at which the likeliest token is taken."""
-GENERATE_CACHES = ("dynamic", "static")
-"""The caches of transformers' generate() that are held beside the NTP arm."""
+GENERATE_MODES = (("dynamic", "eager"), ("static", "eager"), ("dynamic", "compiled"))
+"""Cache and execution of transformers' generate() that are held beside the NTP arm; compiled only where the arm is."""
 
 
 def _as_list(value: Any) -> Any:

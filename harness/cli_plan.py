@@ -72,7 +72,7 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
         "batch_size": case.batch_size,
         "prompts": case.workload.prompt_count,
         "max_new_tokens": case.workload.max_new_tokens,
-        "samples": case.groups * case.part.most_repeats + case.part.warmups,
+        "samples": case.sample_count,
         "replayed": case.replay.to_dict() if case.replay else None,
         "memory": memory and {
             "weight_bytes": memory.weight_bytes, "kv_bytes": memory.kv_bytes, "logit_bytes": memory.logit_bytes,

@@ -92,7 +92,7 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
         sample_s = _prefill_s(case, ceilings) + _decode_s(case, ceilings)
     except UserError as error:
         return None, str(error)
-    samples = case.groups * case.part.most_repeats + case.part.warmups
+    samples = case.sample_count
     bound: Bound = "expected" if case.stops_suppressed else "at_most"
     return TimeEstimate(total_s=samples * sample_s, bound=bound, rung=ceilings.rung), None
 

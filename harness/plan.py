@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import GENERATE_CACHES, GREEDY, NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import GENERATE_MODES, GREEDY, NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
@@ -69,9 +69,20 @@ class Case:
 
     @property
     def groups(self) -> int:
-        """Batches of prompts; the last one is smaller where the prompts do not fill it. A check takes the first few."""
+        """Batches of prompts; the last one is smaller where the prompts do not fill it."""
         every = -(-self.workload.prompt_count // self.batch_size)
-        return min(every, self.part.baseline_check) if self.arm["method"] == "generate" else every
+        return min(every, self.part.baseline_check) if self.is_check else every
+
+    @property
+    def is_check(self) -> bool:
+        """Not an arm, but generate(), which the baseline is held against: the first few batches, once."""
+        return bool(self.arm["method"] == "generate")
+
+    @property
+    def sample_count(self) -> int:
+        """Samples of a run, warm-ups included, at most."""
+        repeats = 1 if self.is_check else self.part.most_repeats
+        return self.groups * repeats + self.part.warmups
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -177,8 +188,8 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
             yield variant, _replay_spec(arm, variant)
     if part.unchecked_baseline is None:
         compiled = part.device == "cpu" and part.session == "static" and part.execution != "eager"
-        for execution in ("eager", "compiled") if compiled else ("eager",):
-            for cache in GENERATE_CACHES:
+        for cache, execution in GENERATE_MODES:
+            if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
 
 
@@ -189,7 +200,7 @@ def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True)
     for repeat in range(part.most_repeats):
         for group in range(max(case.groups for case in cases)):
-            order = [case for case in cases if group < case.groups]
+            order = [case for case in cases if group < case.groups and (repeat == 0 or not case.is_check)]
             random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat)).shuffle(order)
             for case in order:
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False)

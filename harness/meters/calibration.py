@@ -33,7 +33,7 @@ DRAM_AGREEMENT = 0.05
 KERNEL_BUDGET_S = 0.25
 REPEATS_MIN, REPEATS_MAX = 3, 25
 STREAMING_ROUNDS, RESIDENT_ROUNDS = 5, 9
-FIXED_COST_LAYERS = (2, 8)  # compiling is the dearer the more there are
+FIXED_COST_LAYERS = (1, 4)  # few, for they may have to be compiled
 FIXED_COST_STEPS = 40
 SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any, Literal
 
 import torch
@@ -47,6 +47,18 @@ def compiled(model: PreTrainedModel) -> Callable[..., Any]:
     settings.recompile_limit = KINDS_OF_FORWARD
     settings.fail_on_recompile_limit_hit = True
     return torch.compile(model.forward, dynamic=True)
+
+
+def compiled_steps(model: PreTrainedModel) -> Callable[..., Any]:
+    """The model's forward, compiled where it feeds one token a row, and as it is where it reads a prompt."""
+    whole, step = model.forward, compiled(model)
+
+    @wraps(whole)
+    def forward(*arguments: Any, input_ids: torch.Tensor, **options: Any) -> Any:
+        call = step if input_ids.shape[1] == 1 else whole
+        return call(*arguments, input_ids=input_ids, **options)
+
+    return forward
 
 
 @cache

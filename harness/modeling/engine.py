@@ -26,7 +26,7 @@ from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
-from harness.modeling.compiling import compiled, execution_of
+from harness.modeling.compiling import compiled_steps, execution_of
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.sessions import open_session
@@ -135,7 +135,7 @@ class Engine:
         if execution_of(case.part) == "eager":
             raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
         if self._compiled_generate is None:
-            self._compiled_generate = compiled(self._model.module)
+            self._compiled_generate = compiled_steps(self._model.module)
         return self._compiled_generate
 
     def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:

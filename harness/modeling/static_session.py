@@ -22,13 +22,14 @@ class StaticSession:
     """A harness.decoding.session.ModelSession over one loaded model of the Llama family.
 
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
-    forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met.
+    forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
+    seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution = "eager") -> None:
         self._model = model
         model.set_attn_implementation(register())
-        self._call: Callable[..., Any] = compiled(model) if execution == "compiled" else model
+        self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._lengths: list[int] = []
@@ -67,7 +68,9 @@ class StaticSession:
         self._query = tokens.shape[1]
         self._fed = validity(segments)
         layout = self._layout(segments, tokens.device)
-        out = self._call(
+        # Nothing committed yet: a prompt, which is read once and gains little.
+        call = self._model if self._compiled is None or not any(self._lengths) else self._compiled
+        out = call(
             input_ids=tokens,
             position_ids=torch.cat([s.positions for s in segments], dim=1),
             attention_mask=self._placeholder,
@@ -90,7 +93,7 @@ class StaticSession:
         width = max(lengths) + query
         slots = self._slots(device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
-        open_ = alone and (segments[0].visibility == "bidirectional" or query == 1)
+        open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
         causal = alone and not open_ and start == 0
         mask = None if open_ or causal else visible_slots(lengths, self._fed, segments, width).to(device)[:, None]
         return Layout(
