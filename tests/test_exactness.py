@@ -168,6 +168,9 @@ def check_every_logit(model, session, batch, method, tolerance):
     generation = decode(spy, method, request(PROMPTS[batch], stop_ids=(11,)))
     rows = len(PROMPTS[batch])
     assert len(spy.calls) == rows * len(generation.passes)
+    for prompt, output, committed in zip(PROMPTS[batch], generation.output_ids, spy.committed, strict=True):
+        written = [*prompt, *output]
+        assert written[: len(committed)] == committed[: len(written)]
     for index, (row, committed, fed, block, logits) in enumerate(spy.calls):
         if not generation.passes[index // rows].active[row]:
             continue  # a finished or waiting row feeds filler: left out by name
