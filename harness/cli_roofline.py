@@ -58,17 +58,18 @@ def calibrate_command(
     import sys
 
     from harness.errors import MissingExtraError
-    from harness.meters.calibration import calibrate, load_or_calibrate
+    from harness.meters.calibration import load_or_calibrate
     from harness.roofline.ops import element_bytes
 
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
         raise MissingExtraError("sbd calibrate needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
     from harness.modeling.sessions import stepping
 
-    measure = calibrate if fresh else load_or_calibrate
     model_bytes = _shape(model).streamed_params * element_bytes(dtype)
     engine = stepping("static", "sdpa", execution)
-    found = measure(device, dtype, threads, model_bytes, engine, lambda message: print(message, file=sys.stderr))
+    found = load_or_calibrate(
+        device, dtype, threads, model_bytes, engine, lambda message: print(message, file=sys.stderr), fresh=fresh
+    )
     if as_json:
         print(found.model_dump_json(indent=1))
         return

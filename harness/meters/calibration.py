@@ -96,27 +96,19 @@ def load_or_calibrate(
     model_bytes: int,
     stepping: Stepping,
     progress: Progress = lambda message: None,
+    *,
+    fresh: bool = False,
 ) -> Calibration:
-    """The cached calibration of this machine, dtype, thread count, model size and engine, or a fresh one, then cached."""
+    """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
+
+    ``threads``: CPU threads, None for torch's default. ``fresh``: measure whatever the cache holds, and cache nothing.
+    """
     from harness.meters.torch_bench import TorchBench
 
     with TorchBench(device, dtype, threads, stepping) as bench:
+        if fresh:
+            return measure(bench, dtype, model_bytes, progress)
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
-
-
-def calibrate(
-    device: str,
-    dtype: str,
-    threads: int | None,
-    model_bytes: int,
-    stepping: Stepping,
-    progress: Progress = lambda message: None,
-) -> Calibration:
-    """Measure now, whatever the cache holds, and cache nothing. ``threads``: CPU threads, None for torch's default."""
-    from harness.meters.torch_bench import TorchBench
-
-    with TorchBench(device, dtype, threads, stepping) as bench:
-        return measure(bench, dtype, model_bytes, progress)
 
 
 def cache_dir() -> Path:
