@@ -10,6 +10,7 @@ the run with its report, cells.md, cells.json, and exactness.json.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import subprocess
 import sys
@@ -72,8 +73,7 @@ def exactness(device: str) -> dict[str, bool]:
         head_dim=8, initializer_range=0.3,
     )  # fmt: skip
     model = LlamaForCausalLM(config).double().eval()
-    twin = LlamaForCausalLM(config).double().eval()
-    twin.load_state_dict(model.state_dict())
+    twin = copy.deepcopy(model)  # with a configuration of its own, which the static session changes
     plain, engine = TransformersSession(model, "sdpa"), StaticSession(twin.to(device))
     return {
         method: _tokens(plain, "cpu", method) == _tokens(engine, device, method) for method in ("ntp", "lockstep", "ragged")
