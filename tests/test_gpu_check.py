@@ -7,11 +7,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks import gpu_check  # noqa: E402 - after the import guards
-from harness.plan import make_plan  # noqa: E402
-from harness.record import CaseOutcome  # noqa: E402
-from harness.scenario import Scenario  # noqa: E402
-from tests import synthetic_run as synthetic  # noqa: E402
+from benchmarks import gpu_check
+from harness.plan import make_plan
+from harness.record import CaseOutcome
+from harness.scenario import Scenario
+from tests import synthetic_run as synthetic
 
 
 @pytest.mark.parametrize(("dry", "cells"), [(True, 6), (False, 12)])
