@@ -114,7 +114,7 @@ def rows(held: Run) -> list[Row]:
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     found = []
     for case in held.header.cases:
-        if case.arm["method"] == "generate":
+        if case.is_check:
             continue
         cell = comparison.summary(case.part, case.batch_size)
         arm = next((arm for arm in cell.arms if case.case_id in arm.case_ids), None)

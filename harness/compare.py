@@ -73,7 +73,7 @@ def _tallies(run: Run, pricers: dict[str, Pricer]) -> Tallies:
     for sample in run.samples:
         case = cases.get(sample.case_id)
         if case is not None and not sample.warmup:
-            priced = case.timed and sample.decode_s is not None and case.arm.get("method") != "generate"
+            priced = case.timed and sample.decode_s is not None and not case.is_check
             pricer = pricers[case.case_id] if priced else None
             gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer)
     return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
@@ -153,7 +153,7 @@ def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
     """Cases that differ in nothing but the task are one arm; arms that left no sample are left out."""
     gathered: dict[str, list[CaseHeader]] = {}
     for case in cases:
-        if case.arm.get("method") == "generate":
+        if case.is_check:
             continue  # not an arm, but what the baseline is held against
         gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
     arms = [

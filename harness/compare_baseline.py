@@ -26,7 +26,7 @@ def baseline_check(
     greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
     checked: dict[str, list[Tally]] = {}
     for case in cases:
-        if case.arm.get("method") == "generate" and tallies[case.case_id]:
+        if case.is_check and tallies[case.case_id]:
             checked.setdefault(case.label, []).extend(tallies[case.case_id])
     if not checked or greedy is None:
         return BaselineCheck(state="unchecked", modes=(), reason=why_none)

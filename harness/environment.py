@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def _packages() -> Reading:
     return versions, f"not installed: {', '.join(missing)}" if missing else None
 
 
+@cache
 def _owner_of_pynvml() -> Reading:
     """Which distributions bring the module ``pynvml``: an old one of that name shadows nvidia-ml-py."""
     owners = metadata.packages_distributions().get("pynvml")

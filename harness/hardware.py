@@ -86,6 +86,11 @@ class DtypeRates(_Frozen):
     resident: tuple[tuple[PositiveInt, PositiveFloat], ...]
 
 
+def engine_words(session: str, execution: str) -> str:
+    """What a calibration calls the engine whose fixed cost it measured."""
+    return f"{session}, {execution}"
+
+
 class Calibration(_Frozen):
     """Raw results of the on-machine calibration; the ceilings are derived on reading. Times are medians.
 

@@ -28,7 +28,7 @@ class Pace:
         self._left_out = {outcome.case_id for outcome in held.outcomes} if held else set()
         self._cells: dict[tuple[str, str, int], list[Case]] = {}
         for case in plan.cases:
-            if case.arm["method"] != "generate":
+            if not case.is_check:
                 self._cells.setdefault(case.cell, []).append(case)
         for sample in held.samples if held else ():
             if not sample.warmup:
@@ -47,6 +47,8 @@ class Pace:
 
     def needs(self, slot: Slot) -> bool:
         """Whether the sample is still to be taken; asked in the order of the plan, right before."""
+        if slot.case.case_id in self._left_out:
+            return False
         if slot.warmup:
             return not settled(self._warming[slot.case.case_id])
         until = slot.case.part.until

@@ -15,7 +15,7 @@ from harness.arms import GENERATE_MODES, GREEDY, NtpArm, ReplayFromTrace, SbdArm
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
-from harness.record import CaseHeader
+from harness.record import CaseHeader, is_check
 from harness.scenario import Part, Scenario, Workload
 
 PLAN_VERSION = 1
@@ -76,7 +76,7 @@ class Case:
     @property
     def is_check(self) -> bool:
         """Not an arm, but generate(), which the baseline is held against: the first few batches, once."""
-        return bool(self.arm["method"] == "generate")
+        return is_check(self.arm)
 
     @property
     def sample_count(self) -> int:
@@ -223,7 +223,7 @@ def _number(value: float) -> str:
 
 
 def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    if arm["method"] == "generate":
+    if is_check(arm):
         return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
@@ -242,7 +242,7 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 
 def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    if arm["method"] == "generate":
+    if is_check(arm):
         return f"generate(), {arm['cache']} cache" + (", compiled by us" if arm["execution"] == "compiled" else "")
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":

@@ -100,6 +100,11 @@ class CaseOutcome(_Frozen):
     reason: str
 
 
+def is_check(arm: dict[str, Any]) -> bool:
+    """Whether these values stand for generate(), which the baseline is held against, and not for an arm."""
+    return arm.get("method") == "generate"
+
+
 class CaseHeader(_Frozen):
     """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size."""
 
@@ -118,6 +123,11 @@ class CaseHeader(_Frozen):
     execution: str = "eager"
     timed: bool
     replayed: dict[str, Any] | None = None
+
+    @property
+    def is_check(self) -> bool:
+        """Not an arm, but generate(), which the baseline is held against."""
+        return is_check(self.arm)
 
 
 class RunHeader(_Frozen):

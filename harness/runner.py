@@ -102,20 +102,21 @@ def run(
             held = store.resume(resolved, digest)
             progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
             _refuse_other_execution(plan, held, machine)
-            missing, pace = _missing(plan, held), Pace(plan, held)
+            pace = Pace(plan, held)
+            missing = _missing(plan, held, pace)
         else:
             store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
-            missing, pace = list(plan.slots()), Pace(plan)
+            pace = Pace(plan)
+            missing = list(plan.slots())
         _take(missing, pace, store, machine, progress)
     return directory
 
 
 def _refuse_other_execution(plan: Plan, held: Run, machine: Machine) -> None:
     """Compiled and eager samples must not end up in one case."""
-    then = {case.case_id: case.execution for case in held.header.cases if case.arm.get("method") != "generate"}
-    for part in {case.part.name: case.part for case in plan.cases if then.get(case.case_id)}.values():
-        before = next(then[case.case_id] for case in plan.cases if case.part is part and case.case_id in then)
-        now = machine.execution(part)
+    then = {case.part: case.execution for case in held.header.cases if not case.is_check}
+    for part in plan.scenario.parts:
+        before, now = then[part.name], machine.execution(part)
         if now != before:
             raise UserError(
                 f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
@@ -123,13 +124,12 @@ def _refuse_other_execution(plan: Plan, held: Run, machine: Machine) -> None:
             )
 
 
-def _missing(plan: Plan, held: Run) -> list[Slot]:
+def _missing(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
-    done, ended, pace = finished_keys(held), {outcome.case_id for outcome in held.outcomes}, Pace(plan, held)
-    open_ = [slot for slot in plan.slots() if slot.case.case_id not in ended]
-    counting = {slot.key for slot in open_ if not slot.warmup and slot.key not in done and pace.needs(slot)}
+    done = finished_keys(held)
+    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
     unfinished = {case_id for case_id, *_ in counting}
-    return [slot for slot in open_ if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
+    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
 
 
 def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, progress: Progress) -> None:
@@ -173,10 +173,9 @@ def _that_fit(missing: list[Slot], store: RunStore, machine: Machine) -> list[Sl
 
 def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:
     items: dict[str, tuple[PromptItem, ...]] = {}
-    given_up: set[str] = set()
     for slot in slots:
         case = slot.case
-        if case.case_id in given_up or not pace.needs(slot):
+        if not pace.needs(slot):
             progress.skip(case.case_id)
             continue
         if case.task not in items:
@@ -187,7 +186,6 @@ def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, p
             pace.note(sample)
         except CaseError as error:
             store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
-            given_up.add(case.case_id)
             pace.leave_out(case.case_id)
         progress.advance(case.case_id)
 
@@ -290,7 +288,8 @@ def _default_directory(name: str, digest: str, plan: Plan) -> Path:
 
 
 def _finished(directory: Path, plan: Plan) -> bool:
-    return not _missing(plan, read_run(directory))
+    held = read_run(directory)
+    return not _missing(plan, held, Pace(plan, held))
 
 
 def _this_machine() -> Machine:

@@ -22,7 +22,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     outputs: list[list[int]] = [[token] for [token] in tokens.tolist()]
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
-    ended = [_reason(out, request) for out in outputs]
+    ended = [stop_reason(out, request) for out in outputs]
     while any(reason is None for reason in ended):
         context = session.context_tokens
         width = session.context_width
@@ -34,7 +34,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         for row, [token] in enumerate(tokens.tolist()):
             if active[row]:
                 outputs[row].append(token)
-                ended[row] = _reason(outputs[row], request)
+                ended[row] = stop_reason(outputs[row], request)
         passes.append(step_pass(context, width, active))
         yield passes[-1]
     return Generation(
@@ -45,7 +45,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     )
 
 
-def _reason(output: Sequence[int], request: DecodeRequest) -> StopReason | None:
+def stop_reason(output: Sequence[int], request: DecodeRequest) -> StopReason | None:
     """Why a row ends at its newest token, or None."""
     if request.stop.stops_at(output, len(output) - 1) is not None:
         return "stop"

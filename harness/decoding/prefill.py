@@ -16,17 +16,24 @@ def prefill(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Feed the prompts, with ``room`` tokens behind the longest; returns the (B, V) logits after each and their lengths."""
     lengths = tuple(len(p) for p in prompts)
-    width = max(lengths)
-    pad = torch.tensor([width - n for n in lengths])
-    tokens = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
-    positions = (torch.arange(width)[None, :] - pad[:, None]).clamp(min=0).to(device)
-    valid = None if min(lengths) == width else (torch.arange(width)[None, :] >= pad[:, None]).to(device)
+    tokens, real = left_padded(prompts, device)
+    width = tokens.shape[1]
+    positions = (real.cumsum(dim=1) - 1).clamp(min=0)
+    valid = None if min(lengths) == width else real
     session.reset(len(prompts), width + room)
     logits = session.forward(
         [Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)]
     )
     session.keep([width] * len(prompts))
     return logits[:, -1], lengths
+
+
+def left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """(B, W) ids with padding before the shorter prompts, and bool, True on what is a prompt's own."""
+    width = max(map(len, prompts))
+    ids = [[0] * (width - len(p)) + list(p) for p in prompts]
+    real = [[False] * (width - len(p)) + [True] * len(p) for p in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(real, device=device)
 
 
 def prefill_pass(lengths: tuple[int, ...], final_tokens: int) -> ForwardPass:

@@ -100,7 +100,7 @@ class Engine:
     def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """Time one decode: of a decoder of ours, or of generate()."""
         request = self._request(case, prompts, seed)
-        if case.arm["method"] == "generate":
+        if case.is_check:
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)

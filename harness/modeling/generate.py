@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
-from harness.decoding.next_token import step_pass
-from harness.decoding.prefill import prefill_pass
+from harness.decoding.next_token import step_pass, stop_reason
+from harness.decoding.prefill import left_padded, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.trace import Generation
 
@@ -71,12 +71,12 @@ def generate(
     if request.stop.ends_text is not None or request.temperature != 0:
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
-    ids, mask = _padded(request)
+    ids, real = left_padded(request.prompts, request.device)
     untyped: Any = model
     with _borrowed(model, attention, forward):
         out = untyped.generate(
             ids,
-            attention_mask=mask,
+            attention_mask=real.long(),
             generation_config=_settings(request, cache),
             logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],
@@ -121,14 +121,6 @@ def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any
         model.set_attn_implementation(ours)
 
 
-def _padded(request: DecodeRequest) -> tuple[Tensor, Tensor]:
-    """(B, W) ids and attention mask of the prompts, padded on the left."""
-    width = max(map(len, request.prompts))
-    ids = [[0] * (width - len(p)) + list(p) for p in request.prompts]
-    mask = [[0] * (width - len(p)) + [1] * len(p) for p in request.prompts]
-    return torch.tensor(ids, device=request.device), torch.tensor(mask, device=request.device)
-
-
 def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: int, slots: int | None) -> Generation:
     """Cut every row at its stop and describe the passes; a static cache is read to its end, all its ``slots``."""
     outputs = []
@@ -149,7 +141,5 @@ def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: i
         passes=(prefill_pass(lengths, final_tokens=1), *steps),
         prompt_tokens=lengths,
         output_ids=tuple(outputs),
-        stop_reasons=tuple(
-            "stop" if request.stop.stops_at(output, len(output) - 1) is not None else "length" for output in outputs
-        ),
+        stop_reasons=tuple(reason for output in outputs if (reason := stop_reason(output, request)) is not None),
     )

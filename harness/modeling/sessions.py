@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from harness.decoding.session import ModelSession, Segment
+from harness.hardware import engine_words
 from harness.meters.calibration import Stepping
 from harness.modeling.compiling import Execution
 from harness.modeling.session import TransformersSession
@@ -21,7 +22,7 @@ MOST_STEPS = 256
 def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     """Whose fixed cost a calibration measures; can be handed to another process."""
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
-    return Stepping(engine=f"{session}, {execution}", steps=steps)
+    return Stepping(engine=engine_words(session, execution), steps=steps)
 
 
 def open_session(module: Any, session: str, attention: str, execution: Execution) -> ModelSession:
