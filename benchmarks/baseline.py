@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 
+from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
 from harness.compare import compare
-from harness.runner import run
-from harness.store import read_run
 
 SCENARIO = Path(__file__).parent / "baseline.yaml"
 SHORT = {"llama_250m": "250m", "reference": "reference"}
@@ -20,8 +17,7 @@ SHORT = {"llama_250m": "250m", "reference": "reference"}
 
 def main() -> None:
     """Measure (or read RUN), print, write."""
-    with tempfile.TemporaryDirectory() as folder:
-        held = read_run(Path(sys.argv[1]) if len(sys.argv) > 1 else run(SCENARIO, Path(folder) / "run"))
+    held = measured_run(SCENARIO)
     comparison = compare(held)
     figures: dict[str, float] = {}
     print("part | generate() | speed of NTP beside it (95 % interval) | prompts | ")
@@ -40,8 +36,7 @@ def main() -> None:
         if best_speed is not None and best_speed.value is not None and best_speed.low is not None:
             name = f"ntp_over_best_generate_{SHORT[cell.part]}"
             figures |= {name: round(best_speed.value, 4), f"{name}_low": round(best_speed.low, 4)}
-    for found in comparison.health:
-        print(f"{found.part}: {found.void} of {found.timed} samples void {found.reasons}")
+    print_void(comparison)
     print(write_results("baseline", figures, held.header.environment))
 
 

@@ -6,15 +6,12 @@ fastest γ whose observed accuracy stays within a point of NTP (the fastest of a
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 
+from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
 from harness.compare import Comparison, compare
 from harness.compare_values import ArmResult, Cell
-from harness.runner import run
-from harness.store import read_run
 
 SCENARIO = Path(__file__).parent / "pass_cost.yaml"
 WIDTH = 16
@@ -53,12 +50,10 @@ def figures_of(comparison: Comparison) -> dict[str, float]:
 
 def main() -> None:
     """Measure (or read RUN), print, write."""
-    with tempfile.TemporaryDirectory() as folder:
-        held = read_run(Path(sys.argv[1]) if len(sys.argv) > 1 else run(SCENARIO, Path(folder) / "run"))
+    held = measured_run(SCENARIO)
     comparison = compare(held)
     figures = figures_of(comparison)
-    for found in comparison.health:
-        print(f"{found.part}: {found.void} of {found.timed} samples void {found.reasons}")
+    print_void(comparison)
     print(write_results("pass_cost", figures, held.header.environment))
 
 

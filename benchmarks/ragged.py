@@ -7,16 +7,13 @@ Lockstep's loss is its passes less those that the batch's largest row takes on i
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
 from harness.record import Run, Sample
-from harness.runner import run
-from harness.store import read_run
 
 SCENARIO = Path(__file__).parent / "ragged.yaml"
 
@@ -56,9 +53,7 @@ def totals(held: Run) -> dict[float, dict[str, Sums]]:
 
 def main() -> None:
     """Measure (or read RUN), print, write."""
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(sys.argv[1]) if len(sys.argv) > 1 else run(SCENARIO, Path(folder) / "run")
-        held = read_run(directory)
+    held = measured_run(SCENARIO)
     figures: dict[str, float] = {}
     print("γ | batching | passes | largest row's own | query tokens | decode wall, s | loss won back")
     by_gamma = totals(held)

@@ -16,7 +16,8 @@ from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
 from harness.record import CaseHeader, is_check
-from harness.scenario import Part, Scenario, Workload
+from harness.scenario import Part, Scenario
+from harness.workload_choice import Workload
 
 PLAN_VERSION = 1
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.environment import snapshot
-from harness.errors import CaseError, UserError
+from harness.errors import CaseError, DoesNotFitError, UserError
 from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.pace import Pace
@@ -135,7 +135,7 @@ def _missing(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
 def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, progress: Progress) -> None:
     """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do."""
     store.append_session(snapshot() | {"event": "start"})
-    missing = _that_fit(missing, store, machine)
+    missing = _that_fit(missing, pace, store, machine)
     progress.start([slot.case.case_id for slot in missing])
     engine: Engine | None = None
     loaded: dict[str, Any] | None = None
@@ -149,7 +149,7 @@ def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, pr
                 engine, loaded = machine.open_engine(part), part.engine
         except CaseError as error:
             for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
-                store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))
+                _give_up(case_id, error, pace, store)
             continue
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
@@ -157,18 +157,24 @@ def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, pr
     store.append_session(snapshot() | {"event": "end"})
 
 
-def _that_fit(missing: list[Slot], store: RunStore, machine: Machine) -> list[Slot]:
+def _that_fit(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine) -> list[Slot]:
     """Leave out, and record, the cases that cannot fit. A host may kill a process that asks for too much, so ask first."""
-    refused: dict[str, str] = {}
+    refused: set[str] = set()
     for case in {slot.case.case_id: slot.case for slot in missing}.values():
         estimate, _ = estimate_memory(case)
         free = machine.free_bytes(case.part)
         if estimate is not None and free is not None and estimate.total_bytes > free:
             needed, there = estimate.total_bytes / 1e9, free / 1e9
-            refused[case.case_id] = f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}"
-    for case_id, reason in refused.items():
-        store.append_outcome(CaseOutcome(case_id=case_id, outcome="does_not_fit", reason=reason))
+            error = DoesNotFitError(f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}")
+            refused.add(case.case_id)
+            _give_up(case.case_id, error, pace, store)
     return [slot for slot in missing if slot.case.case_id not in refused]
+
+
+def _give_up(case_id: str, error: CaseError, pace: Pace, store: RunStore) -> None:
+    """Record how a case ended that cannot be run; nothing waits for it."""
+    store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))
+    pace.leave_out(case_id)
 
 
 def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:
@@ -185,8 +191,7 @@ def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, p
             store.append(sample)
             pace.note(sample)
         except CaseError as error:
-            store.append_outcome(CaseOutcome(case_id=case.case_id, outcome=error.outcome, reason=str(error)))
-            pace.leave_out(case.case_id)
+            _give_up(case.case_id, error, pace, store)
         progress.advance(case.case_id)
 
 

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from harness.errors import ScenarioError
 from harness.prompts import read_prompts
-from harness.scenario import Workload
 from harness.tasks import TASKS
 from harness.tasks.problem import Problem, Task
 from harness.tasks.splits import problems
+from harness.workload_choice import Workload
 
 
 class Tokenizer(Protocol):

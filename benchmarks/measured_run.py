@@ -1,0 +1,26 @@
+"""The run that a benchmark's figures are derived from: measured now, or one that is there already (the first argument)."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from harness.compare import Comparison
+from harness.record import Run
+from harness.runner import run
+from harness.store import read_run
+
+
+def measured_run(scenario: Path) -> Run:
+    """Read the run directory that the command line names, else measure ``scenario``."""
+    if len(sys.argv) > 1:
+        return read_run(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        return read_run(run(scenario, Path(folder) / "run"))
+
+
+def print_void(comparison: Comparison) -> None:
+    """How many timed samples of each part were void, and why."""
+    for found in comparison.health:
+        print(f"{found.part}: {found.void} of {found.timed} samples void {found.reasons}")
