@@ -16,16 +16,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.continuing import default_directory, missing_slots, refuse_other_execution
 from harness.environment import snapshot
-from harness.errors import CaseError, DoesNotFitError, UserError
+from harness.errors import CaseError, DoesNotFitError
 from harness.estimates import estimate_memory
 from harness.modelshape import ModelShape
 from harness.pace import Pace
 from harness.plan import Case, Plan, Slot, make_plan
 from harness.progress import Progress, Silent
-from harness.record import CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
+from harness.record import CaseOutcome, PassColumns, RowResult, RunHeader, Sample
 from harness.scenario import Part, Scenario, load_scenario, scenario_digest
-from harness.store import RunStore, finished_keys, read_run
+from harness.store import RunStore
 from harness.trace import Generation
 from harness.workload import PromptItem, Tokenizer, prompt_items
 
@@ -96,40 +97,20 @@ def run(
     plan = make_plan(scenario)
     resolved = scenario.model_dump(mode="json")
     digest = scenario_digest(resolved)
-    directory = out_dir or _default_directory(scenario.name, digest, plan)
+    directory = out_dir or default_directory(scenario.name, digest, plan)
     with RunStore(directory) as store:
         if store.exists:
             held = store.resume(resolved, digest)
             progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
-            _refuse_other_execution(plan, held, machine)
+            refuse_other_execution(plan, held, machine.execution)
             pace = Pace(plan, held)
-            missing = _missing(plan, held, pace)
+            missing = missing_slots(plan, held, pace)
         else:
             store.create(_header(scenario, plan, resolved, digest, scenario_path, machine, progress))
             pace = Pace(plan)
             missing = list(plan.slots())
         _take(missing, pace, store, machine, progress)
     return directory
-
-
-def _refuse_other_execution(plan: Plan, held: Run, machine: Machine) -> None:
-    """Compiled and eager samples must not end up in one case."""
-    then = {case.part: case.execution for case in held.header.cases if not case.is_check}
-    for part in plan.scenario.parts:
-        before, now = then[part.name], machine.execution(part)
-        if now != before:
-            raise UserError(
-                f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
-                "go on where it was begun, or start a new run with --out"
-            )
-
-
-def _missing(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
-    """What is still to be taken; a case that goes on in a new process is warmed up anew."""
-    done = finished_keys(held)
-    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
-    unfinished = {case_id for case_id, *_ in counting}
-    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
 
 
 def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, progress: Progress) -> None:
@@ -280,21 +261,6 @@ def _header(
         calibration=calibration or None,
         environment=snapshot(),
     )
-
-
-def _default_directory(name: str, digest: str, plan: Plan) -> Path:
-    """reports/<name>-<digest>-<n>: the newest one where it is unfinished, else the next."""
-    number = 1
-    while True:
-        directory = Path("reports") / f"{name}-{digest[:8]}-{number}"
-        if not RunStore(directory).exists or not _finished(directory, plan):
-            return directory
-        number += 1
-
-
-def _finished(directory: Path, plan: Plan) -> bool:
-    held = read_run(directory)
-    return not _missing(plan, held, Pace(plan, held))
 
 
 def _this_machine() -> Machine:

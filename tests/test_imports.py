@@ -22,7 +22,7 @@ LAYERS = {
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
-    **dict.fromkeys(("machine", "reporting", "runner"), 4),
+    **dict.fromkeys(("continuing", "machine", "reporting", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }
 # Packages from outside that a module may use; longest prefix wins, a layer's number is the default of its modules.

@@ -1,0 +1,52 @@
+"""Going on with a run that was interrupted: which directory it is in, whether it may be continued here, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.pace import Pace
+from harness.plan import Plan, Slot
+from harness.record import Run
+from harness.scenario import Part
+from harness.store import RunStore, finished_keys, read_run
+
+
+def refuse_other_execution(plan: Plan, held: Run, execution: Callable[[Part], str]) -> None:
+    """Compiled and eager samples must not end up in one case; ``execution`` is how a part's forwards run here.
+
+    Raises:
+        UserError: here they run otherwise than where the run was begun.
+    """
+    then = {case.part: case.execution for case in held.header.cases if not case.is_check}
+    for part in plan.scenario.parts:
+        before, now = then[part.name], execution(part)
+        if now != before:
+            raise UserError(
+                f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
+                "go on where it was begun, or start a new run with --out"
+            )
+
+
+def missing_slots(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
+    """What is still to be taken; a case that goes on in a new process is warmed up anew."""
+    done = finished_keys(held)
+    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
+    unfinished = {case_id for case_id, *_ in counting}
+    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
+
+
+def default_directory(name: str, digest: str, plan: Plan) -> Path:
+    """reports/<name>-<digest>-<n>: the newest one where it is unfinished, else the next."""
+    number = 1
+    while True:
+        directory = Path("reports") / f"{name}-{digest[:8]}-{number}"
+        if not RunStore(directory).exists or not _finished(directory, plan):
+            return directory
+        number += 1
+
+
+def _finished(directory: Path, plan: Plan) -> bool:
+    held = read_run(directory)
+    return not missing_slots(plan, held, Pace(plan, held))
