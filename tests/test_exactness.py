@@ -86,6 +86,10 @@ class Spy:
             self.committed[row] += self.last[row][:count]
         self.inner.keep(tokens)
 
+    def read(self, tokens):
+        """Pass on."""
+        return self.inner.read(tokens)
+
 
 def reference_logits(model, sequence, in_block, wanted):
     """One uncached forward: (key ≤ query) or (both in the current block), additive mask, explicit positions."""
@@ -238,6 +242,10 @@ class CausalForMask:
         """Commit the first tokens fed."""
         for row, count in enumerate(tokens):
             self.committed[row] += self.fed[row][:count]
+
+    def read(self, tokens):
+        """Nothing to fetch."""
+        return tokens.tolist()
 
 
 def test_sbd_with_blocks_of_one_is_next_token_prediction():

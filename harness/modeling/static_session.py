@@ -86,6 +86,11 @@ class StaticSession:
         for row, count in enumerate(tokens):
             self._lengths[row] += count if self._fed is None else int(self._fed[row, :count].sum())
 
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """The sampler's tokens, on the host."""
+        on_host: list[list[int]] = tokens.tolist()
+        return on_host
+
     def _layout(self, segments: Sequence[Segment], device: torch.device) -> Layout:
         lengths, query = self._lengths, self._query
         even = len(set(lengths)) == 1
