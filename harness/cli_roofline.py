@@ -49,7 +49,7 @@ def calibrate_command(
     dtype: Annotated[str, typer.Option(help="dtype of the weights")] = "bfloat16",
     model: Annotated[str, typer.Option(help="calibrate at the size of this shape, or model folder")] = "llama-250m",
     threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's")] = None,
-    execution: Annotated[Literal["eager", "compiled"], typer.Option(help="how forwards are run")] = "eager",
+    execution: Annotated[Literal["eager", "compiled", "graphs"], typer.Option(help="how forwards are run")] = "eager",
     fresh: Annotated[bool, typer.Option("--fresh", help="measure again, whatever is cached, and cache nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:

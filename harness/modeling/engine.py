@@ -130,8 +130,8 @@ class Engine:
             raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
     def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
-        """None for the model's own; else the same compiled forward every time."""
-        if case.arm["execution"] == "eager":
+        """None for the model's own, which transformers compiles where the cache is static; else the same compiled one."""
+        if case.arm["execution"] == "eager" or case.arm["cache"] == "static":
             return None
         if execution_of(case.part) == "eager":
             raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
