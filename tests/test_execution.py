@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.errors import ScenarioError  # noqa: E402 - after the import guard
-from harness.modeling import compiling  # noqa: E402
-from harness.plan import make_plan  # noqa: E402
-from harness.scenario import Scenario  # noqa: E402
+from harness.errors import ScenarioError
+from harness.modeling import compiling
+from harness.plan import make_plan
+from harness.scenario import Scenario
 
 
 def plan(device: str, execution: str, session: str = "static"):
