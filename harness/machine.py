@@ -57,7 +57,7 @@ def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
     if not torch.cuda.is_available():
         return None, "torch sees no CUDA device"
     properties = torch.cuda.get_device_properties(0)
-    profile = match_profile(properties.name, properties.total_memory)
+    profile = match_profile(properties.name, properties.total_memory, properties.multi_processor_count)
     if profile is None:
         return None, f"no hardware profile describes {properties.name!r} for certain"
     return profile.model_dump(mode="json"), None
