@@ -1,4 +1,4 @@
-"""`sbd roofline`, `sbd calibrate`, `sbd hardware`: predictions, and what they rest on. Only calibrate needs torch."""
+"""`sbd roofline`, `sbd calibrate`: predictions, and what they rest on. Only calibrate needs torch."""
 
 from __future__ import annotations
 
@@ -79,25 +79,6 @@ def calibrate_command(
     print(f"DRAM-bound: {found.dram_bound} ({found.dram_bound_reason})")
     for tokens, rate in found.rates[dtype].resident:
         print(f"matrix rate at {tokens} tokens: {rate / 1e9:.0f} GFLOP/s")
-
-
-def hardware_command(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
-    """List the hardware profiles."""
-    from harness.hardware import known_profiles
-
-    profiles = known_profiles()
-    if as_json:
-        print(json.dumps({name: profile.model_dump(mode="json") for name, profile in profiles.items()}, indent=1))
-        return
-    for name, profile in profiles.items():
-        bandwidth, memory = profile.bandwidth_bytes_per_s.value, profile.memory_bytes.value
-        peak = profile.peak_flops_per_s.get("bfloat16")
-        shown = (
-            f"{memory / 1e9:.0f} GB" if memory else "memory ?",
-            f"{bandwidth / 1e9:,.0f} GB/s" if bandwidth else "bandwidth ?",
-            f"{peak.value / 1e12:,.0f} TFLOP/s bf16" if peak and peak.value else "bf16 peak ?",
-        )
-        print(f"{name:16} " + "  ".join(f"{text:>18}" for text in shown))
 
 
 def describe_prediction(

@@ -134,8 +134,8 @@ def known_profiles() -> dict[str, HardwareProfile]:
     Raises:
         UnknownHardwareError: a profile file is refused; the message names file and line.
     """
-    profiles = (_read_profile(path) for path in sorted(data_dir("hardware_profiles").glob("*.yaml")))
-    return {profile.name: profile for profile in profiles}
+    files = sorted(data_dir("hardware_profiles").glob("*.yaml"), key=lambda file: file.stem)
+    return {profile.name: profile for profile in map(_read_profile, files)}
 
 
 def load_profile(name: str) -> HardwareProfile:
