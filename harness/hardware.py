@@ -46,8 +46,9 @@ class PublishedCeilings(Frozen):
 class HardwareProfile(Frozen):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
-    ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to other parts
-    whose names contain ours (``H200 NVL``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver reports.
+    ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
+    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver
+    reports.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
     """
 
