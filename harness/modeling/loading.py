@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,12 @@ class TextTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Ids with the model's special tokens."""
