@@ -52,7 +52,7 @@ class Tally:
     latency_s: float | None
     forward_s: float | None
     sampler_s: float | None
-    bytes_: int
+    bytes_: float
     counted: Counted | None
     priced_s: dict[str, Band]
     timed: tuple[TimedPass, ...]

@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "frozen", "hardware", "model_choice", "modelshape"), 1),
-    **dict.fromkeys(("paper_table1", "prompts", "record", "scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
+    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "model_choice"), 1),
+    **dict.fromkeys(("modelshape", "paper_table1", "prompts", "record", "scenario", "tasks", "trace"), 1),
+    **dict.fromkeys(("workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap, interpolate
 from harness.roofline.decode import describe_pass, predict_speedup
 from harness.roofline.ops import forward_operations, sampler_operation
@@ -257,7 +257,7 @@ def test_flops_equal_torchs_own_count(query: int, context: int, rows: int):
         vocab_size=50, attn_implementation="eager",
     )  # fmt: skip
     model, cache = transformers.LlamaForCausalLM(config).eval(), transformers.DynamicCache()
-    shape = ModelShape.from_config("tiny", config.to_dict())
+    shape = shape_from_config("tiny", config.to_dict())
     with torch.inference_mode():
         if context:
             model(input_ids=torch.zeros(rows, context, dtype=torch.long), past_key_values=cache)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTr
 
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.scenario import Part
 
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -126,7 +126,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
     mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None
     return LoadedModel(
         module=module.to(part.device).eval(),
-        shape=ModelShape.from_config(name, module.config.to_dict()),
+        shape=shape_from_config(name, module.config.to_dict()),
         tokenizer=TextTokenizer(tokenizer),
         mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
         stop_ids=_stop_ids(module, tokenizer),
