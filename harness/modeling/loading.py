@@ -96,6 +96,11 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
         module = auto.from_config(
             config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
         )
+    if shape.sliding_window is not None or module.num_parameters() != shape.params:
+        raise UnknownModelError(
+            f"{shape.name}: random weights of this shape cannot be built ({module.num_parameters():,} parameters instead of "
+            f"{shape.params:,}, or sliding windows); allowed are plain {shape.architecture} models"
+        )
     return LoadedModel(
         module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
     )  # fmt: skip
