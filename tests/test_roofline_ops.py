@@ -129,7 +129,7 @@ def test_expected_experts_against_simulation(experts: int, per_token: int, token
 
 
 def test_a_mixture_gains_less_from_blocks() -> None:
-    """At batch 1 a block of 16 reads 82 of 128 experts where one token reads 8; at batch 64 both read nearly all."""
+    """At batch 1 a block of 16 reads 82 of 128 experts where one token reads 8, and loses; at batch 64 both read nearly all."""
     assert expected_experts(128, 8, 16) == pytest.approx(82.4, abs=0.1)
     roof = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")
 
@@ -138,7 +138,7 @@ def test_a_mixture_gains_less_from_blocks() -> None:
         return predict_speedup(KNOWN_SHAPES[name], "bfloat16", roof, **sizes).wall_speedup
 
     assert speedup("qwen3-8b", 1) > 3.8
-    assert speedup("qwen3-30b-a3b", 1) < 1.2 < 1.8 < speedup("qwen3-30b-a3b", 64)
+    assert speedup("qwen3-30b-a3b", 1) < 1 < 2.5 < speedup("qwen3-30b-a3b", 64)
 
 
 def test_weight_formats_and_cache_dtype() -> None:

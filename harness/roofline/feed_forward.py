@@ -3,7 +3,8 @@
 Set Block Decoding gains less on a mixture. Its case rests on a pass over k tokens reading the same weights as a pass over
 one; but k tokens visit more experts than one does, and every expert visited is read. With E experts, of which each token
 visits K, n tokens visit E (1 - (1 - K/E)^n) distinct ones: at E = 128, K = 8 one token reads 8 experts, 16 tokens 82. The
-memory traffic of the experts grows almost with the tokens until nearly all are read, at n of about 3 E / K.
+memory traffic of the experts grows almost with the tokens until nearly all are read, at n of about 3 E / K; up to there a
+block can cost more than the passes it saves.
 """
 
 from __future__ import annotations
