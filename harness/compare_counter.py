@@ -33,7 +33,7 @@ class Counted:
 
     window_s: float
     counted_bytes: float = 0.0
-    modelled_bytes: int = 0
+    modelled_bytes: float = 0
     reason: str | None = None
 
 
