@@ -63,7 +63,7 @@ def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
     for case in run.header.cases:
         place = (case.part, case.model, case.dtype, case.device)
         if place not in shared:
-            rungs = ladder(run.header, case)
+            rungs = ladder(run, case)
             shared[place] = (rungs, Pricer(case, rungs.ceilings))
         found[case.case_id] = shared[place]
     return found

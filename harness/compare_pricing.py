@@ -10,25 +10,23 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from harness.compare_passes import Missing, measured_passes
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
-from harness.record import CaseHeader, RunHeader
-from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_profile
+from harness.record import CaseHeader, Run, RunHeader
+from harness.roofline.anchoring import anchored
+from harness.roofline.ceilings import Ceilings, Rung, ceilings_from_calibration, ceilings_from_profile
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
 
-RUNGS = ("calibrated", "datasheet")
+RUNGS: tuple[Rung, ...] = ("shape-calibrated", "calibrated", "datasheet")
 SAME_SIZE = 0.1
 BEYOND_CACHE = 4
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
-
-
-Missing = str
-"""Why something is not there, in words for the reader."""
 
 
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
@@ -72,9 +70,9 @@ class Ladder:
     read_ceiling: Quantity
 
 
-def ladder(header: RunHeader, case: CaseHeader) -> Ladder:
-    """Every rung that the run offers for ``case``."""
-    calibration, profile = read_calibration(header, case), read_profile(header, case)
+def ladder(run: Run, case: CaseHeader) -> Ladder:
+    """Every rung that the run offers for ``case``; the top one stands on the best of those below."""
+    calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
     try:
@@ -91,6 +89,13 @@ def ladder(header: RunHeader, case: CaseHeader) -> Ladder:
             reasons["datasheet"] = profile
     except SbdError as error:
         reasons["datasheet"] = str(error)
+    base, passes = ceilings.get("calibrated") or ceilings.get("datasheet"), measured_passes(run, case.part)
+    if base is None:
+        reasons["shape-calibrated"] = "there are no ceilings for measured passes to correct"
+    elif isinstance(passes, Missing):
+        reasons["shape-calibrated"] = passes
+    else:
+        ceilings["shape-calibrated"] = anchored(base, case.model, case.dtype, passes)
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile))
 
 
@@ -150,9 +155,8 @@ class Pricer:
         decode: dict[str, Band] = {}
         for rung in self.rungs:
             price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
-            sampler_low_s, sampler_high_s = (price.sampler.low_s, price.sampler.high_s) if price.sampler else (0.0, 0.0)
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
-            forward[rung] = (price.low_s - sampler_low_s, price.forward_s, price.high_s - sampler_high_s)
+            forward[rung] = price.forward
         return PricedPass(bytes_=pass_bytes(self._shape, self._dtype, one), forward_s=forward, decode_s=decode)
 
 

@@ -67,6 +67,9 @@ class Engine(Protocol):
     def fingerprint(self, part: Part) -> dict[str, Any]:
         """What the model really runs on here, for the shapes of ``part``, as plain data for the record."""
 
+    def measure_passes(self, block_sizes: Sequence[int]) -> Sequence[Any]:
+        """Short decodes of NTP and of these block sizes, as Decoded; what predictions of other cells start from."""
+
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
         """Decode one batch; returns a Decoded."""
 
@@ -139,6 +142,8 @@ def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, pr
         store.append_session({"event": "engine", "part": part.name} | engine.fingerprint(part))
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
+        if part.timed:
+            store.append_session({"event": "measured_passes", "part": part.name} | _measured_passes(part, engine))
         _take_part(slots, pace, engine, store, progress)
     store.append_session(snapshot() | {"event": "end"})
 
@@ -161,6 +166,15 @@ def _give_up(case_id: str, error: CaseError, pace: Pace, store: RunStore) -> Non
     """Record how a case ended that cannot be run; nothing waits for it."""
     store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))
     pace.leave_out(case_id)
+
+
+def _measured_passes(part: Part, engine: Engine) -> dict[str, Any]:
+    """What a few passes of the part's model cost, before its samples: plain data for the record, or why there is none."""
+    try:
+        decodes = engine.measure_passes(part.block_sizes)
+    except CaseError as error:
+        return {"decodes": [], "reason": str(error)}
+    return {"decodes": [{"passes": _columns(one).model_dump(mode="json"), "decode_s": one.decode_s} for one in decodes]}
 
 
 def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:

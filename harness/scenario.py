@@ -125,6 +125,11 @@ class Part(Frozen):
         return None if greedy else "the NTP arm is not greedy"
 
     @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Of the SBD arms, in order."""
+        return tuple(dict.fromkeys(size for arm in self.arms if isinstance(arm, SbdArm) for size in arm.block_size))
+
+    @property
     def replayed(self) -> bool:
         """Whether the part's acceptance is replayed; then every arm writes the same number of tokens, stops suppressed."""
         return any(isinstance(arm, SbdArm) and arm.acceptance != "real" for arm in self.arms)

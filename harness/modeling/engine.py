@@ -26,6 +26,7 @@ from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
+from harness.modeling.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
 from harness.modeling.compiling import compiled_steps, execution_of
 from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
@@ -113,7 +114,28 @@ class Engine:
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
-        decoder = self._decoder(case, session, request, seed)
+        return self._drained(self._decoder(case, session, request, seed), session)
+
+    def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
+        """Short decodes of one row, NTP and every block size in turn: see harness.modeling.bench_decodes.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        sizes = [None, *block_sizes] if self._model.mask_id is not None else [None]
+        try:
+            rounds = [[self._bench(size) for size in sizes] for _ in range(WARM_ROUNDS + ROUNDS)]
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            self._session.reset(0, 0)
+            raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
+        return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
+
+    def _bench(self, block_size: int | None) -> Decoded:
+        session = MeteredSession(self._session, self._clock)
+        return self._drained(bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device), session)
+
+    def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
+        """Run a decoder of ours to its end between marks."""
 
         def decode(mark: Callable[[], None]) -> Generation:
             next(decoder)  # the prefill pass

@@ -14,11 +14,16 @@ from typing import Literal
 from harness.deployment import Deployment
 from harness.errors import UnknownHardwareError
 from harness.modelshape import ModelShape
-from harness.roofline.arrays import choose, larger, smaller
+from harness.roofline.anchors import Anchors
+from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.ops import count_operations, forward_operations, sampler_operation
 from harness.trace import ForwardPass
+
+Sides = tuple[float, float, float]
+"""Seconds: memory and arithmetic fully overlapped, as expected, not overlapped."""
+ATTENTION = "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +48,19 @@ class OperationCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPrice:
-    """Price of one pass or of a trace on one device, in seconds, with the sampler that follows each forward.
+    """Price of one pass or of a trace on one device, in seconds, with what follows each forward.
 
-    ``low_s``       memory and arithmetic fully overlapped
-    ``expected_s``  overlapped as the ceilings say
-    ``high_s``      nothing overlapped, stalls included
-    ``forward_s``   the part of ``expected_s`` that is the forward itself
-    ``fixed_s``     cost that is neither bytes nor flops; 0 where the ceilings know none
+    ``forward``   of the forward itself: with memory and arithmetic fully overlapped, as the ceilings expect, and with nothing
+                  overlapped; on the top rung the range of these around measured passes
+    ``after``     likewise of what follows it: the sampler, on the top rung the loop too
+    ``fixed_s``   cost that is neither bytes nor flops; 0 where the ceilings know none
     ``bytes_``, ``flops``, ``operations`` describe the forward; ``sampler`` stands apart (None: no logits were wanted).
 
     Of a mixture of experts bytes are expectations, so they need not be whole numbers.
     """
 
-    low_s: float
-    expected_s: float
-    high_s: float
-    forward_s: float
+    forward: Sides
+    after: Sides
     fixed_s: float
     bytes_: float
     flops: float
@@ -66,9 +68,29 @@ class PassPrice:
     sampler: OperationCost | None
 
     @property
+    def low_s(self) -> float:
+        """The whole pass at its fastest."""
+        return self.forward[0] + self.after[0]
+
+    @property
+    def expected_s(self) -> float:
+        """The whole pass as expected."""
+        return self.forward[1] + self.after[1]
+
+    @property
+    def high_s(self) -> float:
+        """The whole pass at its slowest."""
+        return self.forward[2] + self.after[2]
+
+    @property
+    def forward_s(self) -> float:
+        """The part of ``expected_s`` that is the forward itself."""
+        return self.forward[1]
+
+    @property
     def sampler_s(self) -> float:
         """The part of ``expected_s`` that is not the forward."""
-        return self.expected_s - self.forward_s
+        return self.after[1]
 
 
 def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass) -> float:
@@ -98,14 +120,16 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = (ceilings.fixed_s_per_pass or 0.0) + shape.layers * (ceilings.fixed_s_per_layer or 0.0)
     low_s, expected_s, high_s = _sides(operations)
-    sampler_low_s, sampler_s, sampler_high_s = _sides(() if sampler_cost is None else (sampler_cost,))
-    hidden = ceilings.fixed_hidden
-    forward_s = larger(fixed_s, expected_s) if hidden else fixed_s + expected_s
+    if ceilings.fixed_hidden:
+        forward: Sides = (larger(fixed_s, low_s), larger(fixed_s, expected_s), fixed_s + high_s)
+    else:
+        forward = (fixed_s + low_s, fixed_s + expected_s, fixed_s + high_s)
+    after = _sides(() if sampler_cost is None else (sampler_cost,))
+    if ceilings.anchors is not None:
+        forward, after = _anchored(forward, operations, counts, ceilings.anchors)
     return PassPrice(
-        low_s=(larger(fixed_s, low_s) if hidden else fixed_s + low_s) + sampler_low_s,
-        expected_s=forward_s + sampler_s,
-        high_s=fixed_s + high_s + sampler_high_s,
-        forward_s=forward_s,
+        forward=forward,
+        after=after,
         fixed_s=fixed_s,
         bytes_=sum(operation.bytes_ for operation in operations),
         flops=sum(operation.flops for operation in operations),
@@ -130,10 +154,8 @@ def price_trace(
         prices.append(known[counts])
     samplers = [price.sampler for price in prices if price.sampler is not None]
     return PassPrice(
-        low_s=sum(price.low_s for price in prices),
-        expected_s=sum(price.expected_s for price in prices),
-        high_s=sum(price.high_s for price in prices),
-        forward_s=sum(price.forward_s for price in prices),
+        forward=_summed(price.forward for price in prices),
+        after=_summed(price.after for price in prices),
         fixed_s=sum(price.fixed_s for price in prices),
         bytes_=sum(price.bytes_ for price in prices),
         flops=sum(price.flops for price in prices),
@@ -176,8 +198,36 @@ def _link_s(operation: Operation, ceilings: Ceilings) -> float:
     return operation.link_bytes / ceilings.link_bytes_per_s
 
 
-def _sides(costs: tuple[OperationCost, ...]) -> tuple[float, float, float]:
-    return sum(cost.low_s for cost in costs), sum(cost.expected_s for cost in costs), sum(cost.high_s for cost in costs)
+def _anchored(
+    forward: Sides, operations: tuple[OperationCost, ...], counts: PassCounts, anchors: Anchors
+) -> tuple[Sides, Sides]:
+    """Forward and what follows it, carried over from measured passes: see Anchors. The band is the range of the three ways of
+    overlapping, each with its own factor, widened by the spread of the measured passes.
+    """
+    attention = _sides(tuple(cost for cost in operations if cost.name == ATTENTION))
+    factors = (anchors.overlapped, anchors.expected, anchors.serial)
+    low_s, expected_s, high_s = (
+        own + interpolate(points, counts.lines) * (whole - own)
+        for whole, own, points in zip(forward, attention, factors, strict=True)
+    )
+    shortest, longest = anchors.spread
+    after_s = anchors.after_s(counts)
+    return (
+        shortest * smaller(expected_s, smaller(low_s, high_s)),
+        expected_s,
+        longest * larger(expected_s, larger(low_s, high_s)),
+    ), (after_s, after_s, after_s)
+
+
+def _sides(costs: tuple[OperationCost, ...]) -> Sides:
+    return _summed((cost.low_s, cost.expected_s, cost.high_s) for cost in costs)
+
+
+def _summed(bands: Iterable[Sides]) -> Sides:
+    low_s = expected_s = high_s = 0.0
+    for low, expected, high in bands:
+        low_s, expected_s, high_s = low_s + low, expected_s + expected, high_s + high
+    return low_s, expected_s, high_s
 
 
 def _added(costs: Iterable[OperationCost]) -> tuple[OperationCost, ...]:

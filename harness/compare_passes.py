@@ -1,0 +1,43 @@
+"""The measured passes of a part as its record holds them, in the form the roofline's top rung is fitted to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.record import PassColumns, Run
+from harness.roofline.anchoring import MeasuredPass
+from harness.roofline.operation import PassCounts
+
+Missing = str
+"""Why something is not there, in words for the reader."""
+
+
+def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
+    """Every decode pass that was measured before the part's samples, over all sessions, or why there is none."""
+    events = [one for one in run.sessions if one.get("event") == "measured_passes" and one.get("part") == part]
+    if not events:
+        return "no pass of this model was measured apart from the samples (a record older than version 3)"
+    try:
+        found = [one for event in events for decode in event["decodes"] for one in _of_decode(decode)]
+    except (KeyError, TypeError, ValidationError) as error:
+        return f"the measured passes of this part cannot be read ({type(error).__name__})"
+    return found or str(events[-1].get("reason", "its decodes made no pass"))
+
+
+def _of_decode(decode: dict[str, Any]) -> list[MeasuredPass]:
+    """The passes behind the prompt; what the loop spends beyond forwards and samplers is shared out evenly."""
+    columns = PassColumns.model_validate(decode["passes"])
+    if columns.forward_s is None or columns.sampler_s is None:
+        return []
+    timed = [
+        (PassCounts.of(one), forward_s, sampler_s)
+        for one, forward_s, sampler_s in zip(columns.passes(), columns.forward_s, columns.sampler_s, strict=True)
+        if one.role != "prefill"
+    ]
+    rest_s = float(decode["decode_s"]) - sum(forward_s + sampler_s for _, forward_s, sampler_s in timed)
+    return [
+        MeasuredPass(counts=counts, forward_s=forward_s, after_s=sampler_s + rest_s / len(timed))
+        for counts, forward_s, sampler_s in timed
+    ]

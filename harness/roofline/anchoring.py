@@ -1,0 +1,77 @@
+"""Fits the top rung to measured passes of a model: which factor each one puts on the price of the rung below.
+
+Source of the idea: measure the few shapes that matter, and let the roofline carry over to the others only what it is good
+at, the change with batch, width and context. Knows no record; the passes come as counts with seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.deployment import Deployment
+from harness.errors import UserError
+from harness.modelshape import ModelShape
+from harness.roofline.anchors import Anchors
+from harness.roofline.arrays import Points
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.operation import PassCounts
+from harness.roofline.ops import LOGIT_BYTES, SAMPLER_SWEEPS
+from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
+
+SPREAD_PERCENTILES = (10, 90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPass:
+    """One decode pass by the clock: its forward, and everything behind it until the next one."""
+
+    counts: PassCounts
+    forward_s: float
+    after_s: float
+
+
+def anchored(
+    base: Ceilings, shape: ModelShape, deployment: Deployment | str, passes: Sequence[MeasuredPass]
+) -> Ceilings:
+    """The ceilings of ``base`` with the corrections that ``passes`` ask for.
+
+    Raises:
+        UserError: there is no measured pass.
+    """
+    if not passes:
+        raise UserError("no measured pass to start from; give at least one")
+    factors = np.array([_factors(one, price_counts(shape, deployment, one.counts, base)) for one in passes])
+    lines = np.array([one.counts.lines for one in passes])
+    medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
+    relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
+    low, high = np.percentile(relative, SPREAD_PERCENTILES).tolist()
+    overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
+    one = [p.after_s for p in passes if p.counts.logits == 1]
+    per_logit = base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s
+    return replace(
+        base,
+        rung="shape-calibrated",
+        anchors=Anchors(
+            overlapped=overlapped, expected=expected, serial=serial, spread=(low, high),
+            after_one_s=float(np.median(one)) if one else None,
+            after_block_s=_after_block(passes),
+            s_per_line=per_logit * shape.vocab,
+        ),
+    )  # fmt: skip
+
+
+def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, float]:
+    """Measured ÷ priced without attention: overlapped, as expected, serial."""
+    attention = next(cost for cost in price.operations if cost.name == ATTENTION)
+    own = (attention.low_s, attention.expected_s, attention.high_s)
+    first, second, third = ((measured.forward_s - a) / (whole - a) for whole, a in zip(price.forward, own, strict=True))
+    return first, second, third
+
+
+def _after_block(passes: Sequence[MeasuredPass]) -> Points:
+    block = [p for p in passes if p.counts.logits > 1]
+    lines = sorted({p.counts.logit_lines for p in block})
+    return tuple((n, float(np.median([p.after_s for p in block if p.counts.logit_lines == n]))) for n in lines)

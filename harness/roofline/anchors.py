@@ -1,0 +1,47 @@
+"""What a few measured passes of one model say about all its other passes: the top rung of the ladder of ceilings.
+
+A measured pass fixes by how much the price of everything but attention was off at its number of matrix lines. The factor is
+kept once for each way of overlapping memory and arithmetic: at the measured sizes the three ways agree, away from them they
+part, and the range between them is how sure an extrapolation is. Values only; harness.roofline.anchoring makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.roofline.arrays import Points, choose, interpolate, larger
+from harness.roofline.operation import PassCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchors:
+    """Corrections from measured passes.
+
+    ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
+                       each way of adding memory and arithmetic
+    ``spread``         measured passes lie between these multiples of their median (10th and 90th percentile)
+    ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
+                       was measured
+    ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several
+    ``s_per_line``     seconds that each further logit line takes in the sampler
+    """
+
+    overlapped: Points
+    expected: Points
+    serial: Points
+    spread: tuple[float, float]
+    after_one_s: float | None
+    after_block_s: Points
+    s_per_line: float
+
+    def after_s(self, counts: PassCounts) -> Any:
+        """Sampler and loop behind the forward of a pass: as measured, and beyond the largest measured one line by line."""
+        lines = counts.logit_lines
+        several = self.after_one_s
+        if self.after_block_s:
+            most, _ = self.after_block_s[-1]
+            several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_line
+        one = self.after_one_s if self.after_one_s is not None else several
+        assert one is not None and several is not None, "made from no pass"
+        return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)
