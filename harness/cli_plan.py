@@ -160,7 +160,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
 
     from harness.hardware import Calibration, engine_words
     from harness.meters.calibration import cache_dir
-    from harness.meters.torch_bench import cpu_name
+    from harness.meters.processor import cpu_name
 
     found = []
     for file in sorted(cache_dir().glob("calibration-*.json")):

@@ -14,8 +14,9 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from harness.datafiles import data_dir
+from harness.datafiles import data_dir, user_data_dir
 from harness.errors import UnknownHardwareError
+from harness.measured import MeasuredCeilings
 
 Grade = Literal["V", "R", "S", "U"]
 PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "float32", "tf32"]
@@ -50,7 +51,7 @@ class HardwareProfile(_Frozen):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to other parts
-    whose names contain ours (``H200 NVL``).
+    whose names contain ours (``H200 NVL``). ``measured`` is what `sbd calibrate` found one such device to reach.
     """
 
     name: str
@@ -65,6 +66,7 @@ class HardwareProfile(_Frozen):
     power_w: Figure
     price_usd_per_hour: Figure
     notes: str | None = None
+    measured: MeasuredCeilings | None = None
 
 
 class BandwidthPoint(_Frozen):
@@ -131,19 +133,41 @@ def known_profiles() -> dict[str, HardwareProfile]:
     return {profile.name: profile for profile in profiles}
 
 
+def local_profiles() -> dict[str, HardwareProfile]:
+    """The profiles that `sbd calibrate` has left on this machine, by name.
+
+    Raises:
+        UnknownHardwareError: one cannot be read; the message names it.
+    """
+    profiles = (_read_profile(path) for path in sorted(user_data_dir("hardware_profiles").glob("*.yaml")))
+    return {profile.name: profile for profile in profiles}
+
+
+def find_local_profile(device_name: str, memory_bytes: int | None = None) -> HardwareProfile | None:
+    """The local profile of the device that reports exactly this name, and this much memory where both are known."""
+    return next(
+        (
+            profile for profile in local_profiles().values()
+            if profile.measured and profile.measured.device_name.lower() == device_name.lower()
+            and _memory_agrees(profile, memory_bytes)
+        ),
+        None,
+    )  # fmt: skip
+
+
 def load_profile(name: str) -> HardwareProfile:
-    """The profile called ``name``, or the one in the YAML file at that path.
+    """The profile called ``name``, the one in the YAML file at that path, or this machine's own one of the device ``name``.
 
     Raises:
         UnknownHardwareError: there is none; the message lists the known ones.
     """
     if name.endswith((".yaml", ".yml")):
         return _read_profile(Path(name))
-    profile = known_profiles().get(name.lower())
+    profile = known_profiles().get(name.lower()) or local_profiles().get(name.lower()) or find_local_profile(name)
     if profile is None:
         raise UnknownHardwareError(
-            f"no hardware profile is called {name!r}; known are {', '.join(known_profiles())}. "
-            "Choose one of these, or give the path of a YAML file in the same form."
+            f"no hardware profile is called {name!r}; known are {', '.join([*known_profiles(), *local_profiles()])}. "
+            "Choose one of these, give the path of a YAML file in the same form, or measure this machine: `sbd calibrate`."
         )
     return profile
 

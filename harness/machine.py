@@ -10,7 +10,7 @@ import torch
 
 from harness.hardware import match_profile
 from harness.meters.calibration import load_or_calibrate
-from harness.meters.torch_bench import available_host_bytes
+from harness.meters.processor import available_host_bytes
 from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.sessions import stepping

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "datafiles", "frozen", "hardware", "model_choice", "modelshape", "paper_table1"), 1),
+    **dict.fromkeys(("arms", "datafiles", "frozen", "hardware", "local_profile", "measured"), 1),
+    **dict.fromkeys(("model_choice", "modelshape", "paper_table1"), 1),
     **dict.fromkeys(("prompts", "record", "scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
