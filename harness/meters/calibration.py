@@ -96,18 +96,14 @@ def load_or_calibrate(
     model_bytes: int,
     stepping: Stepping,
     progress: Progress = lambda message: None,
-    *,
-    fresh: bool = False,
 ) -> Calibration:
     """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
 
-    ``threads``: CPU threads, None for torch's default. ``fresh``: measure whatever the cache holds, and cache nothing.
+    ``threads``: CPU threads, None for torch's default.
     """
     from harness.meters.torch_bench import TorchBench
 
     with TorchBench(device, dtype, threads, stepping) as bench:
-        if fresh:
-            return measure(bench, dtype, model_bytes, progress)
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
 
 

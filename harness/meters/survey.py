@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -70,8 +70,9 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
     with open_bench(dtypes[0]) as bench:
         words, sizes = _Words(bench), buffer_sizes(bench.cache_bytes())
         per_dtype = [label for dtype in dtypes for label in [f"matrix {dtype}"] * len(TOKENS) + [f"streaming {dtype}"]]
-        progress.start(["read"] * len(sizes) + ["copy"] * len(sizes) + ["fixed cost", "sampler"] + per_dtype)
-        shared = words.identity | _without_dtype(bench, sizes, words, progress)
+        in_memory = ["filling memory"] + ["read"] * len(sizes) + ["copy"] * len(sizes)
+        progress.start(["fixed cost", "sampler", *per_dtype, *in_memory])
+        shared = words.identity | _beside_arithmetic(bench, words, progress)
     matrix: dict[MeasuredDtype, MeasuredCurve] = {}
     streaming: dict[MeasuredDtype, MeasuredCurve] = {}
     for dtype in dtypes:
@@ -80,12 +81,13 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
             matrix[dtype] = words.curve("median product of m tokens and a weight kept in the cache", points)
             streaming[dtype] = words.curve("median linear layer over weights from memory", _streaming(bench))
             progress.advance(f"streaming {dtype}")
+    with open_bench(dtypes[0]) as bench:  # last: forwards are slower in a process that has had gigabytes of buffers
+        shared |= _memory_curves(bench, sizes, words, progress)
     return MeasuredCeilings(**shared, matrix_flops_per_s=matrix, streaming_s_per_byte=streaming)
 
 
-def _without_dtype(bench: SurveyBench, sizes: Sequence[int], words: _Words, progress: Progress) -> dict[str, Any]:
-    """The fields of MeasuredCeilings that hold for every dtype."""
-    read, copied = _memory_curves(bench, sizes, progress)
+def _beside_arithmetic(bench: SurveyBench, words: _Words, progress: Progress) -> dict[str, MeasuredFigure]:
+    """What a pass costs besides bytes and flops, and what the system says of the device."""
     per_pass_s, per_layer_s, why = fixed_cost(bench)
     progress.advance("fixed cost")
     sampler_s = median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB)) / (SAMPLER_ROWS * SAMPLER_VOCAB)
@@ -93,13 +95,11 @@ def _without_dtype(bench: SurveyBench, sizes: Sequence[int], words: _Words, prog
     how = why or f"one-token passes of random Llama shapes of width 64 and different depth, {bench.engine}"
     cache, memory = bench.cache_bytes(), bench.memory_bytes()
     return {
-        "read_bytes_per_s": words.curve("best of a sum and a matrix-vector product over a buffer, one call each", read),
-        "copy_bytes_per_s": words.curve("best copy within a buffer, bytes read and bytes written counted", copied),
         "fixed_s_per_pass": words.figure(per_pass_s, how),
         "fixed_s_per_layer": words.figure(per_layer_s, how),
         "sampler_s_per_logit": words.figure(sampler_s, f"softmax, entropy, argmax of {SAMPLER_ROWS} x {SAMPLER_VOCAB} logits"),
-        "cache_bytes": words.figure(cache, "last-level cache as the system reports it" if cache else "the system tells no cache"),
-        "memory_bytes": words.figure(memory, "memory as the system reports it" if memory else "the system tells no memory size"),
+        "cache_bytes": words.figure(cache, "last-level cache, as the system reports it" if cache else "the system tells none"),
+        "memory_bytes": words.figure(memory, "memory, as the system reports it" if memory else "the system tells none"),
     }
 
 
@@ -133,25 +133,32 @@ def buffer_sizes(cache_bytes: int | None) -> tuple[int, ...]:
 
 
 def _memory_curves(
-    bench: SurveyBench, sizes: Sequence[int], progress: Progress
-) -> tuple[list[MeasuredPoint], list[MeasuredPoint]]:
+    bench: SurveyBench, sizes: Sequence[int], words: _Words, progress: Progress
+) -> dict[str, MeasuredCurve]:
     """Read and copy rate by buffer size, as far as memory goes; a copy needs two buffers."""
     free = bench.available_bytes()
-    wanted = [need for size in sizes for need in (size, 2 * size) if need * ROOM <= free]
-    if wanted:
-        bench.reserve(max(wanted))
+    bench.reserve(max((need for size in sizes for need in (size, 2 * size) if need * ROOM <= free), default=SMALLEST_BUFFER))
+    progress.advance("filling memory")
 
-    def point(label: str, size: int, need: int, rate: Callable[[], float]) -> MeasuredPoint:
-        if need * ROOM > free:
-            progress.skip(label)
-            return MeasuredPoint(at=size, value=None, reason=f"{need / 2**30:.2f} GiB needed, {free / 2**30:.2f} GiB free")
-        value = rate()
-        progress.advance(label)
-        return MeasuredPoint(at=size, value=value)
+    def points(label: str, buffers: int, rate: Callable[[int], float]) -> Iterator[MeasuredPoint]:
+        for size in sizes:
+            if buffers * size * ROOM > free:
+                progress.skip(label)
+                yield MeasuredPoint(at=size, value=None, reason=_no_room(buffers * size, free))
+            else:
+                yield MeasuredPoint(at=size, value=rate(size))
+                progress.advance(label)
 
-    read = [point("read", size, size, lambda size=size: best_read(bench, size).bytes_per_s) for size in sizes]  # type: ignore[misc]
-    copied = [point("copy", size, 2 * size, lambda size=size: _copy_rate(bench, size)) for size in sizes]  # type: ignore[misc]
-    return read, copied
+    read = list(points("read", 1, lambda size: best_read(bench, size).bytes_per_s))
+    copied = list(points("copy", 2, lambda size: _copy_rate(bench, size)))
+    return {
+        "read_bytes_per_s": words.curve("best of a sum and a matrix-vector product over a buffer, one call each", read),
+        "copy_bytes_per_s": words.curve("best copy within a buffer, bytes read and bytes written counted", copied),
+    }
+
+
+def _no_room(needed_bytes: int, free_bytes: int) -> str:
+    return f"{ROOM * needed_bytes / 2**30:.2f} GiB must be free for it, {free_bytes / 2**30:.2f} GiB are"
 
 
 def _copy_rate(bench: SurveyBench, size_bytes: int) -> float:
@@ -182,7 +189,7 @@ def _matrix(bench: Bench, budget_s: float, label: str, progress: Progress) -> li
 def _streaming(bench: Bench) -> list[MeasuredPoint]:
     free = bench.available_bytes()
     if free < ROOM * STREAMED_BYTES_MAX:
-        reason = f"{STREAMED_BYTES_MAX / 2**30:.2f} GiB needed, {free / 2**30:.2f} GiB free"
+        reason = _no_room(STREAMED_BYTES_MAX, free)
         return [MeasuredPoint(at=tokens, value=None, reason=reason) for tokens in STREAMING_TOKENS]
     bench.reserve(STREAMED_BYTES_MAX)
     return [MeasuredPoint(at=at, value=value) for at, value in streaming_s_per_byte(bench, STREAMED_BYTES_MAX)]
