@@ -49,7 +49,7 @@ class SurveyBench(Bench, Protocol):
         """Memory of the device; None where the system does not tell."""
         ...
 
-    def cache_bytes(self) -> int | None:
+    def last_level_cache_bytes(self) -> int | None:
         """Its last-level cache; None where the system does not tell."""
         ...
 
@@ -68,7 +68,7 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
     The read rate, the copy rate, the fixed cost and the sampler are measured once, in the first dtype.
     """
     with open_bench(dtypes[0]) as bench:
-        words, sizes = _Words(bench), buffer_sizes(bench.cache_bytes())
+        words, sizes = _Words(bench), buffer_sizes(bench.last_level_cache_bytes())
         per_dtype = [label for dtype in dtypes for label in [f"matrix {dtype}"] * len(TOKENS) + [f"streaming {dtype}"]]
         in_memory = ["filling memory"] + ["read"] * len(sizes) + ["copy"] * len(sizes)
         progress.start(["fixed cost", "sampler", *per_dtype, *in_memory])
@@ -93,7 +93,7 @@ def _beside_arithmetic(bench: SurveyBench, words: _Words, progress: Progress) ->
     sampler_s = median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB)) / (SAMPLER_ROWS * SAMPLER_VOCAB)
     progress.advance("sampler")
     how = why or f"one-token passes of random Llama shapes of width 64 and different depth, {bench.engine}"
-    cache, memory = bench.cache_bytes(), bench.memory_bytes()
+    cache, memory = bench.last_level_cache_bytes(), bench.memory_bytes()
     return {
         "fixed_s_per_pass": words.figure(per_pass_s, how),
         "fixed_s_per_layer": words.figure(per_layer_s, how),

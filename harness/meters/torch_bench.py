@@ -85,7 +85,7 @@ class TorchBench:
         """Memory of the device, or of the host; None where the system does not tell."""
         return int(self._cuda.mem_get_info(self.device)[1]) if self.on_cuda else total_host_bytes()
 
-    def cache_bytes(self) -> int | None:
+    def last_level_cache_bytes(self) -> int | None:
         """L2 of the device, or the host's last-level cache; None where the system does not tell."""
         if self.on_cuda:
             return int(getattr(self._cuda.get_device_properties(self.device), "L2_cache_size", 0)) or None

@@ -74,7 +74,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
     peak = next((value for name, value in peaks.items() if name == dtype), None)
     bandwidth = profile.bandwidth_bytes_per_s.value
     if peak is None or bandwidth is None:
-        missing = f"no peak for {dtype!r} (it has {', '.join(peaks)})" if peak is None else "no bandwidth"
+        missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
