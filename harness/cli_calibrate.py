@@ -132,11 +132,11 @@ def _reasons(measured: MeasuredCeilings) -> list[str]:
     ]  # fmt: skip
 
 
-def need_torch() -> None:
+def need_torch(command: str = "sbd calibrate") -> None:
     """Raises:
         MissingExtraError: torch or transformers is not installed.
     """
     from harness.errors import MissingExtraError
 
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        raise MissingExtraError("calibrating needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
+        raise MissingExtraError(f"{command} needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
