@@ -149,7 +149,7 @@ def brute_force(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: Place)
 def test_every_way_attends_as_the_definition_says(way: str, place: Place) -> None:
     """Against loops in float64: what is timed is the same attention, whichever way it takes."""
     torch.manual_seed(3)
-    q = torch.randn(place.batch, 4, place.queries, 8, dtype=torch.float64)
+    q = torch.randn(place.batch, 6, place.queries, 8, dtype=torch.float64)
     k, v = (torch.randn(place.batch, 2, place.keys, 8, dtype=torch.float64) for _ in "kv")
     attend = way_of(way, place, "cpu")
     if attend is None:
@@ -211,6 +211,13 @@ def test_a_run_that_breaks_is_not_called_late(tmp_path: Path) -> None:
     """A real process that cannot read its scenario ends with code 2, and that is what the table will say."""
     missing = tmp_path / "missing.yaml"
     assert conduct.take_run(missing, tmp_path / "run", 60.0) == "the run ended with exit code 2"
+
+
+def test_a_run_whose_time_is_up_is_ended(tmp_path: Path) -> None:
+    """A real run of the dry cells with no time left: it is interrupted, and that is what the table will say."""
+    file = tmp_path / "scenario.yaml"
+    conduct._write_scenario(file, tmp_path / "run", dry=True)
+    assert conduct.take_run(file, tmp_path / "run", 0.0) == "the time was up"
 
 
 def test_wrong_tokens_fail_the_check_after_the_files_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
