@@ -1,6 +1,6 @@
 """A decode pass in three columns: forward, sampler, and the rest of the loop. What is neither is ours to keep small.
 
-The sampler's calls are timed where they happen, between a forward and the next, so its caches are as cold as in a run.
+The columns are those of every record, so caches are as cold as in a run.
 
     python -m benchmarks.overhead
 """
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from benchmarks.results_file import write_results
-from harness.decoding import acceptance, next_token, set_block
 from harness.decoding.sampling import draw, entropy, usable
 from harness.decoding.solvers import SOLVERS
 from harness.modeling.engine import open_engine
@@ -25,9 +22,8 @@ from harness.plan import Case, make_plan
 from harness.scenario import Scenario
 from harness.workload import prompt_items
 
-ROUNDS, WARM_ROUNDS = 20, 3
+ROUNDS, WARM_ROUNDS = 10, 3
 VOCAB_OF_8B, POSITIONS = 128_256, 16
-_SAMPLER = ((set_block, ("usable", "entropy", "draw")), (next_token, ("usable", "draw")), (acceptance, ("lowest_entropy",)))
 
 
 def parts() -> Scenario:
@@ -40,37 +36,15 @@ def parts() -> Scenario:
             shared | {
                 "name": "250m", "model": {"random": "llama-250m"}, "dtype": "bfloat16",
                 "arms": [{"method": "ntp"}, block | {"acceptance": {"replay": {"nfe_speedup": 4.0}}}],
-                "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 1, "max_new_tokens": 48},
+                "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 1, "max_new_tokens": 128},
             },
             shared | {
                 "name": "reference", "model": {"reference": "sbd"}, "dtype": "float32",
-                "arms": [{"method": "ntp"}, block | {"gamma": 0.1}],
-                "workload": {"tasks": ["record_to_json"], "prompts": 1, "max_new_tokens": 96},
+                "arms": [{"method": "ntp"}, block | {"gamma": 0.003}],
+                "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 96},
             },
         ],
     })  # fmt: skip
-
-
-@contextmanager
-def sampler_clock(spent: list[float]) -> Iterator[None]:
-    """Add the seconds of every sampler call to ``spent``, one entry per call."""
-
-    def timed(work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            start = time.perf_counter()
-            result = work(*arguments, **options)
-            spent.append(time.perf_counter() - start)
-            return result
-
-        return call
-
-    with ExitStack() as stack:
-        for module, names in _SAMPLER:
-            for name in names:
-                stack.enter_context(patch.object(module, name, timed(getattr(module, name))))
-        for name, solver in SOLVERS.items():
-            stack.enter_context(patch.dict(SOLVERS, {name: timed(solver)}))
-        yield
 
 
 def columns(case: Case, engine: Any) -> tuple[float, float, float]:
@@ -78,13 +52,9 @@ def columns(case: Case, engine: Any) -> tuple[float, float, float]:
     items = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
     found = []
     for round_ in range(WARM_ROUNDS + ROUNDS):
-        spent: list[float] = []
-        with sampler_clock(spent):
-            decoded = engine.decode(case, [items[0].ids], seed=1)
+        decoded = engine.decode(case, [items[0].ids], seed=1)
         passes = len(decoded.forward_s) - 1
-        # NTP's first token comes from the prefill, which is not decode time.
-        from_prefill = 2 if case.arm["method"] == "ntp" else 0
-        forward_s, sampler_s = sum(decoded.forward_s[1:]), sum(spent[from_prefill:])
+        forward_s, sampler_s = sum(decoded.forward_s[1:]), sum(decoded.sampler_s[1:])
         rest_s = decoded.decode_s - forward_s - sampler_s
         if round_ >= WARM_ROUNDS:
             found.append([1e6 * seconds / passes for seconds in (forward_s, sampler_s, rest_s)])

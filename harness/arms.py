@@ -28,8 +28,13 @@ Batching = Literal["lockstep", "ragged"]
 SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
 GREEDY = 0.0
 """Temperature at which the likeliest token is taken."""
-GENERATE_MODES = (("dynamic", "eager"), ("static", "eager"), ("dynamic", "compiled"))
-"""Cache and execution of transformers' generate() that are held beside the NTP arm; compiled only where the arm is."""
+GENERATE_MODES = {
+    "cpu": (("dynamic", "eager"), ("static", "eager"), ("dynamic", "compiled")),
+    "cuda": (("dynamic", "eager"), ("static", "compiled")),
+}
+"""Cache and execution of transformers' generate() that are held beside the NTP arm, by kind of device. On a CPU we compile
+its forwards, and only where the arm's are compiled; on a GPU transformers compiles those with a static cache by itself.
+"""
 
 
 def _as_list(value: Any) -> Any:

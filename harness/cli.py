@@ -17,8 +17,9 @@ from harness import __version__
 from harness.cli_calibrate import calibrate_command
 from harness.cli_check import check_command
 from harness.cli_doctor import doctor_command
+from harness.cli_hardware import hardware_command
 from harness.cli_plan import plan_command
-from harness.cli_roofline import hardware_command, roofline_command
+from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
 
@@ -129,7 +130,7 @@ app.command("roofline", short_help="predict; the paper's tables")(roofline_comma
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("check", short_help="what only a GPU can show")(check_command)
-app.command("hardware", short_help="list the hardware profiles")(hardware_command)
+app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
 app.command("train", short_help="train an SBD model")(train_command)
 
 

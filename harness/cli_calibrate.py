@@ -23,8 +23,9 @@ def calibrate_command(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's")] = None,
     execution: Annotated[
-        Literal["eager", "compiled"], typer.Option(help="how the forwards run whose fixed cost is measured")
-    ] = "eager",
+        Literal["eager", "compiled", "graphs"] | None,
+        typer.Option(help="how the forwards run whose fixed cost is measured; default: graphs on a GPU, eager on a CPU"),
+    ] = None,
     budget_s: Annotated[
         float, typer.Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
     ] = 15.0,

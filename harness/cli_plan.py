@@ -169,6 +169,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     from harness.hardware import Calibration, engine_words
     from harness.meters.calibration import cache_dir
     from harness.meters.processor import cpu_name
+    from harness.scenario import EXECUTIONS
 
     found = []
     for file in sorted(cache_dir().glob("calibration-*.json")):
@@ -179,6 +180,6 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
         if one.device == part.device and part.dtype in one.rates and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
-        and one.engine in {engine_words(part.session, how) for how in ("eager", "compiled") if part.execution in (how, "auto")}
+        and one.engine in {engine_words(part.session, how) for how in EXECUTIONS if part.execution in (how, "auto")}
     ]  # fmt: skip
     return max(fitting, key=lambda one: one.created_at, default=None)

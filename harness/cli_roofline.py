@@ -1,4 +1,4 @@
-"""`sbd roofline` and `sbd hardware`: predictions, and what they rest on. Neither needs torch (but --calibrate does)."""
+"""`sbd roofline`: predictions, and what they rest on. Needs no torch (but --calibrate does)."""
 
 from __future__ import annotations
 
@@ -50,27 +50,6 @@ def roofline_command(
     assert hardware is not None
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else _render_prediction(described))
-
-
-def hardware_command(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
-    """List the hardware profiles: those that travel with the program, and those that `sbd calibrate` left on this machine."""
-    from harness.hardware import known_profiles, local_profiles
-
-    profiles = known_profiles() | local_profiles()
-    if as_json:
-        print(json.dumps({name: profile.model_dump(mode="json") for name, profile in profiles.items()}, indent=1))
-        return
-    for name, profile in profiles.items():
-        bandwidth, memory = profile.bandwidth_bytes_per_s.value, profile.memory_bytes.value
-        peak = profile.peak_flops_per_s.get("bfloat16")
-        shown = (
-            f"{memory / 1e9:.0f} GB" if memory else "memory ?",
-            f"{bandwidth / 1e9:,.0f} GB/s" if bandwidth else "bandwidth ?",
-            f"{peak.value / 1e12:,.0f} TFLOP/s bf16" if peak and peak.value else "bf16 peak ?",
-        )
-        measured = profile.measured and profile.measured.largest_read
-        reached = f"  (measured: {measured[1] / 1e9:,.0f} GB/s)" if measured else ""
-        print(f"{name:16} " + "  ".join(f"{text:>18}" for text in shown) + reached)
 
 
 def describe_prediction(

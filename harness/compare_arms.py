@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from harness.compare_tally import Tally
-from harness.compare_values import Factors, Prediction
+from harness.compare_values import Factors, PassParts, Prediction
 from harness.stats import Quantity, absent, exact, geometric_mean_ratio, ratio_of_totals
 
+NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
 Pair = tuple[Tally, Tally]
 """(NTP, arm): two decodes of the same task, group and repeat."""
 
@@ -64,6 +65,20 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
         pass_cost=(forward_ntp / passes_ntp) / (forward_arm / passes_arm),
         overhead=(_sum(ntp, lambda t: t.decode_s) / forward_ntp) / (_sum(arm, lambda t: t.decode_s) / forward_arm),
     )
+
+
+def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
+    """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
+    passes = sum(tally.passes for tally in tallies)
+    decode_s = total(tallies, lambda t: t.decode_s, why_none)
+    forward_s = total(tallies, lambda t: t.forward_s, why_none)
+    sampler_s = total(tallies, lambda t: t.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
+    if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
+        reason = decode_s.reason or forward_s.reason or sampler_s.reason or "no decode pass was made"
+        return PassParts(forward_s=absent(reason), sampler_s=absent(reason), rest_s=absent(reason))
+    rest_s = decode_s.value - forward_s.value - sampler_s.value
+    parts = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
+    return PassParts(**dict(zip(("forward_s", "sampler_s", "rest_s"), parts, strict=True)))
 
 
 def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:

@@ -112,6 +112,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "factors": on_arms.factors(pairs),
         "decode_s": decode_s,
         "forward_s": forward_s,
+        "pass_parts": on_arms.pass_parts(tallies if place.timed else (), NOT_PER_PASS if place.timed else NOT_TIMED),
         "tokens_per_s": on_arms.quotient(sum(t.decode_tokens for t in tallies), decode_s, "no decode tokens"),
         "latency_s": on_arms.median_latency(tallies if place.timed else (), NOT_TIMED),
         "modelled_bandwidth_bytes_per_s": bandwidth,

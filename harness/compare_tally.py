@@ -49,6 +49,7 @@ class Tally:
     decode_s: float | None
     latency_s: float | None
     forward_s: float | None
+    sampler_s: float | None
     bytes_: int
     priced_s: dict[str, Band]
     timed: tuple[TimedPass, ...]
@@ -68,7 +69,6 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
     padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
     histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
     from_prefill = int(final[~decode].sum())
-    forward = None if columns.forward_s is None else np.asarray(columns.forward_s, dtype=float)[decode]
     timed = _price(columns, pricer) if pricer is not None else ()
     return Tally(
         key=(case.task, sample.group, sample.repeat),
@@ -82,7 +82,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
         histogram=tuple(histogram.tolist()),
         decode_s=sample.decode_s,
         latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
-        forward_s=None if forward is None else float(forward.sum()),
+        forward_s=_sum_of(columns.forward_s, decode),
+        sampler_s=_sum_of(columns.sampler_s, decode),
         bytes_=sum(one.priced.bytes_ for one in timed),
         priced_s=_sum_bands(timed),
         timed=timed,
@@ -92,6 +93,10 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
 def _matrix(column: list[list[int]] | list[list[bool]], rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """A column as an array of shape (passes, rows), also when there is no pass."""
     return np.asarray(column, dtype=dtype).reshape(len(column), rows)
+
+
+def _sum_of(durations: list[float] | None, which: npt.NDArray[np.bool_]) -> float | None:
+    return None if durations is None else float(np.asarray(durations, dtype=float)[which].sum())
 
 
 def _price(columns: PassColumns, pricer: Pricer) -> tuple[TimedPass, ...]:

@@ -55,6 +55,19 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassParts:
+    """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
+
+    ``sampler_s`` runs from the end of the forward to the readback of what was decided; ``rest_s`` is everything else that the
+    loop does.
+    """
+
+    forward_s: Quantity
+    sampler_s: Quantity
+    rest_s: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
@@ -84,6 +97,7 @@ class ArmResult:
     factors: Factors | None
     decode_s: Quantity
     forward_s: Quantity
+    pass_parts: PassParts
     tokens_per_s: Quantity
     latency_s: Quantity
     correct: float | None

@@ -4,7 +4,7 @@ SbdError                      catch this to catch all of them
 ├── UserError                 the input is wrong; the message says what was given, what is allowed, what to do (exit code 2)
 │   ├── ScenarioError         a scenario file, with file and line
 │   ├── UnknownModelError     a model, shape or tokenizer that cannot be found
-│   ├── UnknownHardwareError  a device that no profile describes; never guessed
+│   ├── UnknownHardwareError  a device that no profile describes, never guessed; or a profile refused, with file and line
 │   ├── UnknownTaskError      a built-in task or split that does not exist
 │   └── MissingExtraError     a command needs an extra that is not installed
 ├── RecordError               a run directory that cannot be read (exit code 3)
@@ -48,7 +48,7 @@ class UnknownModelError(UserError):
 
 
 class UnknownHardwareError(UserError):
-    """A device that no profile describes. Hardware is never guessed."""
+    """A device that no profile describes (hardware is never guessed), or a profile that is refused, with file and line."""
 
 
 class UnknownTaskError(UserError):

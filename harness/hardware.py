@@ -6,70 +6,79 @@ measures nothing and prices nothing, and knows no model.
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from harness.datafiles import data_dir, user_data_dir
 from harness.errors import UnknownHardwareError
+from harness.frozen import Flag, Frozen, Name, Text
+from harness.hardware_contradictions import contradictions, memory_agrees
+from harness.hardware_figures import (
+    Bandwidth,
+    Cache,
+    Memory,
+    MemoryMib,
+    Multiprocessors,
+    Peak,
+    PeakDtype,
+    Peaks,
+    Power,
+    Price,
+)
 from harness.measured import MeasuredCeilings
+from harness.yaml_lines import read_yaml
 
-Grade = Literal["V", "R", "S", "U"]
-PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "float32", "tf32"]
-
-# A driver reports up to about 8 % more than the label (H200: 143771 MiB against "141 GB", 7 %); 40 and 80 GB are far apart.
-MEMORY_TOLERANCE = 0.12
+# Slices of a GPU: "H100 80GB HBM3 MIG 1g.10gb", "L40S-48Q" (vGPU). The figures of the whole part do not hold for them.
+_SLICE = re.compile(r"\bMIG\b|-\d+[ABCQ]\b")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class PublishedCeilings(Frozen):
+    """Rates that others measured on the part: lower than its peaks, and never mixed with them."""
+
+    matrix_flops_per_s: dict[PeakDtype, Peak] = Field(default_factory=dict)
+    copy_bytes_per_s: Bandwidth | None = None
 
 
-class Figure(_Frozen):
-    """One published figure. ``value`` is None where it is not known, and then ``source`` says why.
-
-    ``grade``: V verified in a vendor's or project's source, R measured by us, S secondary, U unverified.
-    """
-
-    value: PositiveFloat | None
-    source: str = Field(min_length=1)
-    grade: Grade | None = None
-    date: str | None = None
-
-    @model_validator(mode="after")
-    def _graded(self) -> Figure:
-        if self.value is not None and self.grade is None:
-            raise ValueError("a figure with a value needs a grade: V, R, S or U")
-        return self
-
-
-class HardwareProfile(_Frozen):
+class HardwareProfile(Frozen):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
-    ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to other parts
-    whose names contain ours (``H200 NVL``). ``measured`` is what `sbd calibrate` found one such device to reach.
+    ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
+    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver
+    reports.
+    ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
+    ``measured``: what `sbd calibrate` found one such device to reach.
     """
 
-    name: str
+    name: Name
     kind: Literal["gpu", "cpu"]
-    match_names: tuple[str, ...]
-    excluded_names: tuple[str, ...] = ()
-    peak_flops_per_s: dict[PeakDtype, Figure]
-    bandwidth_bytes_per_s: Figure
-    memory_bytes: Figure
-    cache_bytes: Figure
-    link_bytes_per_s: Figure
-    power_w: Figure
-    price_usd_per_hour: Figure
-    notes: str | None = None
+    match_names: tuple[Text, ...]
+    excluded_names: tuple[Text, ...] = ()
+    peak_flops_per_s: Peaks
+    halved_in_float32: Flag = False
+    bandwidth_bytes_per_s: Bandwidth
+    memory_bytes: Memory
+    memory_seen_mib: MemoryMib | None = None
+    cache_bytes: Cache
+    link_bytes_per_s: Bandwidth
+    power_w: Power
+    multiprocessors: Multiprocessors | None = None
+    price_usd_per_hour: Price
+    published_ceilings: PublishedCeilings = PublishedCeilings()
+    notes: Text | None = None
     measured: MeasuredCeilings | None = None
 
+    def ridge_flops_per_byte(self, dtype: PeakDtype = "bfloat16") -> float | None:
+        """Peak over bandwidth, FLOP/byte: work below it per byte read is bound by memory. None where either is unknown."""
+        peak, bandwidth = self.peak_flops_per_s[dtype].value, self.bandwidth_bytes_per_s.value
+        return None if peak is None or bandwidth is None else peak / bandwidth
 
-class BandwidthPoint(_Frozen):
+
+class BandwidthPoint(Frozen):
     """Best read rate found for a buffer of ``bytes_`` bytes, and the kernel that reached it."""
 
     bytes_: PositiveInt
@@ -77,7 +86,7 @@ class BandwidthPoint(_Frozen):
     kernel: str
 
 
-class DtypeRates(_Frozen):
+class DtypeRates(Frozen):
     """Matrix rates of one dtype by query tokens m. Both sequences are sorted by m.
 
     ``streaming``  (m, seconds per byte of weight) of linear layers over as many weights as the model has, at most 512 MiB
@@ -93,7 +102,7 @@ def engine_words(session: str, execution: str) -> str:
     return f"{session}, {execution}"
 
 
-class Calibration(_Frozen):
+class Calibration(Frozen):
     """Raw results of the on-machine calibration; the ceilings are derived on reading. Times are medians.
 
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.
@@ -127,10 +136,10 @@ def known_profiles() -> dict[str, HardwareProfile]:
     """All profiles that travel with the program, by name.
 
     Raises:
-        UnknownHardwareError: a profile file cannot be read; the message names it.
+        UnknownHardwareError: a profile file is refused; the message names file and line.
     """
-    profiles = (_read_profile(path) for path in sorted(data_dir("hardware_profiles").glob("*.yaml")))
-    return {profile.name: profile for profile in profiles}
+    files = sorted(data_dir("hardware_profiles").glob("*.yaml"), key=lambda file: file.stem)
+    return {profile.name: profile for profile in map(_read_profile, files)}
 
 
 def local_profiles() -> dict[str, HardwareProfile]:
@@ -149,7 +158,7 @@ def find_local_profile(device_name: str, memory_bytes: int | None = None) -> Har
         (
             profile for profile in local_profiles().values()
             if profile.measured and profile.measured.device_name.lower() == device_name.lower()
-            and _memory_agrees(profile, memory_bytes)
+            and memory_agrees(profile, memory_bytes)
         ),
         None,
     )  # fmt: skip
@@ -159,30 +168,41 @@ def load_profile(name: str) -> HardwareProfile:
     """The profile called ``name``, the one in the YAML file at that path, or this machine's own one of the device ``name``.
 
     Raises:
-        UnknownHardwareError: there is none; the message lists the known ones.
+        UnknownHardwareError: there is none, and the message lists the known ones; or the file is refused, with its line.
     """
     if name.endswith((".yaml", ".yml")):
         return _read_profile(Path(name))
-    profile = known_profiles().get(name.lower()) or local_profiles().get(name.lower()) or find_local_profile(name)
+    known = known_profiles()
+    profile = known.get(name.lower())
     if profile is None:
+        known = known | local_profiles()
+        profile = known.get(name.lower()) or find_local_profile(name)
+    if profile is None:
+        longer = [one for one in known if one.startswith(name.lower())]
+        near = ", ".join(longer or difflib.get_close_matches(name.lower(), known, cutoff=0.65))
         raise UnknownHardwareError(
-            f"no hardware profile is called {name!r}; known are {', '.join([*known_profiles(), *local_profiles()])}. "
-            "Choose one of these, give the path of a YAML file in the same form, or measure this machine: `sbd calibrate`."
+            f"no hardware profile is called {name!r}{f' (did you mean {near}?)' if near else ''}; "
+            f"known are {', '.join(known)}. Choose one of these (`sbd hardware` shows their figures), give the path of a "
+            "YAML file in the same form, or measure this machine: `sbd calibrate`."
         )
     return profile
 
 
-def match_profile(device_name: str, memory_bytes: int | None) -> HardwareProfile | None:
+def match_profile(device_name: str, memory_bytes: int | None, multiprocessors: int | None = None) -> HardwareProfile | None:
     """The profile of the device that a driver calls ``device_name``, or None where no profile is certain.
 
-    The longest matching name wins; the memory must agree within 12 % where it is known, and where it is not, a name
-    shared by two profiles matches neither.
+    The longest matching name wins. Memory must agree within 12 % and the number of multiprocessors exactly, each where both
+    sides know it; a name that two profiles share after that matches neither. A slice of a GPU (MIG, vGPU) matches nothing.
     """
-    found = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
-    if not found:
+    if _SLICE.search(device_name):
         return None
-    longest = max(length for length, _ in found)
-    candidates = [p for length, p in found if length == longest and _memory_agrees(p, memory_bytes)]
+    found = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
+    longest = max((length for length, _ in found), default=0)
+    candidates = [
+        profile
+        for length, profile in found
+        if length == longest and memory_agrees(profile, memory_bytes) and _multiprocessors_agree(profile, multiprocessors)
+    ]
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -197,20 +217,18 @@ def _contains_words(text: str, words: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(words.lower())}(?![a-z0-9])", text.lower()) is not None
 
 
-def _memory_agrees(profile: HardwareProfile, memory_bytes: int | None) -> bool:
-    label = profile.memory_bytes.value
-    return memory_bytes is None or label is None or abs(memory_bytes / label - 1) <= MEMORY_TOLERANCE
+def _multiprocessors_agree(profile: HardwareProfile, multiprocessors: int | None) -> bool:
+    published = profile.multiprocessors and profile.multiprocessors.value
+    return multiprocessors is None or published is None or multiprocessors == published
 
 
 def _read_profile(path: Path) -> HardwareProfile:
+    document = read_yaml(path, UnknownHardwareError, "write a hardware profile (start from a shipped one)")
     try:
-        return HardwareProfile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UnknownHardwareError(f"{path}: the hardware profile cannot be read ({error.strerror}); check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UnknownHardwareError(f"{path}: not a YAML file ({error}); see the shipped profiles for the form") from error
+        profile = HardwareProfile.model_validate(document.data)
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
-        raise UnknownHardwareError(
-            f"{path}: not a hardware profile: {faults}; see the shipped profiles for the form"
-        ) from error
+        raise UnknownHardwareError(document.describe(error)) from error
+    found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
+    if found:
+        raise UnknownHardwareError("\n".join(found))
+    return profile

@@ -128,6 +128,4 @@ def _limits(run: Run) -> dict[str, HealthLimits]:
 
 
 def _untimed(sample: Sample) -> Sample:
-    return sample.model_copy(
-        update={"prefill_s": None, "decode_s": None, "passes": sample.passes.model_copy(update={"forward_s": None})}
-    )
+    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.passes.untimed()})

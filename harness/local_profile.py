@@ -14,9 +14,11 @@ import yaml
 
 from harness.datafiles import user_data_dir
 from harness.errors import StorageError, UserError
-from harness.hardware import Figure, HardwareProfile, PeakDtype, known_profiles, match_profile
+from harness.hardware import HardwareProfile, known_profiles, match_profile
+from harness.hardware_figures import Figure, PeakDtype
 from harness.measured import MeasuredCeilings, MeasuredFigure
 
+LONGEST_NAME = 64  # harness.frozen.Name
 HEADER = """\
 # Written by `sbd calibrate`. What stands under measured was reached on this machine (grade R); every other figure is published,
 # or reported by the system where its source says so. null = not known; the source says why.
@@ -27,7 +29,9 @@ def local_profile(measured: MeasuredCeilings) -> HardwareProfile:
     """A profile that holds ``measured``: the published figures where a known profile describes the device for certain."""
     memory = measured.memory_bytes.value
     kind: Literal["cpu", "gpu"] = "cpu" if measured.device == "cpu" else "gpu"
-    published = match_profile(measured.device_name, None if memory is None else round(memory))
+    published = match_profile(
+        measured.device_name, None if memory is None else round(memory), measured.multiprocessors
+    )
     identity = {"name": local_name(measured.device_name), "match_names": (measured.device_name,), "measured": measured}
     if published is not None and published.kind == kind:
         notes = " ".join(filter(None, (f"Published figures: those of {published.name}.", published.notes)))
@@ -48,7 +52,7 @@ def local_profile(measured: MeasuredCeilings) -> HardwareProfile:
 
 def local_name(device_name: str) -> str:
     """``local-amd-epyc-9534``: the device's name in letters that a file name and a command line can hold."""
-    return "local-" + re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
+    return f"local-{re.sub('[^a-z0-9]+', '-', device_name.lower()).strip('-')}"[:LONGEST_NAME].strip("-")
 
 
 def profile_text(profile: HardwareProfile) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.errors import UserError
 from harness.hardware import HardwareProfile, find_local_profile, match_profile
 from harness.local_profile import unknown_device
 from harness.measured import MeasuredCeilings, MeasuredDtype
@@ -16,13 +17,13 @@ from harness.meters.calibration import load_or_calibrate
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
-from harness.modeling.compiling import Execution, execution_of
+from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.sessions import stepping
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.runner import Machine
-from harness.scenario import Part, Scenario
+from harness.scenario import Execution, Part, Scenario
 
 
 def this_machine() -> Machine:
@@ -74,13 +75,13 @@ def profiled_device(scenario: Scenario) -> str:
 def profile_of(device: str) -> tuple[HardwareProfile | None, str | None]:
     """This machine's own profile of ``device``, else the published one that describes it for certain; or why there is none."""
     if device == "cpu":
-        name, memory = cpu_name(), total_host_bytes()
+        name, memory, processors = cpu_name(), total_host_bytes(), None
     elif torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(device)
-        name, memory = properties.name, properties.total_memory
+        name, memory, processors = properties.name, properties.total_memory, properties.multi_processor_count
     else:
         return None, "torch sees no CUDA device"
-    profile = find_local_profile(name, memory) or match_profile(name, memory)
+    profile = find_local_profile(name, memory) or match_profile(name, memory, processors)
     if profile is not None:
         return profile, None
     if device == "cpu":
@@ -89,8 +90,22 @@ def profile_of(device: str) -> tuple[HardwareProfile | None, str | None]:
 
 
 def measure_ceilings(
-    device: str, dtypes: Sequence[MeasuredDtype], threads: int | None, execution: Execution, budget_s: float, progress: Progress
+    device: str,
+    dtypes: Sequence[MeasuredDtype],
+    threads: int | None,
+    execution: Execution | None,
+    budget_s: float,
+    progress: Progress,
 ) -> MeasuredCeilings:
-    """What this machine reaches without any model; see harness.meters.survey. Takes about a minute."""
-    engine = stepping("static", "sdpa", execution)
+    """What this machine reaches without any model; see harness.meters.survey. Takes about a minute.
+
+    ``execution``: how the forwards run whose fixed cost is measured; None for graphs on a GPU and eager on a CPU.
+
+    Raises:
+        UserError: graphs on a CPU.
+    """
+    chosen = execution or ("eager" if device == "cpu" else "graphs")
+    if device == "cpu" and chosen == "graphs":
+        raise UserError("--execution graphs: these are CUDA graphs, but the device is cpu; use eager or compiled")
+    engine = stepping("static", "sdpa", chosen)
     return survey(lambda dtype: TorchBench(device, dtype, threads, engine), dtypes, budget_s, progress)

@@ -72,12 +72,13 @@ class MeasuredCeilings(Frozen):
     ``streaming_s_per_byte``   per dtype by tokens m: a linear layer whose weights come from memory, seconds per weight byte
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost of a forward pass besides bytes and flops, by ``engine`` (in words);
                                ``fixed_hidden``: it runs beside the device's arithmetic instead of before it
-    ``cache_bytes``, ``memory_bytes``  last-level cache and memory, as the system reports them
+    ``cache_bytes``, ``memory_bytes``, ``multiprocessors``  as the system reports them (a CPU has no multiprocessors)
     """
 
     device_name: Text
     device: Text
     threads: PositiveInt | None
+    multiprocessors: PositiveInt | None
     measured_at: Text
     program_version: Text
     torch_version: Text

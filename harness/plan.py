@@ -188,8 +188,9 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         for variant in arm.variants():
             yield variant, _replay_spec(arm, variant)
     if part.unchecked_baseline is None:
-        compiled = part.device == "cpu" and part.session == "static" and part.execution != "eager"
-        for cache, execution in GENERATE_MODES:
+        kind = part.device.partition(":")[0]
+        compiled = kind == "cuda" or (part.session == "static" and part.execution != "eager")
+        for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
 
@@ -244,7 +245,8 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if is_check(arm):
-        return f"generate(), {arm['cache']} cache" + (", compiled by us" if arm["execution"] == "compiled" else "")
+        by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
+        return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"

@@ -4,6 +4,7 @@ History of the format (RECORD_VERSION):
     1   first published format
     2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states; a case
         names its model session (before: always the plain one) and its execution (before: always eager)
+    3   a timed pass has the time of its sampler
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 
 
 class _Frozen(BaseModel):
@@ -26,7 +27,8 @@ class PassColumns(_Frozen):
     """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
 
     The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
-    ``forward_s`` is None where the sample was not timed.
+    ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
+    read) are None where the sample was not timed pass by pass.
     """
 
     role: list[Role]
@@ -40,6 +42,11 @@ class PassColumns(_Frozen):
     padded_query: list[int]
     padded_context: list[int]
     forward_s: list[float] | None = None
+    sampler_s: list[float] | None = None
+
+    def untimed(self) -> PassColumns:
+        """The same passes without their durations."""
+        return self.model_copy(update={"forward_s": None, "sampler_s": None})
 
     def passes(self) -> list[ForwardPass]:
         """The trace as the decoder described it."""

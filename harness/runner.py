@@ -10,7 +10,7 @@ import os
 import shlex
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +27,7 @@ from harness.progress import Progress, Silent
 from harness.record import CaseOutcome, PassColumns, RowResult, RunHeader, Sample
 from harness.scenario import Part, Scenario, load_scenario, scenario_digest
 from harness.store import RunStore
-from harness.trace import Generation
+from harness.trace import ForwardPass, Generation
 from harness.workload import PromptItem, Tokenizer, prompt_items
 
 
@@ -45,6 +45,7 @@ class Decoded(Protocol):
     prefill_s: float
     decode_s: float
     forward_s: list[float] | None
+    sampler_s: list[float] | None
     readings: Readings | None
 
 
@@ -191,7 +192,7 @@ def _sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
         warmup=slot.warmup,
         seed=seed,
         rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
-        passes=_columns(decoded.generation, decoded.forward_s if timed else None),
+        passes=_columns(decoded) if timed else _columns(decoded).untimed(),
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
@@ -219,13 +220,12 @@ def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenize
     )
 
 
-def _columns(generation: Generation, forward_s: list[float] | None) -> PassColumns:
-    names = [name for name in PassColumns.model_fields if name != "forward_s"]
+def _columns(decoded: Decoded) -> PassColumns:
     columns: dict[str, Any] = {}
-    for name in names:
-        values = [getattr(p, name) for p in generation.passes]
-        columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
-    return PassColumns(**columns, forward_s=forward_s)
+    for field in fields(ForwardPass):
+        values = [getattr(one, field.name) for one in decoded.generation.passes]
+        columns[field.name] = [list(v) if isinstance(v, tuple) else v for v in values]
+    return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)
 
 
 def _header(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
@@ -21,6 +21,9 @@ from harness.workload_choice import Workload
 from harness.yaml_lines import read_yaml
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+Execution = Literal["eager", "compiled", "graphs"]
+"""compiled: by torch.compile, and on a GPU captured into CUDA graphs too; graphs: captured as they are."""
+EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 
 
 class HealthLimits(Frozen):
@@ -48,7 +51,8 @@ class Part(Frozen):
     """One model on one device with the arms to be compared on it.
 
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
-    ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind.
+    ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind;
+    on a GPU they are then captured into CUDA graphs, which graphs does without compiling.
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
     """
@@ -58,7 +62,7 @@ class Part(Frozen):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     dtype: Dtype
     session: Literal["static", "plain"] = "static"
-    execution: Literal["eager", "compiled", "auto"] = "eager"
+    execution: Literal[Execution, "auto"] = "eager"
     attention: Literal["sdpa", "eager"] = "sdpa"
     threads: Count | None = None
     arms: tuple[Arm, ...] = Field(min_length=1)
@@ -139,8 +143,9 @@ class Part(Frozen):
 
     @model_validator(mode="after")
     def _session_has_attention(self) -> Part:
-        if self.session == "plain" and self.execution == "compiled":
-            raise ValueError("the plain session is the slow reference and runs eagerly; to compile use session: static")
+        if self.session == "plain" and self.execution in ("compiled", "graphs"):
+            wanted = f"for execution: {self.execution} use session: static"
+            raise ValueError(f"the plain session is the slow reference and runs eagerly; {wanted}")
         if self.session == "static" and self.attention != "sdpa":
             raise ValueError(f"the static session brings its own attention (sdpa); for {self.attention} use session: plain")
         return self

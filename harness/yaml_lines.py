@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, UserError
 
 _WHAT_TO_DO = {
     "bool_type": "write true or false, without quotes",
@@ -71,28 +71,30 @@ class YamlDocument:
                 yield part
 
 
-def read_yaml(file: Path) -> YamlDocument:
+def read_yaml(
+    file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
+) -> YamlDocument:
     """Read one YAML document.
 
     Raises:
-        ScenarioError: the file cannot be read, is not YAML, is empty, or names a key twice.
+        ``refusal``: the file cannot be read, is not YAML, is empty, or names a key twice; the message has file and line.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ScenarioError(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
+        raise refusal(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
-            raise ScenarioError(f"{file}:1: the file is empty; write a scenario (start from `sbd schema`)")
-        _refuse_duplicates(file, root, set())
+            raise refusal(f"{file}:1: the file is empty; {when_empty}")
+        _refuse_duplicates(file, root, set(), refusal)
         return YamlDocument(file=file, data=yaml.safe_load(text), root=root)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise ScenarioError(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
+        raise refusal(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
@@ -106,24 +108,24 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     return None
 
 
-def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int]) -> None:
+def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
     """YAML lets a later key silently win over an earlier one; here it is a mistake."""
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _refuse_duplicates(file, item, seen)
+            _refuse_duplicates(file, item, seen, refusal)
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.value in first and isinstance(key, yaml.ScalarNode):
                 earlier = first[key.value]
-                raise ScenarioError(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
+                raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
             if isinstance(key, yaml.ScalarNode):
                 first[key.value] = line
-            _refuse_duplicates(file, value, seen)
+            _refuse_duplicates(file, value, seen, refusal)
 
 
 def _sentence(details: ErrorDetails) -> str:

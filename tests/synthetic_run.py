@@ -16,7 +16,9 @@ SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, head
 PASS_S = {1: 0.010, 16: 0.013, 32: 0.016}
 """Seconds of a forward by query tokens: a 16-token pass costs exactly 1.3 one-token passes."""
 SAMPLER_S = 0.001
-"""Seconds that every decode pass takes besides its forward."""
+"""Seconds that every decode pass takes besides its forward, ..."""
+SAMPLER_SHARE = 0.75
+"""... and the share of them that is the sampler's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,7 @@ def columns(arm: Arm, blocks: int, rows: int, slowdown: float, timed: bool) -> P
         padded_query=query,
         padded_context=context,
         forward_s=[0.02] + [PASS_S[q] * slowdown for q in query[1:]] if timed else None,
+        sampler_s=[0.0] + [SAMPLER_SHARE * SAMPLER_S * slowdown] * (len(query) - 1) if timed else None,
     )
 
 
@@ -113,7 +116,7 @@ def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: 
     overhead_s = SAMPLER_S * slowdown * (len(passes.role) - 1)
     tokens = 1 + 16 * part.blocks
     if not part.per_pass or arm.cache is not None:
-        passes = passes.model_copy(update={"forward_s": None})
+        passes = passes.untimed()
     rows = [
         RowResult(
             prompt_id=f"p{i}",

@@ -134,11 +134,9 @@ def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "assumed" in capsys.readouterr().out
 
 
-def test_schema_and_hardware_print_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both are machine-readable."""
+def test_schema_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is machine-readable."""
     assert sbd(monkeypatch, "schema") == 0 and "parts" in json.loads(capsys.readouterr().out)["properties"]
-    assert sbd(monkeypatch, "hardware", "--json") == 0 and "h100-sxm" in json.loads(capsys.readouterr().out)
-    assert sbd(monkeypatch, "hardware") == 0 and "h100-sxm" in capsys.readouterr().out
 
 
 def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ def test_calibrate_prints_and_keeps_the_planted_rates(
     assert {time["rung"] for time in times if time} == {"calibrated"}
     assert sbd(monkeypatch, "calibrate", "--dtype", "int3") == 2
     assert "allowed: bfloat16, float16, float32, float64" in capsys.readouterr().err
+    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--execution", "graphs") == 2
+    assert "use eager or compiled" in capsys.readouterr().err
+    assert sbd(monkeypatch, "hardware", "local-fake-9000") == 0
+    out = capsys.readouterr().out
+    assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]
     target = tmp_path / "own.yaml"
     assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target), "--json") == 0
     assert json.loads(capsys.readouterr().out)["measured"]["matrix_flops_per_s"].keys() == {"float32"}
@@ -131,7 +136,7 @@ def test_predictions_calibrate_where_asked(
 
 def test_an_unknown_gpu_is_refused_with_the_list_until_it_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """No datasheet share of a device that nobody published; with a local profile the run has one, still without a datasheet."""
-    properties = SimpleNamespace(name="NVIDIA X9000", total_memory=64 * GIB)
+    properties = SimpleNamespace(name="NVIDIA X9000", total_memory=64 * GIB, multi_processor_count=99)
     monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(machine.torch.cuda, "get_device_properties", lambda device: properties)
     found, reason = machine.profile_of("cuda")

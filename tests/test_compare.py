@@ -139,6 +139,16 @@ def test_modelled_bandwidth_is_bytes_of_the_trace_over_forward_time() -> None:
     assert found.ceiling_share.value is None and found.ceiling_share.reason
 
 
+def test_a_pass_comes_apart_into_forward_sampler_and_rest() -> None:
+    """NTP at 10 ms forward, 0.75 ms sampler and 0.25 ms rest; an older record without the sampler's time says so."""
+    run = synthetic.build()
+    parts = arm(compare(run), "NTP").pass_parts
+    assert [parts.forward_s.value, parts.sampler_s.value, parts.rest_s.value] == pytest.approx([0.010, 0.00075, 0.00025])
+    older = [s.model_copy(update={"passes": s.passes.model_copy(update={"sampler_s": None})}) for s in run.samples]
+    parts = arm(compare(run.model_copy(update={"samples": older})), "NTP").pass_parts
+    assert parts.rest_s.value is None and "record version 3" in (parts.rest_s.reason or "")
+
+
 @pytest.mark.parametrize("dram_bound", [True, False])
 def test_share_of_the_ceiling_is_claimed_only_where_the_model_is_dram_bound(dram_bound: bool) -> None:
     """The same run with the other verdict of the calibration gives None with the calibration's reason."""
@@ -245,8 +255,7 @@ def test_a_prompt_that_ends_with_the_prefill_is_left_out_of_the_pairs() -> None:
     run = synthetic.build()
     last = run.samples[-1]
     empty = last.passes.model_copy(
-        update={name: getattr(last.passes, name)[:1] for name in type(last.passes).model_fields if name != "forward_s"}
-        | {"forward_s": [0.02]}
+        update={name: getattr(last.passes, name)[:1] for name in type(last.passes).model_fields}
     )
     rows = [row.model_copy(update={"output_tokens": 1, "output_ids": [2]}) for row in last.rows]
     short = last.model_copy(update={"passes": empty, "rows": rows, "decode_s": 0.0})

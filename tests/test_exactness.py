@@ -13,13 +13,15 @@ from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.meters.graphs import GraphMeter  # noqa: E402
+from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
+from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.compiling import can_compile  # noqa: E402
+from harness.modeling.graphed_session import GraphedSession  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 
 # transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
-TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9}
+TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed": 1e-9}
 # Its RMSNorm and rotary angles are float32 too; compiled they are added up in another order (5e-7 seen).
 COMPILED_TOLERANCE = 1e-5
 MASK_ID, VOCAB = 36, 37
@@ -43,9 +45,11 @@ def tiny_model(architecture: str, attention: str = "sdpa"):
 def open_session(kind, architecture="llama"):
     """A tiny model and a session over it: the plain one with either attention, or the static one."""
     model = tiny_model(architecture, "eager" if kind == "plain-eager" else "sdpa")
+    # The reference forward below must not go through our own attention.
     if kind == "static":
-        # The reference forward below must not go through our own attention.
         return model, StaticSession(tiny_model(architecture))
+    if kind == "graphed":
+        return model, GraphedSession(tiny_model(architecture), by_calling_again)
     return model, TransformersSession(model, kind.removeprefix("plain-"))
 
 
@@ -85,6 +89,10 @@ class Spy:
         for row, count in enumerate(tokens):
             self.committed[row] += self.last[row][:count]
         self.inner.keep(tokens)
+
+    def read(self, tokens):
+        """Pass on."""
+        return self.inner.read(tokens)
 
 
 def reference_logits(model, sequence, in_block, wanted):
@@ -162,6 +170,21 @@ def test_compiled_forwards_are_the_same_ones(architecture):
     assert meter.close() == {"compiled_graphs": 0.0}
 
 
+def test_a_graph_serves_every_later_pass_of_its_kind():
+    """One session, one row and several in turn, twice each: what was captured once serves other contexts, tokens and rows that
+    commit or do not; only other buffers ask for a new capture. Catches inputs that a replay does not see.
+    """
+    model, session = tiny_model("llama"), GraphedSession(tiny_model("llama"), by_calling_again)
+    made = []
+    for batch in PROMPTS:
+        for _ in range(2):
+            before = CAPTURES.made
+            for method in ("ntp", "sbd", "ragged"):
+                check_every_logit(model, session, batch, method, TOLERANCE["graphed"])
+            made.append(CAPTURES.made - before)
+    assert made == [3, 0, 3, 0], "NTP, a block, a block that commits the one before it"
+
+
 def check_every_logit(model, session, batch, method, tolerance):
     """Decode, and compare with one uncached forward per pass and row."""
     spy = Spy(session)
@@ -189,7 +212,7 @@ def committed_kv(session, row):
     return [(layer.keys[row][:, valid], layer.values[row][:, valid]) for layer in session._cache.layers]
 
 
-@pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
+@pytest.mark.parametrize("kind", ["plain-sdpa", "static", "graphed"])
 @pytest.mark.parametrize("batching", ["lockstep", "ragged"])
 @pytest.mark.parametrize("batch", ["one", "padded"])
 def test_kv_after_each_block_equals_a_causal_prefill(batch, batching, kind):
@@ -238,6 +261,10 @@ class CausalForMask:
         """Commit the first tokens fed."""
         for row, count in enumerate(tokens):
             self.committed[row] += self.fed[row][:count]
+
+    def read(self, tokens):
+        """Nothing to fetch."""
+        return tokens.tolist()
 
 
 def test_sbd_with_blocks_of_one_is_next_token_prediction():

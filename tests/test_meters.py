@@ -28,21 +28,33 @@ class Session:
         """Remember."""
         self.kept.append(tokens)
 
+    def read(self, tokens):
+        """Nothing to fetch."""
+        return tokens
 
-def test_forward_time_is_exact_and_leaves_out_what_is_outside():
-    """Two forwards of 3 s (and one tick of the mark itself), with 10 s of sampling between that are not theirs."""
+
+def test_forward_and_sampler_times_are_exact_and_leave_out_what_is_outside():
+    """Forwards of 3 s and a sampler of 10 s (each and one tick of the mark itself); what lies behind the readback is neither.
+
+    A prompt pass that nothing was read from had no sampler.
+    """
     clock = FakeClock()
     session = MeteredSession(Session(clock), clock)
     session.reset(1, 8)
     assert session.forward(["a"]) == ["a"]
-    clock.time_s += 10
+    clock.time_s += 100
     session.forward(["b"])
+    clock.time_s += 10
+    assert session.read([[7]]) == [[7]]
+    clock.time_s += 100
     session.keep([1])
-    assert session.forward_s() == [4.0, 4.0]
+    session.forward(["c"])
+    assert session.forward_s() == [4.0, 4.0, 4.0]
+    assert session.sampler_s() == [0.0, 11.0, 0.0]
     assert (session.context_tokens, session.context_width) == ((4,), 6)
     assert clock.synchronised == 0, "no synchronisation inside the loop"
     session.reset(2, 8)
-    assert session.forward_s() == []
+    assert session.forward_s() == session.sampler_s() == []
 
 
 class FakeCuda:

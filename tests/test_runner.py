@@ -42,6 +42,7 @@ class FakeDecoded:
     prefill_s: float = 0.5
     decode_s: float = 2.0
     forward_s: tuple[float, ...] = (0.5, 1.0, 1.0)
+    sampler_s: tuple[float, ...] = (0.0, 0.25, 0.25)
     readings: Readings | None = None
 
 

@@ -23,9 +23,11 @@ MIB = 1 << 20
 class SurveyedBench(FakeBench):
     """The fake machine of the calibration tests; it also copies at 5 GB/s (10 GB/s of traffic)."""
 
-    def __init__(self, free: int = 40 * GIB, cache: int | None = 32 * MIB, memory: int = 64 * GIB) -> None:
+    def __init__(
+        self, free: int = 40 * GIB, cache: int | None = 32 * MIB, memory: int = 64 * GIB, processors: int | None = None
+    ) -> None:
         super().__init__(free=free)
-        self.cache, self.memory = cache, memory
+        self.cache, self.memory, self.processors = cache, memory, processors
 
     def __enter__(self) -> SurveyedBench:
         return self
@@ -37,6 +39,9 @@ class SurveyedBench(FakeBench):
 
     def last_level_cache_bytes(self) -> int | None:
         return self.cache
+
+    def multiprocessors(self) -> int | None:
+        return self.processors
 
     def copy_kernel(self, size_bytes: int) -> Kernel:
         return self._kernel(size_bytes / 5e9)
@@ -165,13 +170,15 @@ def test_a_measured_section_is_checked(kind: Any, fields: dict[str, Any], words:
 
 def test_published_figures_and_measured_ones_stand_apart() -> None:
     """On a device that a published profile describes its figures are taken over; elsewhere they are null with the reason."""
-    known = SurveyedBench(memory=143771 * MIB)
+    known = SurveyedBench(memory=143771 * MIB, processors=132)
     known.device_name, known.device = "NVIDIA H200", "cuda"
     profile = local_profile(surveyed(known))
-    assert profile.bandwidth_bytes_per_s.value == 4.8e12 and profile.excluded_names == ("H200 NVL",)
+    assert profile.bandwidth_bytes_per_s.value == 4.8e12 and profile.peak_flops_per_s["bfloat16"].value == 989.4e12
     assert profile.measured is not None and profile.measured.largest_read == (4 * GIB, pytest.approx(20e9))
     assert (profile.name, profile.kind) == ("local-nvidia-h200", "gpu")
     assert profile.notes is not None and "h200-sxm" in profile.notes
+    known.processors = 100
+    assert local_profile(surveyed(known)).bandwidth_bytes_per_s.value is None
     unknown: HardwareProfile = local_profile(surveyed())
     for figure in (unknown.bandwidth_bytes_per_s, *unknown.peak_flops_per_s.values()):
         assert figure.value is None and "no published profile describes" in figure.source

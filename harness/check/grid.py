@@ -58,8 +58,9 @@ def _energy(batch: int, dry: bool) -> dict[str, Any]:
 
 def _part(name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool) -> dict[str, Any]:
     model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
-    device = "cpu" if dry else "cuda"
-    return {"name": name, "model": model, "device": device, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch]}
+    # Compiling every shape of every cell would take longer than the check may.
+    place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
+    return {"name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch]}
 
 
 def _workload(context: int, prompts: int, new_tokens: int, dry: bool) -> dict[str, Any]:

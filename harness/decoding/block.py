@@ -21,7 +21,6 @@ class BlockRow:
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
         self.finished: list[int] | None = None
-        self._known = [False] * block_size
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
@@ -45,7 +44,6 @@ class BlockRow:
         self.finished = self.slots if self._blocks else None
         self._blocks += 1
         self.slots = [self._mask_id] * size
-        self._known = [False] * size
         self._before_block = len(self.output)
         self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
         self.masked = [slot < self._limit for slot in range(size)]
@@ -54,18 +52,19 @@ class BlockRow:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
         for slot, token in enumerate(tokens):
             if token >= 0:
-                self.slots[slot], self._known[slot] = token, True
+                self.slots[slot], self.masked[slot] = token, False
                 if token in self._stop.token_ids:
                     self._limit = min(self._limit, slot + 1)
         final = self._advance()
-        self.masked = [not self.ended and not known and slot < self._limit for slot, known in enumerate(self._known)]
+        behind = 0 if self.ended else self._limit
+        self.masked[behind:] = [False] * (len(tokens) - behind)
         return final
 
     def _advance(self) -> int:
         """Move the known prefix of the block to the output, as far as the first stop."""
         before = len(self.output)
         slot = before - self._before_block
-        while slot < self._limit and self._known[slot] and not self.ended:
+        while slot < self._limit and not self.masked[slot] and not self.ended:
             self.output.append(self.slots[slot])
             slot += 1
             if self._stop.stops_at(self.output, len(self.output) - 1) is not None:

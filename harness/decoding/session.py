@@ -56,3 +56,6 @@ class ModelSession(Protocol):
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Commit, per row, the KV of the first so many tokens of the last forward; drop the rest of it."""
+
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """What the sampler made of the last forward's logits, (B, n), on the host: the one readback of a pass."""

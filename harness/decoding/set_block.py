@@ -8,6 +8,7 @@ The trace shows both. Slots: positions 0..k-1 of the block.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Generator
 from typing import Literal
 
@@ -38,10 +39,10 @@ def decode_set_block(
     # Every block of the answer, and the masks of the one behind it.
     room = (-(-request.max_new_tokens // block_size) + 1) * block_size
     _, lengths = prefill(session, request.prompts, request.device, room)
-    passes = [prefill_pass(lengths, final_tokens=0)]
-    yield passes[-1]
     suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
     rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
+    passes = [prefill_pass(lengths, final_tokens=0)]
+    yield passes[-1]
     while True:
         _open_blocks(rows, acceptance, batching)
         if not any(any(row.masked) for row in rows):
@@ -58,9 +59,11 @@ def decode_set_block(
 
 def _open_blocks(rows: list[BlockRow], acceptance: Acceptance, batching: Batching) -> None:
     """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged."""
-    done = [not any(row.masked) for row in rows]
+    deciding = [any(row.masked) for row in rows]
+    if batching == "lockstep" and any(deciding):
+        return
     for index, row in enumerate(rows):
-        if all(done) if batching == "lockstep" else done[index] and not row.ended:
+        if batching == "lockstep" or not (deciding[index] or row.ended):
             row.open_block()
             acceptance.begin_block(index, sum(row.masked))
 
@@ -72,14 +75,19 @@ def _upload(rows: list[BlockRow], context: tuple[int, ...], commits: tuple[int, 
     """
     size = len(rows[0].slots)
     starts = [seen + commit for seen, commit in zip(context, commits, strict=True)]
-    columns = [
-        [row.finished or row.slots for row in rows],
-        [range(start, start + size) for start in context],
-        [row.slots for row in rows],
-        [range(start, start + size) for start in starts],
-        [row.masked for row in rows],
-    ]
-    return torch.tensor(columns, dtype=torch.long, device=device)
+    numbers: list[int] = []
+    for row in rows:
+        numbers += row.finished or row.slots
+    for start in context:
+        numbers += range(start, start + size)
+    for row in rows:
+        numbers += row.slots
+    for start in starts:
+        numbers += range(start, start + size)
+    for row in rows:
+        numbers += row.masked
+    # A tensor made of nested lists costs several times as much.
+    return torch.frombuffer(array("q", numbers), dtype=torch.long).view(5, len(rows), size).to(device)
 
 
 def _segments(uploaded: Tensor, commits: tuple[int, ...]) -> list[Segment]:
@@ -102,12 +110,9 @@ def _pass(
     commits = tuple(0 if row.finished is None else size for row in rows)
     active = tuple(any(row.masked) for row in rows)
     uploaded = _upload(rows, context, commits, request.device)
-    logits = usable(session.forward(_segments(uploaded, commits)), suppressed)
+    logits = session.forward(_segments(uploaded, commits))
+    decided = session.read(_sample(logits, uploaded[-1], request, suppressed, acceptance))
     session.keep(commits)
-    chosen = acceptance.choose(entropy(logits, request.temperature), uploaded[-1].bool())
-    drawn = draw(logits, request.temperature, request.generator)
-    # One readback a pass: -1 where nothing was decided.
-    decided = torch.where(chosen, drawn, -1).tolist()
     for row in rows:
         row.finished = None
     final = tuple(row.decide(slots) for row, slots in zip(rows, decided, strict=True))
@@ -117,9 +122,16 @@ def _pass(
         context_tokens=context,
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,
-        decided_tokens=tuple(sum(token >= 0 for token in slots) for slots in decided),
+        decided_tokens=tuple([size - slots.count(-1) for slots in decided]),
         final_tokens=final,
         active=active,
         padded_query=max(commits) + size,
         padded_context=width,
     )
+
+
+def _sample(logits: Tensor, masked: Tensor, request: DecodeRequest, suppressed: Tensor, acceptance: Acceptance) -> Tensor:
+    """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
+    logits = usable(logits, suppressed)
+    chosen = acceptance.choose(entropy(logits, request.temperature), masked.bool())
+    return torch.where(chosen, draw(logits, request.temperature, request.generator), -1)

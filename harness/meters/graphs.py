@@ -1,8 +1,9 @@
-"""Forwards compiled while the clock ran: compiling takes seconds, so a window with one is not a measurement of decoding."""
+"""Forwards compiled or captured while the clock ran: that takes seconds, so a window with one is no measurement of decoding."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,10 +11,22 @@ import torch
 from harness.meters.window import Figure
 
 
-class GraphMeter:
-    """Counts the graphs that torch.compile makes. ``counters`` is torch._dynamo's own tally, or a fake of it."""
+@dataclass(slots=True)
+class Tally:
+    """How many graphs were captured; torch keeps no count of them."""
 
-    figures: Mapping[str, Figure] = {"compiled_graphs": Figure(unit="graphs", source="torch._dynamo counters")}
+    made: int = 0
+
+
+CAPTURES = Tally()
+
+
+class GraphMeter:
+    """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it) and captured ones."""
+
+    figures: Mapping[str, Figure] = {
+        "compiled_graphs": Figure(unit="graphs", source="torch._dynamo counters, and captures counted by the session")
+    }
 
     def __init__(self, counters: Any = None) -> None:
         self._counters = counters
@@ -30,4 +43,4 @@ class GraphMeter:
     def _made(self) -> int:
         counters = torch._dynamo.utils.counters if self._counters is None else self._counters
         made: int = counters["stats"]["unique_graphs"]
-        return made
+        return made + CAPTURES.made

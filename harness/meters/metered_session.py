@@ -1,4 +1,4 @@
-"""A model session with a clock around its forward calls: forward time apart from sampler and bookkeeping."""
+"""A model session with a clock around its forward calls and at its readbacks: forward, sampler and the rest of a pass apart."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from harness.meters.clock import Clock
 
 
 class MeteredSession:
-    """Passes every call on to ``session`` and marks the start and end of each forward. Knows nothing of models."""
+    """Passes every call on to ``session`` and marks three points of each pass: where its forward begins, where it ends, and
+    where the sampler behind it is done. Knows nothing of models.
+    """
 
     def __init__(self, session: Any, clock: Clock) -> None:
         self._session = session
         self._clock = clock
-        self._marks: list[tuple[Any, Any]] = []
+        self._forwards: list[tuple[Any, Any]] = []
+        self._samplers: dict[int, tuple[Any, Any]] = {}
 
     @property
     def context_tokens(self) -> tuple[int, ...]:
@@ -30,20 +33,31 @@ class MeteredSession:
 
     def reset(self, rows: int, capacity: int) -> None:
         """As the session; starts a new list of durations."""
-        self._marks = []
+        self._forwards, self._samplers = [], {}
         self._session.reset(rows, capacity)
 
     def forward(self, segments: Sequence[Any]) -> Any:
         """As the session, between two marks."""
         start = self._clock.mark()
         logits = self._session.forward(segments)
-        self._marks.append((start, self._clock.mark()))
+        self._forwards.append((start, self._clock.mark()))
         return logits
 
     def keep(self, tokens: Sequence[int]) -> None:
         """As the session."""
         self._session.keep(tokens)
 
+    def read(self, tokens: Any) -> list[list[int]]:
+        """As the session, behind a mark."""
+        self._samplers[len(self._forwards) - 1] = (self._forwards[-1][1], self._clock.mark())
+        on_host: list[list[int]] = self._session.read(tokens)
+        return on_host
+
     def forward_s(self) -> list[float]:
         """Seconds of every forward since reset, in order; call after the clock has synchronised."""
-        return self._clock.spans_s(self._marks)
+        return self._clock.spans_s(self._forwards)
+
+    def sampler_s(self) -> list[float]:
+        """Seconds from the end of every forward to its readback; 0 where nothing was read, for no sampler ran."""
+        spans = dict(zip(self._samplers, self._clock.spans_s(list(self._samplers.values())), strict=True))
+        return [spans.get(index, 0.0) for index in range(len(self._forwards))]

@@ -53,6 +53,10 @@ class SurveyBench(Bench, Protocol):
         """Its last-level cache; None where the system does not tell."""
         ...
 
+    def multiprocessors(self) -> int | None:
+        """Of a GPU; None for a CPU."""
+        ...
+
     def copy_kernel(self, size_bytes: int) -> Kernel:
         """Copies the first ``size_bytes`` of the buffer onto those behind them."""
         ...
@@ -109,7 +113,8 @@ class _Words:
     def __init__(self, bench: SurveyBench) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.identity: dict[str, Any] = {
-            "device_name": bench.device_name, "device": bench.device, "threads": bench.threads, "measured_at": now,
+            "device_name": bench.device_name, "device": bench.device, "threads": bench.threads,
+            "multiprocessors": bench.multiprocessors(), "measured_at": now,
             "program_version": __version__, "torch_version": bench.torch_version, "engine": bench.engine,
             "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None, "fixed_hidden": bench.fixed_hidden,
         }  # fmt: skip

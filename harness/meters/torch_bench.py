@@ -91,6 +91,10 @@ class TorchBench:
             return int(getattr(self._cuda.get_device_properties(self.device), "L2_cache_size", 0)) or None
         return last_level_cache_bytes()
 
+    def multiprocessors(self) -> int | None:
+        """Of the GPU; None on a CPU."""
+        return int(self._cuda.get_device_properties(self.device).multi_processor_count) if self.on_cuda else None
+
     def reserve(self, size_bytes: int) -> None:
         """One buffer of random values, every page touched (an untouched page is read from one shared page of zeros)."""
         self._release()

@@ -4,49 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from harness.errors import ScenarioError
-from harness.scenario import Part
+from harness.scenario import Execution, Part
 
 KINDS_OF_FORWARD = 64
 """Graphs of one model before torch.compile would silently fall back to eager; a run needs about ten."""
-Execution = Literal["eager", "compiled"]
 
 
 def execution_of(part: Part) -> Execution:
     """How the forwards of a part are run here: what it asks for, or, where that is auto, compiled if that can be done.
 
-    On a GPU auto is eager: there compiling pays with CUDA graphs only, which the session does not capture yet.
+    Where it cannot, auto is eager on a CPU and graphs on a GPU.
 
     Raises:
-        ScenarioError: it asks for compiled forwards and this machine has no C++ compiler.
+        ScenarioError: it asks for what this device cannot do, or for compiled forwards and the tool chain is missing.
     """
-    on_cpu = part.device == "cpu"
+    kind = part.device.partition(":")[0]
     if part.execution == "eager" or part.session == "plain":
         return "eager"
+    if part.execution == "graphs":
+        if kind == "cpu":
+            raise ScenarioError(
+                f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
+                "use device: cuda, or execution: auto, compiled or eager"
+            )
+        return "graphs"
+    if can_compile(kind):
+        return "compiled"
     if part.execution == "auto":
-        return "compiled" if on_cpu and can_compile() else "eager"
-    if on_cpu and not can_compile():
-        raise ScenarioError(
-            f"part {part.name}: execution: compiled, but torch.compile does not work here; "
-            "install g++ and Python's headers (python3-dev), or use execution: auto or eager"
-        )
-    return "compiled"
+        return "eager" if kind == "cpu" else "graphs"
+    raise ScenarioError(
+        f"part {part.name}: execution: compiled, but torch.compile does not work for {kind} here; "
+        "install g++ and Python's headers (python3-dev), or use execution: auto or eager"
+    )
 
 
-def compiled(model: PreTrainedModel) -> Callable[..., Any]:
-    """The model's forward, compiled when first called. Lengths are symbolic, so a growing context compiles nothing anew.
+def compiled(model: PreTrainedModel, dynamic: bool = True) -> Callable[..., Any]:
+    """The model's forward, compiled when first called. Lengths are symbolic where ``dynamic``, so a growing context compiles
+    nothing anew; where shapes never change they need not be.
 
     Going over the number of graphs is an error, not a slow forward.
     """
     settings: Any = torch._dynamo.config
     settings.recompile_limit = KINDS_OF_FORWARD
     settings.fail_on_recompile_limit_hit = True
-    return torch.compile(model.forward, dynamic=True)
+    return torch.compile(model.forward, dynamic=dynamic)
 
 
 def compiled_steps(model: PreTrainedModel) -> Callable[..., Any]:
@@ -62,10 +69,12 @@ def compiled_steps(model: PreTrainedModel) -> Callable[..., Any]:
 
 
 @cache
-def can_compile() -> bool:
-    """Whether torch.compile works on this machine's CPU: it wants a C++ compiler and Python's headers, so one line is tried."""
+def can_compile(kind: str = "cpu") -> bool:
+    """Whether torch.compile works here for a ``kind`` of device, cpu or cuda: it wants a C++ compiler, Python's headers and,
+    for CUDA, Triton, so one line is tried.
+    """
     try:
-        torch.compile(lambda x: x + 1)(torch.zeros(2))
+        torch.compile(lambda x: x + 1)(torch.zeros(2, device=kind))
     except Exception:  # whatever the tool chain lacks
         return False
     return True

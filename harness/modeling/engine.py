@@ -41,13 +41,14 @@ from harness.trace import ForwardPass, Generation
 class Decoded:
     """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
 
-    ``forward_s`` is None where somebody else's loop made the forwards.
+    ``forward_s`` and ``sampler_s``, by pass, are None where somebody else's loop made the forwards.
     """
 
     generation: Generation
     prefill_s: float
     decode_s: float
     forward_s: list[float] | None
+    sampler_s: list[float] | None
     readings: Readings | None
 
 
@@ -117,7 +118,7 @@ class Engine:
         forward_s = session.forward_s()
         if len(forward_s) != len(decoded.generation.passes):
             raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
-        return replace(decoded, forward_s=forward_s)
+        return replace(decoded, forward_s=forward_s, sampler_s=session.sampler_s())
 
     def _generated(self, request: DecodeRequest, how: dict[str, Any]) -> Decoded:
         """A yardstick that breaks is no reason to lose a run: whatever it raises is its own outcome."""
@@ -129,8 +130,8 @@ class Engine:
             raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
     def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
-        """None for the model's own; else the same compiled forward every time."""
-        if case.arm["execution"] == "eager":
+        """None for the model's own, which transformers compiles where the cache is static; else the same compiled one."""
+        if case.arm["execution"] == "eager" or case.arm["cache"] == "static":
             return None
         if execution_of(case.part) == "eager":
             raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
@@ -156,8 +157,9 @@ class Engine:
         generation.check_conservation()
         start, prefilled, end = marks
         return Decoded(
-            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=None, readings=readings
-        )
+            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=None, sampler_s=None,
+            readings=readings,
+        )  # fmt: skip
 
     def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
         mask_id = self._model.mask_id

@@ -9,7 +9,7 @@ heads, Q fed tokens, C slots, D head dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,16 @@ from transformers import AttentionInterface, AttentionMaskInterface
 NAME = "sbd_used_kv"
 
 
+class KvLayout(Protocol):
+    """Where one forward writes and what it reads: travels from the session through transformers to ``attend``."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """Write the fed keys and values, (B, G, Q, D), then attend to what is used: query (B, H, Q, D), result (B, Q, H, D)."""
+
+
 @dataclass(slots=True)
-class Layout:
-    """Where one forward writes and what it reads.
+class Layout(KvLayout):
+    """Slots by number and, where one is needed, a mask: made anew for every forward.
 
     ``keys``, ``values``  one (B, G, C, D) buffer per layer
     ``start``             first slot written, where all rows write the same run of slots; None: each row its own ``slots``
@@ -38,27 +45,31 @@ class Layout:
     mask: Tensor | None
     causal: bool
 
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """Write to the slots, attend to the first ``width`` of them."""
+        keys, values = self.keys[layer], self.values[layer]
+        if self.start is not None:
+            end = self.start + key.shape[2]
+            keys[:, :, self.start : end] = key
+            values[:, :, self.start : end] = value
+        else:
+            rows = torch.arange(key.shape[0], device=key.device)[:, None]
+            keys[rows, :, self.slots] = key.transpose(1, 2)
+            values[rows, :, self.slots] = value.transpose(1, 2)
+        out = nn.functional.scaled_dot_product_attention(
+            query, keys[:, :, : self.width], values[:, :, : self.width], attn_mask=self.mask,
+            is_causal=self.causal, scale=scaling, enable_gqa=query.shape[1] != key.shape[1],
+        )  # fmt: skip
+        return out.transpose(1, 2).contiguous()
+
 
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: write the fed keys and values, then attend to the used slots; (B, Q, H, D)."""
-    layout: Layout = options["layout"]
+    """transformers' attention interface: what the forward's layout says; (B, Q, H, D)."""
+    layout: KvLayout = options["layout"]
     index: Any = module.layer_idx
-    keys, values = layout.keys[index], layout.values[index]
-    if layout.start is not None:
-        end = layout.start + key.shape[2]
-        keys[:, :, layout.start : end] = key
-        values[:, :, layout.start : end] = value
-    else:
-        rows = torch.arange(key.shape[0], device=key.device)[:, None]
-        keys[rows, :, layout.slots] = key.transpose(1, 2)
-        values[rows, :, layout.slots] = value.transpose(1, 2)
-    out = nn.functional.scaled_dot_product_attention(
-        query, keys[:, :, : layout.width], values[:, :, : layout.width], attn_mask=layout.mask,
-        is_causal=layout.causal, scale=options.get("scaling"), enable_gqa=query.shape[1] != key.shape[1],
-    )  # fmt: skip
-    return out.transpose(1, 2).contiguous(), None
+    return layout.attend(index, query, key, value, options.get("scaling")), None
 
 
 def no_mask(*arguments: Any, **options: Any) -> None:

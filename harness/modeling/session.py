@@ -82,6 +82,11 @@ class TransformersSession:
             self._valid = torch.cat([self._valid, self._fed_valid[:, :kept] & accepted], dim=1)
             self._holes = not bool(self._valid.all())
 
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """The sampler's tokens, on the host."""
+        on_host: list[list[int]] = tokens.tolist()
+        return on_host
+
     def _needs_mask(self, segments: Sequence[Segment]) -> bool:
         """False where the attention kernel's own rule (all, or plain causal without a past) is already the right one."""
         if self._holes or len(segments) > 1 or segments[0].valid is not None:

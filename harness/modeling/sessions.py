@@ -12,9 +12,12 @@ from transformers import PreTrainedModel
 from harness.decoding.session import ModelSession, Segment
 from harness.hardware import engine_words
 from harness.meters.calibration import Stepping
-from harness.modeling.compiling import Execution
+from harness.modeling.capturing import cuda_graphs
+from harness.modeling.compiling import compiled
+from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
+from harness.scenario import Execution
 
 MOST_STEPS = 256
 
@@ -26,8 +29,12 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
 
 
 def open_session(module: Any, session: str, attention: str, execution: Execution) -> ModelSession:
-    """The static session, or the plain one with its attention."""
-    return StaticSession(module, execution) if session == "static" else TransformersSession(module, attention)
+    """The plain session with its attention, or a static one: on a GPU captured into graphs unless it is eager."""
+    if session == "plain":
+        return TransformersSession(module, attention)
+    if execution == "eager" or module.device.type == "cpu":
+        return StaticSession(module, execution)
+    return GraphedSession(module, cuda_graphs(), compiled(module, dynamic=False) if execution == "compiled" else None)
 
 
 def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:

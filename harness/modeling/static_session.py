@@ -13,9 +13,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
-from harness.modeling.compiling import Execution, compiled
+from harness.modeling.compiling import compiled
 from harness.modeling.kv_buffers import Layout, register
 from harness.modeling.segments import inside, validity, wanted_logits
+from harness.scenario import Execution
 
 
 class StaticSession:
@@ -56,10 +57,14 @@ class StaticSession:
             config: Any = self._model.config
             heads = config.num_key_value_heads
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-            shape = (rows, heads, capacity + 1, width)
-            blank = torch.zeros(shape, dtype=self._model.dtype, device=self._model.device)
-            self._keys = [blank.clone() for _ in range(config.num_hidden_layers)]
-            self._values = [blank.clone() for _ in range(config.num_hidden_layers)]
+            self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, width)
+
+    def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
+        """New buffers; what is in them does not matter, but it must be numbers."""
+        shape = (rows, heads, slots, width)
+        self._keys, self._values = (
+            [torch.zeros(shape, dtype=self._model.dtype, device=self._model.device) for _ in range(layers)] for _ in range(2)
+        )
 
     @torch.no_grad()
     def forward(self, segments: Sequence[Segment]) -> Tensor:
@@ -85,6 +90,11 @@ class StaticSession:
         """Commit, per row, the KV of the first so many tokens of the last forward; the next one writes over the rest."""
         for row, count in enumerate(tokens):
             self._lengths[row] += count if self._fed is None else int(self._fed[row, :count].sum())
+
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """The sampler's tokens, on the host."""
+        on_host: list[list[int]] = tokens.tolist()
+        return on_host
 
     def _layout(self, segments: Sequence[Segment], device: torch.device) -> Layout:
         lengths, query = self._lengths, self._query

@@ -74,7 +74,7 @@ def _part(comparison: Comparison, part: str, name: str) -> PartView:
                   figures_time.pass_time(cell, f"{where}-time")]  # fmt: skip
     for rung in dict.fromkeys(one.rung for cell in summaries for arm in cell.arms for one in arm.predictions):
         drawn.append(figures_time.predicted_measured(summaries, rung, f"{name}-{rung}"))
-    passes = [tables.pass_table(cell) for cell in summaries]
+    passes = [*(tables.pass_table(cell) for cell in summaries), tables.pass_parts_table(summaries)]
     return PartView(
         name=first.part,
         byline="; ".join((

@@ -191,6 +191,29 @@ def _pass_row(width: PassWidth, notes: Notes) -> dict[str, Entry]:
     return row
 
 
+def pass_parts_table(cells: list[Cell]) -> Table | None:
+    """What a decode pass spends its time on, per arm."""
+    notes = Notes()
+    sections = []
+    for cell in cells:
+        rows = [_pass_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None]
+        if rows:
+            sections.append((section_name(cell), pd.DataFrame(rows)))
+    heading = "A decode pass taken apart (means)"
+    return Table(heading=heading, sections=tuple(sections), notes=tuple(notes.texts)) if sections else None
+
+
+def _pass_parts_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
+    parts = arm.pass_parts
+    return {
+        "Arm": Entry(text=arm.label, marks=("replayed",) if arm.replayed else ()),
+        "Passes": Entry(text=units.count(arm.passes), raw=arm.passes),
+        "Forward": notes.entry(parts.forward_s, units.seconds),
+        "Sampler": notes.entry(parts.sampler_s, units.seconds),
+        "Rest of the loop": notes.entry(parts.rest_s, units.seconds),
+    }
+
+
 def prediction_table(cells: list[Cell]) -> Table | None:
     """Predicted beside measured for the whole decode, per arm and rung."""
     notes = Notes()

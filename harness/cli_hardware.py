@@ -1,0 +1,139 @@
+"""`sbd hardware`: the devices that a prediction can be asked for, and every figure of one of them with its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from harness.hardware import HardwareProfile
+    from harness.hardware_figures import Figure
+
+HARDWARE_VERSION = 1
+TERA, GIGA, MEGA = 1e12, 1e9, 1e6
+GRADES = "VRSU"  # from the strongest to the weakest
+LEGEND = """\
+ridge: bf16 peak over bandwidth, below it memory is the limit; peaks are dense; *: other sources differ; ?: not known
+grade: the weaker one of bandwidth and peak: V verified in a vendor's or project's source, R measured by us,
+       S secondary, U unverified; `sbd hardware NAME` shows every figure with its source"""
+
+
+def hardware_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="a profile, or a YAML file in the same form; default: list all")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
+    from harness.hardware import known_profiles, load_profile, local_profiles
+
+    chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
+    if as_json:
+        print(json.dumps(describe(chosen), indent=1, ensure_ascii=False))
+    else:
+        print(render_one(chosen[0]) if name else render_list(chosen))
+
+
+def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:
+    """Profiles by name as plain data, each with its ridge (FLOP/byte, bfloat16; None where a figure is unknown)."""
+    devices = {
+        profile.name: {**profile.model_dump(mode="json"), "ridge_flops_per_byte": profile.ridge_flops_per_byte()}
+        for profile in profiles
+    }
+    return {"version": HARDWARE_VERSION, "hardware": devices}
+
+
+def render_list(profiles: list[HardwareProfile]) -> str:
+    """One line per device."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("device", no_wrap=True)
+    for head in ("memory GB", "GB/s", "bf16 TFLOP/s", "ridge FLOP/byte", "USD/h"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("grade")
+    for profile in profiles:
+        peak, bandwidth = profile.peak_flops_per_s["bfloat16"], profile.bandwidth_bytes_per_s
+        headline = ((profile.memory_bytes, GIGA), (bandwidth, GIGA), (peak, TERA))
+        ridge, price = profile.ridge_flops_per_byte(), profile.price_usd_per_hour.value
+        table.add_row(
+            profile.name, *(shown(figure, unit) + ("*" if figure.also else " ") for figure, unit in headline),
+            "?" if ridge is None else f"{ridge:.0f}", "?" if price is None else f"{price:.2f}",
+            max((grade for grade in (peak.grade, bandwidth.grade) if grade), key=GRADES.index, default="?"),
+        )  # fmt: skip
+    return f"{printed(table)}\n{LEGEND}"
+
+
+def render_one(profile: HardwareProfile) -> str:
+    """Every figure of one device with unit, grade and source; below it what other sources say."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("figure", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    for head in ("unit", "grade"):
+        table.add_column(head, no_wrap=True)
+    table.add_column("source, or why it is not known", overflow="fold")
+    for label, unit, unit_name, figure in figures_of(profile):
+        table.add_row(label, shown(figure, unit), unit_name, figure.grade or "", with_date(figure.source, figure.date))
+        for other in figure.also:
+            table.add_row("  also", f"{other.value / unit:,.6g}", unit_name, other.grade, with_date(other.source, other.date))
+    ridge = profile.ridge_flops_per_byte()
+    if ridge is not None:
+        table.add_row("ridge bfloat16", f"{ridge:,.0f}", "FLOP/byte", "", "derived: peak over bandwidth")
+    names = f"name {', '.join(profile.match_names)}" if profile.match_names else "name: none, it is only asked for"
+    head = f"{profile.name} ({profile.kind}), driver's {names}"
+    lines = [head, "", printed(table), *([f"\n{profile.notes}"] if profile.notes else [])]
+    if profile.measured is not None:
+        from harness.cli_calibrate import render
+
+        lines += [f"\nmeasured on {profile.measured.measured_at}", "", render(profile.measured)]
+    return "\n".join(lines)
+
+
+def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, Figure]]:
+    """(label, size of the unit, name of the unit, figure), peaks first, measured ceilings last."""
+    for dtype, peak in profile.peak_flops_per_s.items():
+        yield f"peak {dtype}", TERA, "TOP/s" if dtype == "int8" else "TFLOP/s", peak
+    yield "bandwidth", GIGA, "GB/s", profile.bandwidth_bytes_per_s
+    yield "memory", GIGA, "GB", profile.memory_bytes
+    if profile.memory_seen_mib:
+        yield "seen by driver", 1, "MiB", profile.memory_seen_mib
+    yield "cache", MEGA, "MB", profile.cache_bytes
+    yield "link", GIGA, "GB/s", profile.link_bytes_per_s
+    yield "power", 1, "W", profile.power_w
+    if profile.multiprocessors:
+        yield "multiprocessors", 1, "", profile.multiprocessors
+    yield "price", 1, "USD/h", profile.price_usd_per_hour
+    for dtype, ceiling in profile.published_ceilings.matrix_flops_per_s.items():
+        yield f"measured {dtype}", TERA, "TFLOP/s", ceiling
+    if profile.published_ceilings.copy_bytes_per_s:
+        yield "measured copy", GIGA, "GB/s", profile.published_ceilings.copy_bytes_per_s
+
+
+def shown(figure: Figure, unit: float) -> str:
+    """The value in ``unit``, as published; "?" where it is not known."""
+    return "?" if figure.value is None else f"{figure.value / unit:,.6g}"
+
+
+def with_date(source: str, date: str | None) -> str:
+    """A source, with the date a price was seen."""
+    return f"{source} ({date})" if date else source
+
+
+def printed(table: Table) -> str:
+    """The table as text, at the width of the terminal but at least 100 characters."""
+    from io import StringIO
+    from shutil import get_terminal_size
+
+    from rich.console import Console
+
+    text = StringIO()
+    width = max(get_terminal_size(fallback=(160, 50)).columns, 100)
+    Console(file=text, width=width, highlight=False, markup=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -1,0 +1,118 @@
+"""The static session with every kind of decode pass captured once and replayed, for devices with CUDA graphs.
+
+A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, where KV is
+written, how much of it is used) is copied into tensors that stay. Prompts come in many widths and are read once: they are
+not captured. Axes: B rows, Q tokens of a forward, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from harness.decoding.session import Segment
+from harness.modeling.capturing import Capture
+from harness.modeling.segments import validity, wanted_logits
+from harness.modeling.static_session import StaticSession
+from harness.modeling.used_kv import SMALLEST_PIECE, UsedKv, used_part
+
+Kind = tuple[tuple[int, str, int], ...]
+"""(tokens, visibility, wanted logits) of every segment of a call: what a graph is made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One kind of forward: the tensors it reads, and the replay that returns its logits."""
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    used: Tensor
+    replay: Callable[[], Tensor]
+
+
+class GraphedSession(StaticSession):
+    """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled.
+
+    Graphs are made anew where a batch needs other buffers, so these grow by doubling. The logits of a pass are overwritten
+    by the next one.
+    """
+
+    def __init__(self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None) -> None:
+        super().__init__(model)
+        self._capture = capture
+        self._captured_forward = forward or model
+        self._graphs: dict[Kind, Captured] = {}
+
+    def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
+        """Buffers of a power of two slots, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
+        self._graphs.clear()
+        length = SMALLEST_PIECE
+        while length < slots:
+            length *= 2
+        super()._allocate(layers, rows, length, heads, width)
+        self._keys, self._values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
+
+    @torch.no_grad()
+    def forward(self, segments: Sequence[Segment]) -> Tensor:
+        """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
+        fed = validity(segments)
+        if not all(self._lengths) or any(s.valid is not None and (s.valid != s.valid[:, :1]).any() for s in segments):
+            return super().forward(segments)
+        self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
+        kind = tuple((s.tokens.shape[1], s.visibility, s.logits) for s in segments)
+        inputs = self._inputs(segments)
+        held = self._graphs.get(kind)
+        if held is None:
+            held = self._graphs[kind] = self._captured(segments, inputs)
+        else:
+            for there, here in zip((held.tokens, held.positions, held.slots, held.used), inputs, strict=True):
+                there.copy_(here, non_blocking=True)
+        return held.replay()
+
+    def _inputs(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens and positions (B, Q); slots (B, Q) and used slots per segment (segments, B), on the host."""
+        tokens = torch.cat([s.tokens for s in segments], dim=1)
+        positions = torch.cat([s.positions for s in segments], dim=1)
+        return tokens, positions, self._slots(torch.device("cpu")), self._used(segments)
+
+    def _used(self, segments: Sequence[Segment]) -> Tensor:
+        """(segments, B) int32: slots that a segment sees from the start of its row, see used_part. One token sees itself."""
+        seen, columns = torch.tensor(self._lengths), []
+        for one in segments:
+            width = one.tokens.shape[1]
+            real = width if one.valid is None else one.valid[:, 0].cpu() * width
+            columns.append(seen if _is_causal(one) else seen + real)
+            seen = seen + real
+        return torch.stack(columns).to(torch.int32)
+
+    def _captured(self, segments: Sequence[Segment], inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> Captured:
+        """Capture this kind of forward, on the inputs of this one."""
+        device = self._model.device
+        tokens, positions, slots, used = (one.to(device, copy=True) for one in inputs)
+        wanted = wanted_logits(segments, device)
+        keys, values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
+        _, length, groups, _ = keys[0].shape
+        runs = [(s.tokens.shape[1], _is_causal(s)) for s in segments]
+
+        def work() -> Tensor:
+            parts = (used_part(width, causal, used[n], groups, length) for n, (width, causal) in enumerate(runs))
+            layout = UsedKv(keys=keys, values=values, slots=slots, parts=tuple(parts))
+            out = self._captured_forward(
+                input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+                logits_to_keep=wanted, layout=layout,
+            )  # fmt: skip
+            logits: Tensor = out.logits
+            return logits
+
+        return Captured(tokens, positions, slots, used, self._capture(work))
+
+
+def _is_causal(segment: Segment) -> bool:
+    """Whether the segment's tokens see different slots."""
+    return segment.visibility == "causal" and segment.tokens.shape[1] > 1

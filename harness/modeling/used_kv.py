@@ -1,0 +1,172 @@
+"""Attention over the used part of fixed buffers, with shapes that never change: what a captured forward is made of.
+
+How much of each row is used stands in tensors, so a graph captured once serves every context length. No mask is made. A
+part that is causal within itself is taken as all that was committed before it and its own block, merged by log-sum-exp;
+query heads that share a KV head are folded into the query, so that each KV head is read once; and a long buffer is cut
+into pieces that run side by side, merged the same way (flash attention splits only where the query is one token).
+Axes: B rows, n query tokens of a part, Q of all parts, H query heads, G KV heads, D head dimension, C slots, S pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.modeling.kv_buffers import KvLayout
+
+SMALLEST_PIECE = 256
+WANTED_GROUPS = 128
+"""About the number of multiprocessors of a large GPU: so many (row, KV head, piece) should there be to keep it busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Runs of packed keys: run i begins at ``starts[i]`` (the last entry is the end of all) and has ``used[i]`` keys in use,
+    ``longest`` at most; int32, (N+1,) and (N,).
+    """
+
+    starts: Tensor
+    used: Tensor
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsedPart:
+    """A run of ``width`` query tokens: the buffers' pieces with what it sees of them and, where it is causal within itself,
+    its ``own`` keys apart. Made once per forward, for all layers.
+    """
+
+    width: int
+    pieces: Sequences
+    own: Sequences | None
+
+
+def used_part(width: int, causal: bool, used: Tensor, groups: int, slots: int) -> UsedPart:
+    """``used`` (B,) int32: the slots that the run sees from the start of its row's buffer, with the run itself where it is
+    bidirectional, without it where it is ``causal``.
+    """
+    rows, device = used.shape[0], used.device
+    length = slots // pieces_of(rows * groups, slots)
+    before = torch.arange(0, slots, length, dtype=torch.int32, device=device)
+    pieces = Sequences(
+        starts=torch.arange(0, rows * slots + 1, length, dtype=torch.int32, device=device),
+        used=(used[:, None] - before).clamp(0, length).flatten(),
+        longest=length,
+    )
+    own = None
+    if causal:
+        starts = torch.arange(0, rows * width + 1, width, dtype=torch.int32, device=device)
+        own = Sequences(starts=starts, used=torch.full((rows,), width, dtype=torch.int32, device=device), longest=width)
+    return UsedPart(width=width, pieces=pieces, own=own)
+
+
+@dataclass(slots=True)
+class UsedKv(KvLayout):
+    """``keys``, ``values``: one (B, C, G, D) buffer per layer; ``slots`` (B, Q): where every fed token's KV goes."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    slots: Tensor
+    parts: tuple[UsedPart, ...]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """Write the fed KV to its slots, then attend part by part; query (B, H, Q, D), result (B, Q, H, D)."""
+        keys, values = self.keys[layer], self.values[layer]
+        rows = torch.arange(query.shape[0], device=query.device)[:, None]
+        fresh = key.transpose(1, 2), value.transpose(1, 2)
+        keys[rows, self.slots], values[rows, self.slots] = fresh
+        outs, start = [], 0
+        for part in self.parts:
+            span = slice(start, start + part.width)
+            asked = query[:, :, span].transpose(1, 2)
+            out, lse = used_attention(asked, keys, values, part.pieces, scaling)
+            if part.own is not None:
+                own, own_lse = packed_attention(
+                    asked, fresh[0][:, span].flatten(0, 1), fresh[1][:, span].flatten(0, 1), part.own, True, scaling
+                )
+                out, lse = merge(torch.stack([out, own]), torch.stack([lse, own_lse]))
+            outs.append(out)
+            start += part.width
+        return torch.cat(outs, dim=1).to(query.dtype)
+
+
+def used_attention(
+    query: Tensor, keys: Tensor, values: Tensor, pieces: Sequences, scaling: float | None
+) -> tuple[Tensor, Tensor]:
+    """Every query (B, n, H, D) over what is used of its row: output (B, n, H, D), log-sum-exp (B, n, H).
+
+    A row with no used slot gets output 0 and log-sum-exp -inf.
+    """
+    rows, width, heads, size = query.shape
+    groups = keys.shape[2]
+    shared, count = heads // groups, pieces.used.shape[0] // rows
+    folded = query.reshape(rows, width, groups, shared, size).transpose(2, 3).reshape(rows, 1, width * shared, groups, size)
+    folded = folded.expand(-1, count, -1, -1, -1).flatten(0, 1)
+    out, lse = packed_attention(folded, keys.flatten(0, 1), values.flatten(0, 1), pieces, False, scaling)
+    out = out.reshape(rows, count, width, shared, groups, size).transpose(3, 4)
+    lse = lse.reshape(rows, count, width, shared, groups).transpose(3, 4)
+    out, lse = merge(out.transpose(0, 1), lse.transpose(0, 1)) if count > 1 else (out[:, 0], lse[:, 0])
+    return out.reshape(query.shape), lse.reshape(rows, width, heads)
+
+
+def pieces_of(groups: int, slots: int) -> int:
+    """Into how many equal pieces a buffer is cut: a power of two, none shorter than SMALLEST_PIECE."""
+    pieces = 1
+    while groups * pieces < WANTED_GROUPS and slots % (2 * pieces) == 0 and slots // (2 * pieces) >= SMALLEST_PIECE:
+        pieces *= 2
+    return pieces
+
+
+def merge(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over a union from softmaxes over its parts: (P, ..., D) outputs and (P, ...) log-sum-exps, in float32 or better.
+
+    out = Σ exp(lse_p - lse) out_p with lse = log Σ exp(lse_p); a part with nothing in it (-inf) weighs nothing.
+    """
+    whole = lses.logsumexp(dim=0)
+    weights = (lses - whole.clamp(min=torch.finfo(lses.dtype).min)).exp()
+    return (weights[..., None] * outs).sum(dim=0), whole
+
+
+def packed_attention(
+    query: Tensor, keys: Tensor, values: Tensor, runs: Sequences, causal: bool, scaling: float | None
+) -> tuple[Tensor, Tensor]:
+    """Queries (N, n, H, D) of run i over the used ones of its packed keys (T, G, D).
+
+    Causal: the last query sees all of them, each earlier one fewer by one. Output (N, n, H, D), log-sum-exp (N, n, H); flash
+    attention's kernel in half precision on a GPU, plain arithmetic elsewhere.
+    """
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+        return _flash(query, keys, values, runs, causal, scaling)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    shared = query.shape[2] // keys.shape[1]
+    place = torch.arange(keys.shape[0], device=query.device) - runs.starts[:-1, None]  # (N, T)
+    seen = ((place >= 0) & (place < runs.used[:, None]))[:, None, :]
+    if causal:
+        last = torch.arange(query.shape[1], device=query.device)[None, :, None] + runs.used[:, None, None] - query.shape[1]
+        seen = seen & (place[:, None, :] <= last)
+    scores = torch.einsum("inhd,thd->inht", query.to(wide), keys.to(wide).repeat_interleave(shared, dim=1))
+    scores = scores * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = scores.masked_fill(~seen[:, :, None, :], float("-inf"))
+    lse = scores.logsumexp(dim=-1)
+    weights = (scores - lse.clamp(min=torch.finfo(wide).min)[..., None]).exp()
+    return torch.einsum("inht,thd->inhd", weights, values.to(wide).repeat_interleave(shared, dim=1)), lse
+
+
+def _flash(
+    query: Tensor, keys: Tensor, values: Tensor, runs: Sequences, causal: bool, scaling: float | None
+) -> tuple[Tensor, Tensor]:
+    """torch's varlen_attn; its log-sum-exp is (H, N * n)."""
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
+
+    many, width, heads, _ = query.shape
+    of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
+    found: Any = varlen_attn(
+        query.flatten(0, 1).contiguous(), keys, values, of_query, runs.starts, width, runs.longest,
+        return_aux=AuxRequest(lse=True), scale=scaling, window_size=(-1, 0) if causal else (-1, -1),
+        enable_gqa=heads != keys.shape[1], seqused_k=runs.used,
+    )  # fmt: skip
+    out, lse = found
+    return out.float().reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)

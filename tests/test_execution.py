@@ -1,0 +1,62 @@
+"""How the forwards of a part are run, by what it asks for, its device and what the machine can do."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from harness.errors import ScenarioError
+from harness.modeling import compiling
+from harness.plan import make_plan
+from harness.scenario import Scenario
+
+
+def plan(device: str, execution: str, session: str = "static"):
+    """A plan of one part."""
+    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [{
+        "name": "p", "model": {"random": "llama-250m"}, "device": device, "dtype": "bfloat16", "execution": execution,
+        "session": session, "arms": [{"method": "ntp"}], "baseline_check": 1,
+        "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 1, "max_new_tokens": 4},
+    }]}))  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "execution", "compiles", "expected"), [
+    ("cpu", "eager", True, "eager"), ("cpu", "auto", True, "compiled"), ("cpu", "auto", False, "eager"),
+    ("cpu", "compiled", True, "compiled"), ("cuda", "eager", True, "eager"), ("cuda:1", "auto", True, "compiled"),
+    ("cuda", "auto", False, "graphs"), ("cuda", "graphs", True, "graphs"), ("cuda", "compiled", True, "compiled"),
+])  # fmt: skip
+def test_what_runs_is_what_is_asked_for_or_the_best_there_is(monkeypatch, device, execution, compiles, expected):
+    """auto never fails: on a GPU it falls back to captured graphs, on a CPU to eager."""
+    asked = []
+    monkeypatch.setattr(compiling, "can_compile", lambda kind: asked.append(kind) or compiles)
+    assert compiling.execution_of(plan(device, execution).cases[0].part) == expected
+    assert set(asked) <= {device.partition(":")[0]}
+
+
+@pytest.mark.parametrize(("device", "execution", "words"), [
+    ("cpu", "graphs", "use device: cuda"), ("cpu", "compiled", "install g++"), ("cuda", "compiled", "does not work for cuda"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_refused_with_the_remedy(monkeypatch, device, execution, words):
+    """Never a silent change to something slower."""
+    monkeypatch.setattr(compiling, "can_compile", lambda kind: False)
+    with pytest.raises(ScenarioError, match=words):
+        compiling.execution_of(plan(device, execution).cases[0].part)
+
+
+def test_the_plain_session_is_eager_whatever_auto_could_do():
+    """It is the slow reference."""
+    assert compiling.execution_of(plan("cpu", "auto", session="plain").cases[0].part) == "eager"
+
+
+@pytest.mark.parametrize(("device", "execution", "labels"), [
+    ("cpu", "eager", ["dynamic cache", "static cache"]),
+    ("cpu", "auto", ["dynamic cache", "static cache", "dynamic cache, compiled by us"]),
+    ("cuda", "eager", ["dynamic cache", "static cache, compiled by transformers"]),
+    ("cuda", "auto", ["dynamic cache", "static cache, compiled by transformers"]),
+])  # fmt: skip
+def test_generate_runs_as_it_would_for_a_user(device, execution, labels):
+    """transformers compiles a static cache on a GPU whatever our own arm does; the record says so."""
+    checks = [case for case in plan(device, execution).cases if case.is_check]
+    assert [case.label for case in checks] == [f"generate(), {label}" for label in labels]
+    assert all((case.arm["execution"] == "compiled") == ("compiled" in case.label) for case in checks)
