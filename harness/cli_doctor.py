@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-DOCTOR_VERSION = 1
+from harness.cli_doctor_machine import machine_facts, machine_lines
+
+DOCTOR_VERSION = 2
 
 
 def doctor_command(
@@ -33,12 +35,11 @@ def examine(device: str) -> dict[str, Any]:
     """Figures that can be read here with a first value, those that cannot with reason and remedy, and the machine."""
     import time
 
-    from harness.environment import snapshot
     from harness.meters.available import find_meters
 
     available = find_meters(device)
     available.windows.open()
-    time.sleep(0.2)  # GPM wants its two snapshots more than 100 ms apart
+    time.sleep(0.5)  # GPM wants its two snapshots more than 100 ms apart, DCGM a window of 300 ms
     readings = available.windows.close()
     figures = [
         {
@@ -56,7 +57,7 @@ def examine(device: str) -> dict[str, Any]:
         for one in available.absent
         for name in one.figures
     ]
-    return {"version": DOCTOR_VERSION, "device": device, "figures": figures, "environment": snapshot()}
+    return {"version": DOCTOR_VERSION, "device": device, "figures": figures} | machine_facts(device, available.scale)
 
 
 def render(found: dict[str, Any]) -> str:
@@ -76,4 +77,4 @@ def render(found: dict[str, Any]) -> str:
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
-    return "\n".join(lines)
+    return "\n".join([*lines, *machine_lines(found)])

@@ -17,10 +17,11 @@ from pydantic import ValidationError
 
 from harness import compare_accuracy as on_accuracy
 from harness.compare_baseline import baseline_check
+from harness.compare_counter import TrafficCounter, counters
 from harness.compare_pricing import Ladder, Pricer, ladder
 from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, tally
-from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, to_json
+from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.health import without_void_times
 from harness.record import CaseHeader, Run
@@ -40,11 +41,12 @@ def compare(run: Run) -> Comparison:
     """
     run, health = without_void_times(run)
     pricers = _pricers(run)
-    tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()})
+    counter_of = counters(run)
+    tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()}, counter_of)
     cells: list[Cell] = []
     for part, batch_size in _unique((case.part, case.batch_size) for case in run.header.cases):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
-        cells += _cells(run, cases, tallies, *pricers[cases[0].case_id])
+        cells += _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
     return Comparison(
         run_id=run.header.run_id,
         cells=tuple(cells),
@@ -67,7 +69,7 @@ def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
     return found
 
 
-def _tallies(run: Run, pricers: dict[str, Pricer]) -> Tallies:
+def _tallies(run: Run, pricers: dict[str, Pricer], counter_of: dict[str, TrafficCounter]) -> Tallies:
     cases = {case.case_id: case for case in run.header.cases}
     gathered: dict[str, dict[tuple[int, int], Tally]] = {case_id: {} for case_id in cases}
     for sample in run.samples:
@@ -75,14 +77,16 @@ def _tallies(run: Run, pricers: dict[str, Pricer]) -> Tallies:
         if case is not None and not sample.warmup:
             priced = case.timed and sample.decode_s is not None and not case.is_check
             pricer = pricers[case.case_id] if priced else None
-            gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer)
+            gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer, counter_of[case.part])
     return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
 
 
-def _cells(run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer) -> list[Cell]:
+def _cells(
+    run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer, scale: CounterScale
+) -> list[Cell]:
     """The cells of one part and batch size: the summary over tasks first, then one per task (where there are several)."""
     tasks = _unique(case.task for case in cases)
-    place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs)
+    place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
     summary = _summary(cases, tasks, tallies, place, pricer)
     if len(tasks) == 1:
         return [summary]
@@ -90,7 +94,7 @@ def _cells(run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, p
     return [summary] + [_cell(members, tasks, tallies, place) for members in by_task]
 
 
-def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder) -> Place:
+def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> Place:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
     parts = run.header.scenario.get("parts", [])
     name = next((p.get("baseline") for p in parts if isinstance(p, dict) and p.get("name") == case.part), None)
@@ -98,8 +102,9 @@ def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Lad
     same = [other for other in found if other.batch_size == case.batch_size]
     graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
     return Place(
-        ladder=rungs, timed=timed, baseline_part=name, baseline_grades=graded, why_unchecked=_why_unchecked(parts, case.part)
-    )
+        ladder=rungs, counter_scale=scale, timed=timed, baseline_part=name, baseline_grades=graded,
+        why_unchecked=_why_unchecked(parts, case.part),
+    )  # fmt: skip
 
 
 def _why_unchecked(parts: list[Any], name: str) -> str:
@@ -144,6 +149,7 @@ def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Pl
         timed=place.timed,
         baseline_part=place.baseline_part,
         arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
+        counter_scale=place.counter_scale,
         baseline_check=baseline_check(cases, tallies, arms, place.why_unchecked),
         rung_reasons=place.ladder.reasons,
     )

@@ -15,6 +15,7 @@ from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
 from harness.record import CaseHeader, RunHeader
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile
+from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
@@ -132,7 +133,7 @@ def read_ceiling(
 class PricedPass:
     """One pass on every rung: modelled bytes, the band of the forward alone, and that of forward and sampler together."""
 
-    bytes_: int
+    bytes_: float
     forward_s: dict[str, Band]
     decode_s: dict[str, Band]
 
@@ -142,7 +143,7 @@ class Pricer:
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
         self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
-        self._known: dict[tuple[int, ...], PricedPass] = {}
+        self._known: dict[PassCounts, PricedPass] = {}
 
     @property
     def rungs(self) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ class Pricer:
 
     def price(self, one: ForwardPass) -> PricedPass:
         """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
-        key = (one.rows, one.padded_query, one.padded_context, max(one.logit_tokens, default=0), sum(one.kept_tokens))
+        key = PassCounts.of(one)
         if key not in self._known:
             self._known[key] = self._price(one)
         return self._known[key]

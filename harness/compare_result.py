@@ -13,9 +13,10 @@ import numpy as np
 
 from harness import compare_accuracy as on_accuracy
 from harness import compare_arms as on_arms
+from harness.compare_counter import measured_bandwidth
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
-from harness.compare_values import ArmResult
+from harness.compare_values import ArmResult, CounterScale
 from harness.record import CaseHeader
 from harness.stats import Quantity, absent, exact, prompts_for_width
 
@@ -59,6 +60,7 @@ class Place:
     """What all arms of a cell share."""
 
     ladder: Ladder
+    counter_scale: CounterScale
     timed: bool
     baseline_part: str | None
     baseline_grades: on_accuracy.Grades
@@ -104,6 +106,8 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     decode_s = on_arms.total(tallies, lambda t: t.decode_s, NO_TIMES) if place.timed else absent(NOT_TIMED)
     forward_s = on_arms.total(tallies, lambda t: t.forward_s, NOT_PER_PASS) if place.timed else absent(NOT_TIMED)
     bandwidth = on_arms.quotient(sum(t.bytes_ for t in tallies), forward_s, NOT_PER_PASS)
+    doubt, untimed = place.counter_scale.disagreement, NO_TIMES if place.timed else NOT_TIMED
+    measured, over_modelled = measured_bandwidth([t.counted for t in tallies], doubt, untimed)
     return {
         "unpaired": len(tallies) - len(pairs) if place.timed else 0,
         "wall_speedup": wall,
@@ -116,6 +120,8 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "tokens_per_s": on_arms.quotient(sum(t.decode_tokens for t in tallies), decode_s, "no decode tokens"),
         "latency_s": on_arms.median_latency(tallies if place.timed else (), NOT_TIMED),
         "modelled_bandwidth_bytes_per_s": bandwidth,
+        "measured_bandwidth_bytes_per_s": measured,
+        "measured_over_modelled": over_modelled,
         "ceiling_share": on_arms.ceiling_share(bandwidth, place.ladder.read_ceiling),
         "predictions": on_arms.predictions(place.ladder.ceilings, pairs, tallies, wall_totals) if place.timed else (),
     }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.compare_counter import Counted, TrafficCounter
 from harness.compare_pricing import Band, PricedPass, Pricer
 from harness.record import CaseHeader, PassColumns, Sample
 
@@ -33,6 +34,7 @@ class TimedPass:
 class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
+    ``counted``: what a memory counter says of the whole sample, None where it says nothing.
     ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
     are empty where the part was not timed: nothing is compared with a clock there.
     """
@@ -50,7 +52,8 @@ class Tally:
     latency_s: float | None
     forward_s: float | None
     sampler_s: float | None
-    bytes_: int
+    bytes_: float
+    counted: Counted | None
     priced_s: dict[str, Band]
     timed: tuple[TimedPass, ...]
 
@@ -60,8 +63,8 @@ class Tally:
         return bool(self.decode_s) and self.decode_tokens > 0
 
 
-def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
-    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too."""
+def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
+    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read."""
     columns, rows = sample.passes, len(sample.rows)
     decode = np.array([role != "prefill" for role in columns.role], dtype=bool)
     final = _matrix(columns.final_tokens, rows, np.dtype(np.int64))
@@ -85,6 +88,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None) -> Tally:
         forward_s=_sum_of(columns.forward_s, decode),
         sampler_s=_sum_of(columns.sampler_s, decode),
         bytes_=sum(one.priced.bytes_ for one in timed),
+        counted=counter.read(sample, pricer) if counter is not None and pricer is not None else None,
         priced_s=_sum_bands(timed),
         timed=timed,
     )

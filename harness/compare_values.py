@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.health import PartHealth
 from harness.stats import Quantity
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -68,9 +68,27 @@ class PassParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CounterScale:
+    """What one percent of the device's memory counter is worth, in bytes per second: by a copy of known bytes in the
+    measuring process (``bytes_per_s_per_percent``, which is used), by a read-only reduction, and by memory clock and bus.
+
+    ``disagreement`` says in words where two of them are more than 10 % apart. Means over the sessions of a run.
+    """
+
+    counter: str | None
+    bytes_per_s_per_percent: Quantity
+    read_bytes_per_s_per_percent: Quantity
+    theoretical_bytes_per_s_per_percent: Quantity
+    theoretical_source: str | None
+    disagreement: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
+    ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
+    counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
 
@@ -106,6 +124,8 @@ class ArmResult:
     baseline_difference: Quantity | None
     modelled_bandwidth_bytes_per_s: Quantity
     ceiling_share: Quantity
+    measured_bandwidth_bytes_per_s: Quantity
+    measured_over_modelled: Quantity
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
 
@@ -182,6 +202,7 @@ class Cell:
     timed: bool
     baseline_part: str | None
     arms: tuple[ArmResult, ...]
+    counter_scale: CounterScale
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
     pass_widths: tuple[PassWidth, ...] = ()

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.errors import UnknownModelError
 from harness.frozen import CountOrZero, Flag, Frozen, Text, named_by_key
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 
 REFERENCE_MODELS = ("sbd", "ntp_only")
 REFERENCE_DIR = Path(__file__).parent / "modeling" / "reference"
@@ -137,11 +137,13 @@ def _cached_config(name: str, revision: str) -> Path | None:
 
 def _read_config(name: str, file: Path) -> ModelShape:
     try:
-        return ModelShape.from_config(name, json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        missing = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        return shape_from_config(name, json.loads(file.read_text(encoding="utf-8")))
+    except UnknownModelError as error:
+        raise UnknownModelError(f"{file}: {error}") from error
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
         raise UnknownModelError(
-            f"{file}: not the config of a decoder-only transformer ({missing}); give a model of the Llama/Qwen/Mistral family"
+            f"{file}: not the config of a decoder-only transformer ({reason}); give the config.json of a causal language model"
         ) from error
 
 

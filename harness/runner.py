@@ -64,6 +64,9 @@ class Engine(Protocol):
     def meters(self) -> dict[str, Any] | None:
         """The figures that samples carry, with unit and source, and what cannot be read here; None where none are."""
 
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """What the model really runs on here, for the shapes of ``part``, as plain data for the record."""
+
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
         """Decode one batch; returns a Decoded."""
 
@@ -133,6 +136,7 @@ def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, pr
             for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
                 _give_up(case_id, error, pace, store)
             continue
+        store.append_session({"event": "engine", "part": part.name} | engine.fingerprint(part))
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
         _take_part(slots, pace, engine, store, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,20 +84,24 @@ def metered(held: Run, window_s: float, **meters: float) -> Run:
     return held.model_copy(update={"samples": changed})
 
 
-def test_energy_and_gpm_stand_beside_the_modelled_bytes_of_the_same_window() -> None:
-    """By hand: 650 J for 65 tokens are 10 J each; 40 % of an H100's 3350 GB/s over 10 s against the passes' modelled bytes."""
-    from harness.hardware import load_profile
+def of_part(held: Run, **event: Any) -> Run:
+    """The run with what its session recorded of the part's meters."""
+    session = {"event": "meters", "part": "reference", "figures": {}, "absent": []} | event
+    return held.model_copy(update={"sessions": [*held.sessions, session]})
 
+
+def test_energy_and_counted_bytes_stand_beside_the_modelled_ones() -> None:
+    """By hand: 650 J for 65 tokens are 10 J each; 40 % of 10 GB/s each over 10 s, against the modelled bytes of every pass."""
     held = metered(synthetic.build(synthetic.Part()), 10.0, energy_j=650.0, dram_bandwidth_pct=40.0)
-    hardware = load_profile("h100-sxm").model_dump(mode="json")
-    held = held.model_copy(update={"header": held.header.model_copy(update={"hardware": hardware})})
-    [ntp, *_] = rows(held)
+    copied = {"kernel": "copy", "bytes_": 5 * 10**11, "seconds": 1.0, "percent": 50.0}
+    scale = {"taken_at": "2020-01-01T00:00:00+00:00", "counter": "GPM", "copied": copied}
+    [ntp, *_] = rows(of_part(held, bandwidth_scale=scale))
     assert ntp.energy_j_per_token == pytest.approx(10.0) and ntp.missing == ()
     one = next(sample for sample in held.samples if sample.case_id == held.header.cases[0].case_id)
-    modelled = sum(pass_bytes(synthetic.SHAPE, "bfloat16", each) for each in one.passes.passes()) / 10.0
-    assert one.passes.role[0] == "prefill" and ntp.window_bytes_per_s == pytest.approx(modelled)
-    assert ntp.gpm_bytes_per_s == pytest.approx(1340e9)
-    assert ntp.gpm_over_modelled == pytest.approx(1340e9 / modelled)
+    modelled = sum(pass_bytes(synthetic.SHAPE, "bfloat16", each) for each in one.passes.passes())
+    assert one.passes.role[0] == "prefill"
+    assert ntp.counted_bytes_per_s == pytest.approx(400e9)
+    assert ntp.counted_over_modelled == pytest.approx(400e9 * 10 / modelled)
 
 
 def test_missing_energy_says_why() -> None:
@@ -105,12 +110,12 @@ def test_missing_energy_says_why() -> None:
     [short, *_] = rows(metered(held, 4.0, energy_j=1.0))
     assert short.energy_j_per_token is None
     assert "energy: the longest window took 4.0 s, 5 s are needed" in short.missing
-    absent = [{"figures": ["dram_bandwidth_pct"], "reason": "this GPU has no GPM", "remedy": "none"}]
-    session = {"event": "meters", "part": "reference", "figures": {}, "absent": absent}
-    [none, *_] = found = rows(held.model_copy(update={"sessions": [*held.sessions, session]}))
-    assert none.missing == ("energy: the record names no meter for it", "GPM: this GPU has no GPM")
-    assert none.gpm_bytes_per_s is None and "- GPM: this GPU has no GPM" in cells_table(found, [])
-    assert energy_j_per_token([], {}) == (None, "energy: every sample was void")
+    absent = [{"figures": ["energy_j", "dram_bandwidth_pct"], "reason": "the work runs on no NVIDIA GPU", "remedy": "none"}]
+    [none, *_] = found = rows(of_part(held, absent=absent))
+    whys = ("energy: the work runs on no NVIDIA GPU", "memory counter: the work runs on no NVIDIA GPU")
+    assert none.missing == whys and none.counted_bytes_per_s is None
+    assert all(f"- {why}" in cells_table(found, []) for why in whys)
+    assert energy_j_per_token([], None) == (None, "energy: every sample was void")
 
 
 def test_void_samples_are_counted_and_bring_no_energy() -> None:

@@ -235,9 +235,38 @@ def test_doctor_names_every_figure_with_a_value_or_a_reason(
     assert sbd(monkeypatch, "doctor", "--device", "cpu", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     by_name = {one["figure"]: one for one in found["figures"]}
-    assert found["version"] == 1 and by_name["kernel_before_s"]["value"] > 0
+    assert found["version"] == 2 and by_name["kernel_before_s"]["value"] > 0
     for name in ("energy_j", "dram_bandwidth_pct", "throttle_power_cap_s", "peak_device_memory_bytes"):
         assert by_name[name]["value"] is None and by_name[name]["reason"] and by_name[name]["remedy"]
     assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert all(name in text for name in by_name) and "to change that" in text
+    assert found["bandwidth_scale"] is None and found["bandwidth_scale_reason"] in text
+    asked = [(one["query_tokens"], one["masked"]) for one in found["attention"]]
+    assert asked == [(1, False), (1, True), (16, False), (16, True)]
+    for one in found["attention"]:
+        how = "with a mask" if one["masked"] else "without a mask"
+        assert one["backend"] and f"{one['query_tokens']:3} tokens {how:16}{one['backend']}" in text
+    for name, reason in found["environment"]["reasons"].items():
+        assert any(line.strip().startswith(name) and reason in line for line in text.splitlines()), name
+
+
+def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> None:
+    """Rendered from plain values of a GPU machine: scale, disagreement, a GPU's own reasons."""
+    pytest.importorskip("torch")
+    from harness.cli_doctor import render
+
+    streamed = {"kernel": "copy", "bytes_": 4_000_000_000_000, "seconds": 2.0, "percent": 50.0}
+    interface = {"clock_hz": 1e9, "bus_bits": 8000, "source": "torch"}
+    scale = {"taken_at": "2026-11-20T09:00:00Z", "counter": "NVML GPM metric 10", "copied": streamed, "interface": interface}
+    text = render({
+        "device": "cuda", "figures": [], "bandwidth_scale": scale, "bandwidth_scale_reason": None,
+        "attention": [{"model": "m", "dtype": "bfloat16", "context_tokens": 9, "query_tokens": 1, "masked": True,
+                       "backend": None, "reason": "torch does not say"}],
+        "environment": {"cpu_model": "X", "logical_cores": 2, "gpus": None, "governor": None, "pynvml_from": ["pynvml"],
+                        "nvidia_gpus": [{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}],
+                        "reasons": {"governor": "no governor", "pynvml_from": "warning: wrong", "gpus": "no CUDA"}},
+    })  # fmt: skip
+    assert "40 GB/s by a copy of known bytes; by memory clock and bus: 20 GB/s" in text and "disagree" in text
+    assert "torch does not say" in text and "none: no governor" in text
+    assert '["pynvml"] (warning: wrong)' in text and '{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}' in text

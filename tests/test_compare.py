@@ -268,7 +268,7 @@ def test_json_form_has_a_version_and_survives_strict_json() -> None:
     """No NaN, no infinity; factors carry their product."""
     run = synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())
     data = json.loads(json.dumps(to_json(compare(run)), allow_nan=False))
-    assert data["version"] == 1
+    assert data["version"] == 2
     factors = data["cells"][0]["arms"][1]["factors"]
     assert factors["product"] == pytest.approx(data["cells"][0]["arms"][1]["wall_speedup_totals"]["value"], rel=1e-12)
 

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "datafiles", "frozen", "hardware", "local_profile", "measured"), 1),
-    **dict.fromkeys(("model_choice", "modelshape", "paper_table1"), 1),
-    **dict.fromkeys(("prompts", "record", "scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
+    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "local_profile"), 1),
+    **dict.fromkeys(("measured", "model_choice", "modelshape", "paper_table1", "prompts", "record", "scenario"), 1),
+    **dict.fromkeys(("tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),

@@ -76,6 +76,10 @@ class FakeEngine:
         self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
         self.decoded = []
 
+    def fingerprint(self, part):
+        """Enough to tell the part."""
+        return {"seen": part.name}
+
     def decode(self, case, prompts, seed):
         """A fixed answer."""
         if self.too_big == case.batch_size:
@@ -131,7 +135,8 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert all(len(arms) == 2 for arms in pairs.values())
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
-    assert [s["event"] for s in held.sessions] == ["start", "end"]
+    assert [s["event"] for s in held.sessions] == ["start", "engine", "end"]
+    assert held.sessions[1] == {"event": "engine", "part": "one", "seen": "one"}, "what the model runs on, for this part"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])

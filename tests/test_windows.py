@@ -202,7 +202,7 @@ def test_nvml_figures_are_growth_over_the_window():
     """Hand-worked: 5 J, half a second under the power cap; a refused field or sensor is a reason, the others stay."""
     nvml = FakeNvml()
     nvml.refused = {270}
-    meters, absent = find_nvml("1234", nvml)
+    meters, absent = find_nvml("1234", nvml, iter([0.0, 1.0]).__next__)
     windows = Windows(meters)
     windows.open()
     nvml.mj += 5000
@@ -220,7 +220,7 @@ def test_each_gpm_metric_answers_for_itself():
     """Bandwidth may be refused where the rest is given; a value whose return code is an error is not a value."""
     nvml = FakeNvml()
     nvml.gpm_code = 3
-    windows = Windows(find_nvml("GPU-1234", nvml)[0])
+    windows = Windows(find_nvml("GPU-1234", nvml, iter([0.0, 1.0]).__next__)[0])
     windows.open()
     found = windows.close()
     assert "dram_bandwidth_pct" in found.reasons and found.values["tensor_util_pct"] == 95.0

@@ -1,36 +1,35 @@
 """The table of `sbd check`: what became of every planned arm of every cell, derived from the run's record.
 
-Speedups and shares are those of harness.compare; energy per token and the memory traffic that the device itself counted
-(GPM) stand beside the modelled bytes of the same window. Knows no device and no file.
+Speedups, shares and the memory traffic that the device itself counted are those of harness.compare; energy per token is
+derived here. Knows no device and no file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
-from harness.hardware import HardwareProfile
 from harness.health import without_void_times
 from harness.plan import Plan
 from harness.record import CaseHeader, Run, Sample
-from harness.roofline.pricing import pass_bytes
 
 CELLS_VERSION = 2
 ENERGY_WINDOW_S = 5.0
 """Shorter windows hold too few steps of an energy counter that moves every 100 ms (measurement notes, section 2)."""
 TIME_UP = "the time was up"
-ENERGY, GPM = "energy_j", "dram_bandwidth_pct"
+ENERGY = "energy_j"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line: an arm of a cell. Seconds, bytes per second, joules; None where there is none.
 
-    ``window_bytes_per_s`` models prefill and decode together, as GPM saw them; ``gpm_bytes_per_s`` is GPM's percentage of
-    the published bandwidth; ``missing`` says why energy or GPM is None.
+    ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
+    or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
+    ``missing`` says why energy or counter is None.
     """
 
     part: str
@@ -42,10 +41,9 @@ class Row:
     wall_speedup: float | None = None
     share_of_ceiling: float | None = None
     energy_j_per_token: float | None = None
-    window_bytes_per_s: float | None = None
-    gpm_pct: float | None = None
-    gpm_bytes_per_s: float | None = None
-    gpm_over_modelled: float | None = None
+    modelled_bytes_per_s: float | None = None
+    counted_bytes_per_s: float | None = None
+    counted_over_modelled: float | None = None
     baseline: str = ""
     missing: tuple[str, ...] = ()
 
@@ -69,7 +67,7 @@ def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
-    bandwidth, absent = _published_bandwidth(held), _absent_figures(held)
+    without_energy = _why_no_energy(held)
     found = []
     for case in held.header.cases:
         if case.is_check:
@@ -80,7 +78,7 @@ def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
         void = taken[case.case_id] - len(samples)
         measured = f"measured, {taken[case.case_id]} samples" + (f", {void} of them void" if void else "")
         state = ended.get(case.case_id, measured if arm else f"not run: {why_not_run}")
-        found.append(_row(case, state, cell, arm, samples, bandwidth, absent.get(case.part, {})))
+        found.append(_row(case, state, cell, arm, samples, without_energy.get(case.part)))
     return found
 
 
@@ -103,13 +101,7 @@ def widths(held: Run) -> list[WidthRow]:
 
 
 def _row(
-    case: CaseHeader,
-    state: str,
-    cell: Cell,
-    arm: ArmResult | None,
-    samples: Sequence[Sample],
-    bandwidth: float | None,
-    absent: Mapping[str, str],
+    case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None, samples: Sequence[Sample], why_no_energy: str | None
 ) -> Row:
     if arm is None:
         return Row(part=case.part, batch=case.batch_size, arm=case.label, state=state)
@@ -117,10 +109,9 @@ def _row(
     one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
     speed = cell.baseline_check.best_speed
     checked = f"{speed.value:.3f} of {cell.baseline_check.best} ({cell.baseline_check.state})" if speed and speed.value else ""
-    energy, no_energy = energy_j_per_token(samples, absent)
-    gpm, no_gpm = gpm_pct(samples, absent)
-    modelled = window_bytes_per_s(case, samples)
-    counted = gpm * bandwidth / 100 if gpm is not None and bandwidth is not None else None
+    energy, no_energy = energy_j_per_token(samples, why_no_energy)
+    counted = arm.measured_bandwidth_bytes_per_s
+    no_counter = f"memory counter: {counted.reason}" if counted.reason else None
     return Row(
         part=case.part, batch=case.batch_size, arm=case.label, state=state,
         pass_s=one.measured_s.value if one else None,
@@ -128,23 +119,25 @@ def _row(
         wall_speedup=arm.wall_speedup.value,
         share_of_ceiling=arm.ceiling_share.value,
         energy_j_per_token=energy,
-        window_bytes_per_s=modelled,
-        gpm_pct=gpm,
-        gpm_bytes_per_s=counted,
-        gpm_over_modelled=counted / modelled if counted is not None and modelled else None,
+        modelled_bytes_per_s=arm.modelled_bandwidth_bytes_per_s.value,
+        counted_bytes_per_s=counted.value,
+        counted_over_modelled=arm.measured_over_modelled.value,
         baseline=checked if arm.is_ntp else "",
-        missing=tuple(dict.fromkeys(filter(None, (no_energy, no_gpm)))),
+        missing=tuple(dict.fromkeys(filter(None, (no_energy, no_counter)))),
     )  # fmt: skip
 
 
-def energy_j_per_token(samples: Sequence[Sample], absent: Mapping[str, str]) -> tuple[float | None, str | None]:
+def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple[float | None, str | None]:
     """Joules per new token, prefill included, over the samples long enough for the counter; or None and why.
 
-    ``absent``: why the part had no such meter, by figure.
+    ``why_none``: why the part had no such meter, as its session recorded it.
     """
     metered = [sample for sample in samples if ENERGY in sample.meters]
+    if not samples:
+        return None, "energy: every sample was void"
     if not metered:
-        return None, f"energy: {_why_none(samples, ENERGY, absent)}"
+        reasons = [sample.meter_reasons[ENERGY] for sample in samples if ENERGY in sample.meter_reasons]
+        return None, f"energy: {next(iter(reasons), why_none or 'the record names no meter for it')}"
     long = [sample for sample in metered if _window_s(sample) >= ENERGY_WINDOW_S]
     if not long:
         longest_s = max(_window_s(sample) for sample in metered)
@@ -152,41 +145,14 @@ def energy_j_per_token(samples: Sequence[Sample], absent: Mapping[str, str]) -> 
     return sum(sample.meters[ENERGY] for sample in long) / sum(row.output_tokens for one in long for row in one.rows), None
 
 
-def gpm_pct(samples: Sequence[Sample], absent: Mapping[str, str]) -> tuple[float | None, str | None]:
-    """GPM's use of memory bandwidth in percent, the mean over the time of the samples; or None and why."""
-    metered = [sample for sample in samples if GPM in sample.meters]
-    if not metered:
-        return None, f"GPM: {_why_none(samples, GPM, absent)}"
-    time_s = sum(_window_s(sample) for sample in metered)
-    return sum(sample.meters[GPM] * _window_s(sample) for sample in metered) / time_s, None
-
-
-def _why_none(samples: Sequence[Sample], figure: str, absent: Mapping[str, str]) -> str:
-    if not samples:
-        return "every sample was void"
-    reasons = [sample.meter_reasons[figure] for sample in samples if figure in sample.meter_reasons]
-    return next(iter(reasons), absent.get(figure, "the record names no meter for it"))
-
-
-def _absent_figures(held: Run) -> dict[str, dict[str, str]]:
-    """Per part the figures that its machine could not tell, with the reason that the session recorded."""
+def _why_no_energy(held: Run) -> dict[str, str]:
+    """By part, where its machine had no counter of energy."""
     return {
-        session["part"]: {figure: one["reason"] for one in session["absent"] for figure in one["figures"]}
+        session["part"]: str(one["reason"])
         for session in held.sessions if session.get("event") == "meters"
+        for one in session.get("absent", []) if ENERGY in one["figures"]
     }  # fmt: skip
-
-
-def window_bytes_per_s(case: CaseHeader, samples: Sequence[Sample]) -> float | None:
-    """Modelled bytes of every pass, the prefill's too, over the time of prefill and decode; None without samples."""
-    time_s = sum(_window_s(sample) for sample in samples)
-    passes = [one for sample in samples for one in sample.passes.passes()]
-    return sum(pass_bytes(case.model, case.dtype, one) for one in passes) / time_s if time_s > 0 else None
 
 
 def _window_s(sample: Sample) -> float:
     return (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
-
-
-def _published_bandwidth(held: Run) -> float | None:
-    hardware = held.header.hardware
-    return None if hardware is None else HardwareProfile.model_validate(hardware).bandwidth_bytes_per_s.value

@@ -11,16 +11,17 @@ MS, US, GB = 1e-3, 1e-6, 1e9
 
 
 def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
-    """Every planned arm, then t(q)/t(1), then why energy or GPM are missing."""
+    """Every planned arm, then t(q)/t(1), then why energy or counted bytes are missing."""
     heads = (
         "part", "batch", "arm", "state", "pass, ms", "over a 1-token pass", "wall speedup", "of read rate", "J/token",
-        "modelled, GB/s", "GPM, GB/s", "GPM over modelled", "NTP over generate()",
+        "modelled, GB/s", "counted, GB/s", "counted over modelled", "NTP over generate()",
     )  # fmt: skip
     body = [
         (
             row.part, str(row.batch), row.arm, row.state, _number(row.pass_s, MS), _number(row.over_one_token),
             _number(row.wall_speedup), _number(row.share_of_ceiling), _number(row.energy_j_per_token),
-            _number(row.window_bytes_per_s, GB), _number(row.gpm_bytes_per_s, GB), _number(row.gpm_over_modelled), row.baseline,
+            _number(row.modelled_bytes_per_s, GB), _number(row.counted_bytes_per_s, GB), _number(row.counted_over_modelled),
+            row.baseline,
         )
         for row in rows
     ]  # fmt: skip
@@ -32,7 +33,8 @@ def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
     return "\n".join(
         [
             "# Cells", "", _table(heads, body), "",
-            "Modelled bytes and GPM span prefill and decode; J/token counts the prefill too.", *(f"- {r}" for r in reasons), "",
+            "Modelled: the decode's forwards. Counted, and its ratio to what is modelled for just that window: prefill and "
+            "decode. J/token counts the prefill too.", *(f"- {r}" for r in reasons), "",
             "# t(q)/t(1)", "", _table(("part", "batch", "method", "role", "q", "pass, ms", "over a 1-token pass"), curve), "",
         ]
     )  # fmt: skip

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from harness.bandwidth_scale import BandwidthScale
+from harness.meters.copy_calibration import COUNTED, find_scale
+from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.graphs import GraphMeter
 from harness.meters.host import HostMemoryMeter, HostMeter
 from harness.meters.kernel import KernelMeter
@@ -23,10 +26,14 @@ _KERNEL_PRODUCTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Available:
-    """The meters of a device, as windows, and the figures that stay unknown."""
+    """The meters of a device, as windows, and the figures that stay unknown.
+
+    ``scale``: what one percent of ``dram_bandwidth_pct`` is worth, calibrated in this process, or why that is not known.
+    """
 
     windows: Windows
     absent: tuple[Absent, ...]
+    scale: BandwidthScale | str = "no counter of memory bandwidth can be read here"
 
 
 class DeviceMemoryMeter:
@@ -48,8 +55,10 @@ class DeviceMemoryMeter:
 
 
 def find_meters(device: str) -> Available:
-    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1)."""
-    on_gpu = device.startswith("cuda")
+    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1).
+
+    Where the device counts its memory traffic, known bytes are streamed for 3 s to learn what the counter's percent means.
+    """
     meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
     absent: list[Absent] = []
     rapl = find_rapl()
@@ -57,14 +66,35 @@ def find_meters(device: str) -> Available:
         meters.append(rapl)
     else:
         absent.append(rapl)
-    if on_gpu:
-        meters.append(DeviceMemoryMeter(device))
-    else:
+    if not device.startswith("cuda"):
         absent.append(
             Absent(figures=("peak_device_memory_bytes",), reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")
         )
-    found, missing = find_nvml(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
-    return Available(windows=Windows([*meters, *found]), absent=(*absent, *missing))
+        return Available(windows=Windows(meters), absent=(*absent, *find_nvml(None)[1]))
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    found, missing = bandwidth_by_dcgm(uuid, *find_nvml(uuid))
+    meters += [DeviceMemoryMeter(device), *found]
+    counter = next((meter for meter in found if COUNTED in meter.figures), None)
+    windows, missing = Windows(meters), [*absent, *missing]
+    if counter is None:
+        return Available(windows=windows, absent=tuple(missing))
+    return Available(windows=windows, absent=tuple(missing), scale=find_scale(device, counter))
+
+
+def bandwidth_by_dcgm(
+    uuid: str, meters: list[Any], absent: list[Absent], find: Callable[[str], DcgmMeter | Absent] = find_dcgm
+) -> tuple[list[Any], list[Absent]]:
+    """Meters and absences with DCGM's memory bandwidth in place of GPM's where the GPU has no GPM; else as they were."""
+    without = next((one for one in absent if COUNTED in one.figures), None)
+    if without is None:
+        return meters, absent
+    rest = [one for one in absent if one is not without]
+    rest.append(replace(without, figures=tuple(name for name in without.figures if name != COUNTED)))
+    found = find(uuid)
+    if isinstance(found, Absent):
+        reason = f"by NVML: {without.reason.removeprefix('NVML: ')}; by DCGM: {found.reason}"
+        return meters, [*rest, replace(found, reason=reason)]
+    return [*meters, found], rest
 
 
 def fixed_kernel(device: str) -> Callable[[], float]:

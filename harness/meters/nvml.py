@@ -6,6 +6,7 @@ counters are from nvml.h and its documentation; none of this has run on a GPU of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ GPM_METRICS = {"dram_bandwidth_pct": 10, "sm_util_pct": 2, "tensor_util_pct": 5}
 GPM = {
     name: Figure(unit="% of the device's maximum", source=f"NVML GPM metric {metric}") for name, metric in GPM_METRICS.items()
 }
+GPM_SHORTEST_S = 0.1
+"""GPM's samples must lie further apart than this (nvml.h)."""
 _NS_PER_S = 1e9
 
 
@@ -114,23 +117,29 @@ class GpmMeter:
     """Mean use of memory bandwidth over the window, in percent of the device's maximum (Hopper and newer).
 
     GPM samples are snapshots of counters: two of them bracket the region, nothing is polled. They must lie more than
-    100 ms apart.
+    100 ms apart, or NVML is not asked.
     """
 
     figures: Mapping[str, Figure] = GPM
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml
         self._handle = handle
+        self._clock = clock
         self._samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+        self._opened_s = 0.0
 
     def open(self) -> None:
         """Take the first snapshot."""
         self._nvml.nvmlGpmSampleGet(self._handle, self._samples[0])
+        self._opened_s = self._clock()
 
     def close(self) -> Mapping[str, float]:
         """Take the second and let NVML compute the means; each metric answers for itself."""
         nvml = self._nvml
+        lasted_s = self._clock() - self._opened_s
+        if lasted_s <= GPM_SHORTEST_S:
+            raise Unreadable(f"the window lasted {1000 * lasted_s:.1f} ms; GPM needs more than {1000 * GPM_SHORTEST_S:.0f} ms")
         nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
@@ -142,19 +151,25 @@ class GpmMeter:
         answers = zip(GPM_METRICS, asked.metrics, strict=False)
         found = {name: float(a.value) for name, a in answers if a.nvmlReturn == nvml.NVML_SUCCESS}
         if not found:
-            raise Unreadable(f"GPM answered no metric (code {asked.metrics[0].nvmlReturn}); windows must exceed 100 ms")
+            raise Unreadable(f"GPM answered no metric: {nvml.NVMLError(asked.metrics[0].nvmlReturn)}")
         return found
 
 
-def find_nvml(uuid: str | None, nvml: Any = None) -> tuple[list[Any], list[Absent]]:
+def library() -> Any:
+    """The module pynvml; it can be imported without a GPU and a driver."""
+    import pynvml
+
+    return pynvml
+
+
+def find_nvml(
+    uuid: str | None, nvml: Any = None, clock: Callable[[], float] = time.monotonic
+) -> tuple[list[Any], list[Absent]]:
     """The meters of the GPU with this UUID (torch's, with or without "GPU-"), and what cannot be had, with the reason."""
     everything = (*ENERGY, *STATE, *THROTTLE, *GPM)
     if uuid is None:
         return [], [Absent(figures=everything, reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")]
-    if nvml is None:
-        import pynvml
-
-        nvml = pynvml
+    nvml = nvml or library()
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
@@ -175,7 +190,7 @@ def find_nvml(uuid: str | None, nvml: Any = None) -> tuple[list[Any], list[Absen
     except nvml.NVMLError as error:
         supported, reason = False, f"NVML: {error}"
     if supported:
-        meters.append(GpmMeter(nvml, handle))
+        meters.append(GpmMeter(nvml, handle, clock))
     else:
         remedy = "GPM needs Hopper or newer; before it, DCGM field 1005 by a host engine"
         absent.append(Absent(figures=tuple(GPM), reason=reason, remedy=remedy))

@@ -77,7 +77,7 @@ class Windows:
             try:
                 meter.open()
             except Exception as error:  # a vendor library may raise anything; the work goes on
-                self._failed[index] = _words(error)
+                self._failed[index] = words(error)
 
     def close(self) -> Readings:
         """Close every meter and gather the figures."""
@@ -91,13 +91,13 @@ class Windows:
                 try:
                     found = meter.close()
                 except Exception as error:  # as above
-                    reason = _words(error)
+                    reason = words(error)
             values.update(found)
             missing = [name for name in meter.figures if name not in found]
             reasons.update(dict.fromkeys(missing, reason or "the source gave no figure for this window"))
         return Readings(values=values, reasons=reasons)
 
 
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
     """A vendor's exception in one line."""
     return str(error) if isinstance(error, Unreadable) else f"{type(error).__name__}: {error}"

@@ -27,6 +27,7 @@ from harness.meters.cuda import CudaClock
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
 from harness.modeling.compiling import compiled_steps, execution_of
+from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.sessions import open_session
@@ -81,10 +82,17 @@ class Engine:
         """Units and sources of the figures that every timed sample carries, and what this machine cannot tell."""
         if self._meters is None:
             return None
+        scale = self._meters.scale
         return {
             "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()},
             "absent": [asdict(one) for one in self._meters.absent],
+            "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
+            "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
         }
+
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """What the model really runs on here, for the shapes of ``part``."""
+        return fingerprint(part, self._model)
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """Decode one batch with the case's arm.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTr
 
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.scenario import Part
 
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -34,6 +35,12 @@ class TextTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Ids with the model's special tokens."""
@@ -89,6 +96,11 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
         module = auto.from_config(
             config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
         )
+    if shape.sliding_window is not None or module.num_parameters() != shape.params:
+        raise UnknownModelError(
+            f"{shape.name}: random weights of this shape cannot be built ({module.num_parameters():,} parameters instead of "
+            f"{shape.params:,}, or sliding windows); allowed are plain {shape.architecture} models"
+        )
     return LoadedModel(
         module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
     )  # fmt: skip
@@ -119,7 +131,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
     mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None
     return LoadedModel(
         module=module.to(part.device).eval(),
-        shape=ModelShape.from_config(name, module.config.to_dict()),
+        shape=shape_from_config(name, module.config.to_dict()),
         tokenizer=TextTokenizer(tokenizer),
         mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
         stop_ids=_stop_ids(module, tokenizer),

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness import units
 from harness.compare_values import Cell, Comparison
 from harness.record import Run
 from harness.reporting import figures_arms, figures_time, tables, wording
@@ -89,7 +90,7 @@ def _part(comparison: Comparison, part: str, name: str) -> PartView:
         drawings=[drawing for drawing in drawn if drawing is not None],
         passes=[table for table in passes if table is not None],
         predictions=tables.prediction_table([cell for cell in summaries if cell.arms]),
-        remarks=[*_health(comparison, first.part), *_missing(first)],
+        remarks=[*_health(comparison, first.part), *_counter(first), *_missing(first)],
     )  # fmt: skip
 
 
@@ -100,6 +101,20 @@ def _health(comparison: Comparison, part: str) -> list[str]:
         + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
         for found in comparison.health if found.part == part and found.void
     ]  # fmt: skip
+
+
+def _counter(cell: Cell) -> list[str]:
+    """What one percent of the memory counter was found to be worth; nothing is said where there is no counter."""
+    scale = cell.counter_scale
+    if scale.counter is None or scale.bytes_per_s_per_percent.value is None:
+        return []
+    theoretical = scale.theoretical_bytes_per_s_per_percent
+    beside = f"none by memory clock and bus width ({theoretical.reason})"
+    if theoretical.value is not None:
+        beside = f"{units.gigabytes(theoretical.value)} GB/s by {scale.theoretical_source}"
+    said = f"One percent of {scale.counter} is {units.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
+    lines = [f"{said} by a copy of known bytes in the measuring process, and {beside}."]
+    return [*lines, f"Beware: {scale.disagreement}."] if scale.disagreement else lines
 
 
 def _missing(cell: Cell) -> list[str]:
@@ -121,6 +136,9 @@ def _facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
 def _fact(value: Any, reason: str | None) -> str:
     if value is None:
         return f"none: {reason or 'no reason recorded'}"
+    said = str(value)
     if isinstance(value, dict):
-        return ", ".join(f"{key} {inner}" for key, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
+    elif isinstance(value, list):
+        said = ", ".join(map(str, value))
+    return f"{said} ({reason})" if reason else said

@@ -68,7 +68,7 @@ def arms_table(cells: list[Cell]) -> Table:
     sections = tuple(
         (section_name(cell), pd.DataFrame([_arm_row(arm, notes) for arm in cell.arms])) for cell in cells if cell.arms
     )
-    marks = {"GB/s": "modelled", "Share of ceiling": "modelled"}
+    marks = {"GB/s": "modelled", "Share of ceiling": "modelled", "GB/s, counter": "measured"}
     return Table(heading="Arms", sections=sections, notes=tuple(notes.texts), marks=marks)
 
 
@@ -92,6 +92,8 @@ def _arm_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
         **_baseline(arm, notes),
         "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, units.gigabytes),
         "Share of ceiling": notes.entry(arm.ceiling_share, units.percent, small=arm.ceiling_share.method or ""),
+        "GB/s, counter": notes.entry(arm.measured_bandwidth_bytes_per_s, units.gigabytes, small="prefill and decode"),
+        "Counter ÷ modelled": notes.entry(arm.measured_over_modelled, units.ratio, small="same window"),
         "NFE": Entry(text=units.count(arm.nfe), small=f"{units.count(arm.decode_tokens)} decode tokens", raw=arm.nfe),
         "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
         "Request latency": notes.entry(arm.latency_s, units.seconds, small="median" if arm.latency_s.value is not None else ""),

@@ -6,14 +6,13 @@ has the rates this machine reached, and an overlap fitted to them. Knows no mode
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
+from harness.deployment import element_bytes
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import Calibration, HardwareProfile
-from harness.roofline.ops import element_bytes
+from harness.roofline.arrays import interpolate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +28,7 @@ class Ceilings:
                              ``fixed_reason`` says why
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels) instead of before it
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
+    ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
     """
 
@@ -45,23 +45,14 @@ class Ceilings:
     fixed_reason: str | None = None
     fixed_hidden: bool = False
     sampler_s_per_logit: float | None = None
+    link_bytes_per_s: float | None = None
     share_claimable: bool = True
     share_reason: str = ""
 
-    def matrix_flops_per_s(self, tokens: int) -> float:
+    def matrix_flops_per_s(self, tokens: float) -> float:
         """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""
-        return interpolate(self.matrix_rates, tokens)
-
-
-def interpolate(points: tuple[tuple[int, float], ...], tokens: float) -> float:
-    """Value at ``tokens`` on the log-log line through the neighbouring points; the outermost values beyond them."""
-    if tokens <= points[0][0]:
-        return points[0][1]
-    for (low, low_value), (high, high_value) in pairwise(points):
-        if tokens <= high:
-            share = math.log(tokens / low) / math.log(high / low)
-            return low_value * math.exp(share * math.log(high_value / low_value))
-    return points[-1][1]
+        rate: float = interpolate(self.matrix_rates, tokens)
+        return rate
 
 
 def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -72,7 +63,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
     """
     peaks = {name: figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
     peak = next((value for name, value in peaks.items() if name == dtype), None)
-    bandwidth = profile.bandwidth_bytes_per_s.value
+    bandwidth, link = profile.bandwidth_bytes_per_s.value, profile.link_bytes_per_s.value
     if peak is None or bandwidth is None:
         missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
         raise UnknownHardwareError(
@@ -86,6 +77,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         matrix_rates=((1, peak),),
         overlap=None,
         fixed_reason="a datasheet knows no launch cost",
+        link_bytes_per_s=None if link is None else link / 2,  # published for both directions together
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
 
@@ -143,6 +135,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
     streaming = {str(name): curve.known for name, curve in measured.streaming_s_per_byte.items()}.get(dtype)
     fit = fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None
     claimable, reason = measured.read_is_memory
+    link = profile.link_bytes_per_s.value
     return Ceilings(
         rung="calibrated",
         device_name=measured.device_name,
@@ -157,6 +150,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         fixed_hidden=measured.fixed_hidden,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
+        link_bytes_per_s=None if link is None else link / 2,  # one machine alone measures no link: as published
         share_claimable=claimable,
         share_reason=reason,
     )

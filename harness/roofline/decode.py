@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.modelshape import ModelShape
+from harness.roofline.arrays import smaller
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.pricing import PassPrice, price_pass
+from harness.roofline.operation import PassCounts
+from harness.roofline.pricing import PassPrice, price_counts
 from harness.trace import ForwardPass, Role
 
 
@@ -59,13 +62,14 @@ class SpeedupPrediction:
         return self.ntp_tokens_per_s * self.wall_speedup
 
     def _speedup(self, side: str) -> float:
-        ntp_s, first_s, later_s = (float(getattr(price, side)) for price in (self.ntp, self.first, self.later))
-        return self.block_size * ntp_s / (first_s + (self.passes_per_block - 1) * later_s)
+        ntp_s, first_s, later_s = (getattr(price, side) for price in (self.ntp, self.first, self.later))
+        speedup: float = self.block_size * ntp_s / (first_s + (self.passes_per_block - 1) * later_s)
+        return speedup
 
 
 def predict_speedup(
     shape: ModelShape,
-    dtype: str,
+    deployment: Deployment | str,
     ceilings: Ceilings,
     *,
     block_size: int,
@@ -80,24 +84,40 @@ def predict_speedup(
 
     Raises:
         UserError: a size below 1, a context below 0, fewer than one pass per block or more than k, unknown dtype.
+        UnknownHardwareError: a split over devices whose link rate is not known.
     """
     if block_size < 1 or batch < 1 or context_tokens < 0 or not 1 <= passes_per_block <= block_size:
         raise UserError(
             f"given were block_size {block_size}, passes_per_block {passes_per_block}, batch {batch}, context_tokens "
             f"{context_tokens}; sizes must be at least 1, the context at least 0, and 1 <= passes_per_block <= block_size"
         )
-    previous = min(block_size, context_tokens)
-    first = describe_pass(
-        "commit+decide", batch, previous + block_size, context_tokens - previous, logits=block_size, kept=previous
+    return price_three_passes(shape, deployment, ceilings, block_size, passes_per_block, batch, context_tokens)
+
+
+def price_three_passes(
+    shape: ModelShape,
+    deployment: Deployment | str,
+    ceilings: Ceilings,
+    block_size: int,
+    passes_per_block: float,
+    batch: int,
+    context_tokens: int,
+) -> SpeedupPrediction:
+    """As predict_speedup, unchecked; every count may be a numpy array, and then so are the prices (see roofline.arrays)."""
+    previous = smaller(block_size, context_tokens)
+    ntp = PassCounts(rows=batch, query=1, context=context_tokens, logits=1, kept=batch)
+    first = PassCounts(
+        rows=batch, query=previous + block_size, context=context_tokens - previous, logits=block_size, kept=batch * previous
     )
+    later = PassCounts(rows=batch, query=block_size, context=context_tokens, logits=block_size, kept=0)
     return SpeedupPrediction(
         block_size=block_size,
         passes_per_block=passes_per_block,
         batch=batch,
         context_tokens=context_tokens,
-        ntp=price_pass(shape, dtype, describe_pass("decide", batch, 1, context_tokens, logits=1, kept=1), ceilings),
-        first=price_pass(shape, dtype, first, ceilings),
-        later=price_pass(shape, dtype, describe_pass("decide", batch, block_size, context_tokens, logits=block_size), ceilings),
+        ntp=price_counts(shape, deployment, ntp, ceilings),
+        first=price_counts(shape, deployment, first, ceilings),
+        later=price_counts(shape, deployment, later, ceilings),
     )
 
 

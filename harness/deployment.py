@@ -1,0 +1,106 @@
+"""How a model is stored and split: the dtype it computes in, the format of its weights and its KV cache, the devices it is on.
+
+A value that the arithmetic reads besides the shape. Knows no device, pass or file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.errors import UserError
+from harness.modelshape import DTYPE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """How the weights of linear layers are stored: ``bits`` each, and a scale of ``scale_bytes`` for every ``group_size``.
+
+    ``group_size`` counts weights (a 128 x 128 block is 16384); None where a scale serves a whole row or tensor, which adds
+    less than 0.1 % and is not counted. Zero points are part of ``scale_bytes``.
+    """
+
+    name: str
+    bits: int
+    group_size: int | None = None
+    scale_bytes: float = 0
+
+    @property
+    def bytes_per_weight(self) -> float:
+        """Bytes one weight takes, its share of the scales included."""
+        stored = self.bits // 8 if self.bits % 8 == 0 else self.bits / 8
+        return stored if self.group_size is None else stored + self.scale_bytes / self.group_size
+
+
+# Besides the plain dtypes: what deployed checkpoints use. Sources: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2: blocks of
+# 128 x 128, float32 scales), GPTQ and AWQ checkpoints (groups of 128, float16 scale, 4-bit zero point), OCP Microscaling 1.0
+# (MXFP4: groups of 32, one-byte scale), NVIDIA NVFP4 (groups of 16, one-byte scale).
+WEIGHT_FORMATS: dict[str, WeightFormat] = {
+    weights.name: weights
+    for weights in (
+        *(WeightFormat(name=dtype, bits=8 * size) for dtype, size in DTYPE_BYTES.items()),
+        WeightFormat(name="float8-block128", bits=8, group_size=128 * 128, scale_bytes=4),
+        WeightFormat(name="int8", bits=8),
+        WeightFormat(name="int4-g128", bits=4, group_size=128, scale_bytes=2.5),
+        WeightFormat(name="mxfp4", bits=4, group_size=32, scale_bytes=1),
+        WeightFormat(name="nvfp4", bits=4, group_size=16, scale_bytes=1),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model as it is served.
+
+    ``dtype``            of activations and of every weight that is not in a linear layer of the blocks: embeddings, LM head,
+                         norms, router and biases stay in it (as GPTQ, AWQ and FP8 checkpoints leave them)
+    ``weights``          of the linear layers; None: also ``dtype``
+    ``kv_dtype``         of the KV cache; None: also ``dtype``
+    ``tensor_parallel``  devices that every layer is split over
+
+    At which rate matrices are multiplied is the ceilings' affair: 8-bit weights may be multiplied in 8 bits or unpacked first.
+
+    Raises:
+        UserError: an unknown dtype, or a split over fewer than one device.
+    """
+
+    dtype: str
+    weights: WeightFormat | None = None
+    kv_dtype: str | None = None
+    tensor_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        for dtype in (self.dtype, self.kv_dtype or self.dtype):
+            element_bytes(dtype)
+        if self.tensor_parallel < 1:
+            raise UserError(f"a model is split over at least 1 device, not {self.tensor_parallel}")
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an activation, and of a weight that is not in a linear layer."""
+        return element_bytes(self.dtype)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of a weight of a linear layer, scales included."""
+        return self.element_bytes if self.weights is None else self.weights.bytes_per_weight
+
+    @property
+    def kv_element_bytes(self) -> int:
+        """Bytes of one element of the KV cache."""
+        return element_bytes(self.kv_dtype or self.dtype)
+
+
+def as_deployment(deployment: Deployment | str) -> Deployment:
+    """A dtype alone means: everything in this dtype, on one device."""
+    return Deployment(dtype=deployment) if isinstance(deployment, str) else deployment
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element.
+
+    Raises:
+        UserError: the dtype is not one the arithmetic knows.
+    """
+    if dtype not in DTYPE_BYTES:
+        raise UserError(f"unknown dtype {dtype!r}; known are {', '.join(DTYPE_BYTES)}")
+    return DTYPE_BYTES[dtype]

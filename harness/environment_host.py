@@ -1,0 +1,164 @@
+"""The host: processor, what of it this process may use, and what else shapes its speed. Reads the system's files only."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ISA_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
+NO_LIMIT = "no limit is set"
+_V1_UNLIMITED = 1 << 62
+"""Version 1 of control groups writes no limit as the largest number of whole pages."""
+
+Reading = tuple[Any, str | None]
+"""A value and, where it is None or needs a word, why."""
+
+
+def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[], Reading]]:
+    """What reads each fact, by name; sizes in bytes, times in seconds or clock ticks as named."""
+    return {
+        "platform": lambda: (platform.platform(), None),
+        "kernel": lambda: (platform.release(), None),
+        "cpu_model": lambda: _cpu_field(proc, "model name"),
+        "isa_flags": lambda: _isa_flags(proc),
+        "hypervisor": lambda: _hypervisor(proc),
+        "logical_cores": lambda: (os.cpu_count(), None),
+        "smt": lambda: _smt(sysfs),
+        "governor": lambda: _governor(sysfs),
+        "numa_nodes": lambda: _numa_nodes(sysfs),
+        "affinity_cores": _affinity,
+        "affinity": _affinity_list,
+        "cgroup_cpus": lambda: _cgroup_cpus(proc, cgroup),
+        "memory_total_bytes": lambda: _meminfo(proc, "MemTotal"),
+        "memory_available_bytes": lambda: _meminfo(proc, "MemAvailable"),
+        "cgroup_memory_bytes": lambda: _cgroup_memory(proc, cgroup),
+        "load_average": lambda: (list(os.getloadavg()), None),
+        "steal_ticks": lambda: _steal(proc),
+    }
+
+
+def _cpu_field(proc: Path, name: str) -> Reading:
+    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip(), None
+    return None, f"/proc/cpuinfo has no {name!r}"
+
+
+def _flags(proc: Path) -> set[str] | None:
+    for name in ("flags", "Features"):
+        value, _ = _cpu_field(proc, name)
+        if value is not None:
+            return set(value.split())
+    return None
+
+
+def _isa_flags(proc: Path) -> Reading:
+    flags = _flags(proc)
+    if flags is None:
+        return None, "/proc/cpuinfo lists no flags"
+    return [name for name in ISA_FLAGS if name in flags], None
+
+
+def _hypervisor(proc: Path) -> Reading:
+    flags = _flags(proc)
+    return (None, "/proc/cpuinfo lists no flags") if flags is None else ("hypervisor" in flags, None)
+
+
+def _smt(sysfs: Path) -> Reading:
+    """Whether two hardware threads share a core: then half the logical cores add little."""
+    active = sysfs / "devices/system/cpu/smt/active"
+    return (active.read_text().strip() == "1", None) if active.exists() else (None, f"{active} does not exist")
+
+
+def _governor(sysfs: Path) -> Reading:
+    """The frequency governors in use, each once."""
+    files = sorted(sysfs.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
+    if not files:
+        return None, "no cpufreq governor is shown: the hypervisor or the firmware sets the clock"
+    return ", ".join(sorted({file.read_text().strip() for file in files})), None
+
+
+def _numa_nodes(sysfs: Path) -> Reading:
+    """The cores of every memory node."""
+    files = sorted(sysfs.glob("devices/system/node/node[0-9]*/cpulist"))
+    if not files:
+        return None, f"{sysfs / 'devices/system/node'} lists no node"
+    return {file.parent.name: file.read_text().strip() for file in files}, None
+
+
+def _affinity() -> Reading:
+    if not hasattr(os, "sched_getaffinity"):
+        return None, "this system tells no affinity"
+    return len(os.sched_getaffinity(0)), None
+
+
+def _affinity_list() -> Reading:
+    """The cores this process may run on, as the kernel writes such lists: ``0-3,8``."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None, "this system tells no affinity"
+    runs: list[list[int]] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs), None
+
+
+def _own_groups(proc: Path, cgroup: Path, controller: str) -> list[Path]:
+    """This process's control group and all above it, of version 2 and of version 1's ``controller``: each may set a limit."""
+    found = [(cgroup, ""), (cgroup / controller, "")]
+    listed = proc / "self/cgroup"
+    for line in listed.read_text().splitlines() if listed.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", controller) or controller in controllers.split(","):
+            found.append((cgroup / controller if controllers else cgroup, path.strip("/")))
+    folders = [root / folder for root, path in found for folder in (Path(path), *Path(path).parents)]
+    return list(dict.fromkeys(folders))
+
+
+def _cgroup_cpus(proc: Path, cgroup: Path) -> Reading:
+    """CPUs' worth of time that the control groups grant, as a float: the tightest quota counts."""
+    quotas, seen = [], False
+    for folder in _own_groups(proc, cgroup, "cpu"):
+        both, quota, period = folder / "cpu.max", folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"
+        if both.exists():
+            seen, words = True, both.read_text().split()[:2]
+        elif quota.exists() and period.exists():
+            seen, words = True, [quota.read_text().strip(), period.read_text().strip()]
+        else:
+            continue
+        if words[0] not in ("max", "-1"):
+            quotas.append(int(words[0]) / int(words[1]))
+    if quotas:
+        return min(quotas), None
+    return None, NO_LIMIT if seen else f"{cgroup} shows no CPU quota"
+
+
+def _cgroup_memory(proc: Path, cgroup: Path) -> Reading:
+    """Bytes that the control groups grant: the tightest limit counts."""
+    groups = _own_groups(proc, cgroup, "memory")
+    files = [folder / name for folder in groups for name in ("memory.max", "memory.limit_in_bytes")]
+    limits = [file.read_text().strip() for file in files if file.exists()]
+    sizes = [int(limit) for limit in limits if limit != "max" and int(limit) < _V1_UNLIMITED]
+    if sizes:
+        return min(sizes), None
+    return None, NO_LIMIT if limits else f"{cgroup} shows no memory limit"
+
+
+def _meminfo(proc: Path, name: str) -> Reading:
+    for line in (proc / "meminfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return 1024 * int(value.split()[0]), None
+    return None, f"/proc/meminfo has no {name}"
+
+
+def _steal(proc: Path) -> Reading:
+    """Clock ticks that the hypervisor gave to others since boot: the eighth figure of the first line of /proc/stat."""
+    fields = (proc / "stat").read_text().splitlines()[0].split()
+    return (int(fields[8]), None) if len(fields) > 8 else (None, "/proc/stat counts no steal time")

@@ -1,0 +1,156 @@
+"""Reads a ModelShape off the config of a transformers model, given as a dict. Knows no file and loads nothing.
+
+A family that is not listed is refused: what it lacks here (a bias, a norm, another kind of layer) would be a wrong count.
+A hub config leaves out what equals its class's default, so the defaults that matter are written down with the family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.errors import UnknownModelError
+from harness.modelshape.shape import LatentAttention, MixtureOfExperts, ModelShape
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """How the models of one model_type differ from a plain Llama, as transformers builds them.
+
+    ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so)
+    ``sliding``    which layers slide where a window is set: "none", "all", "pattern" (all but the last of every
+                   sliding_window_pattern), "upper" (from max_window_layers up); ``layer_types`` in a config overrules it
+    ``defaults``   of the config's class, as far as hub configs rely on them
+    """
+
+    biases: Literal["none", "qkv", "configured"] = "none"
+    sliding: Literal["none", "all", "pattern", "upper"] = "none"
+    qk_norm: bool = False
+    norms_per_layer: int = 2
+    moe: bool = False
+    mla: bool = False
+    defaults: Config = field(default_factory=dict)
+
+
+_MISTRAL = {"sliding_window": 4096}
+_MINISTRAL3 = {"head_dim": 128, "vocab_size": 131_072, "max_position_embeddings": 262_144}
+_QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
+_GEMMA2 = {**_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 2}
+_GEMMA3 = {
+    **_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "vocab_size": 262_208, "max_position_embeddings": 131_072,
+}  # fmt: skip
+
+FAMILIES: dict[str, _Family] = {
+    "llama": _Family(biases="configured"),
+    "mistral": _Family(sliding="all", defaults=_MISTRAL),
+    "ministral": _Family(sliding="all", defaults=_MISTRAL),
+    "ministral3": _Family(sliding="all", defaults=_MINISTRAL3),
+    # The tensors of Ministral 3 under other names (NVIDIA-NeMo/Megatron-Bridge, nemotron_labs_diffusion_bridge.py).
+    "nemotron_labs_diffusion": _Family(sliding="all", defaults=_MINISTRAL3),
+    "mixtral": _Family(sliding="all", moe=True),
+    "phi3": _Family(sliding="all"),
+    "qwen2": _Family(biases="qkv", sliding="upper", defaults=_QWEN),
+    "qwen3": _Family(biases="configured", sliding="upper", qk_norm=True, defaults=_QWEN),
+    "qwen3_moe": _Family(biases="configured", sliding="all", qk_norm=True, moe=True, defaults=_QWEN),
+    "gemma": _Family(biases="configured", defaults=_GEMMA),
+    "gemma2": _Family(biases="configured", sliding="pattern", norms_per_layer=4, defaults=_GEMMA2),
+    "gemma3_text": _Family(biases="configured", sliding="pattern", qk_norm=True, norms_per_layer=4, defaults=_GEMMA3),
+    "deepseek_v3": _Family(biases="configured", moe=True, mla=True),
+}
+
+
+def shape_from_config(name: str, config: Config) -> ModelShape:
+    """The shape of the language model that ``config`` describes (``config.to_dict()``, or a config.json read).
+
+    A multimodal config is read for its ``text_config``. Norms are RMS norms, positions rotary.
+
+    Raises:
+        UnknownModelError: the family is not one of FAMILIES, or a field it needs is missing; the message names it.
+    """
+    if "text_config" in config:
+        tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}  # the outer model owns the LM head
+        config = {**config["text_config"], **tied}
+    architecture = config.get("model_type")
+    family = FAMILIES.get(architecture) if isinstance(architecture, str) else None
+    if family is None:
+        raise UnknownModelError(
+            f"{name}: no arithmetic for the architecture {architecture!r} (model_type in its config); "
+            f"known are {', '.join(FAMILIES)}; if it is one of these under another name, write a ModelShape's fields by hand"
+        )
+    try:
+        return _read(name, str(architecture), family, {**family.defaults, **config})
+    except KeyError as error:
+        raise UnknownModelError(f"{name}: the config of this {architecture} model lacks {error}") from error
+
+
+def _read(name: str, architecture: str, family: _Family, config: Config) -> ModelShape:
+    heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
+    configured = family.biases == "configured" and bool(config.get("attention_bias", False))
+    mla = _latent(config) if family.mla else None
+    moe = _experts(config, layers, router_bias=architecture == "deepseek_v3") if family.moe else None
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    window, sliding_layers = _sliding(family, config, layers)
+    return ModelShape(
+        name=name,
+        architecture=architecture,
+        layers=layers,
+        hidden=config["hidden_size"],
+        intermediate=config["intermediate_size"],
+        heads=heads,
+        kv_heads=heads if mla else config.get("num_key_value_heads") or heads,
+        head_dim=mla.qk_nope_head_dim + mla.qk_rope_head_dim if mla else head_dim,
+        vocab=config["vocab_size"],
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        qkv_bias=configured or family.biases == "qkv",
+        o_bias=configured,
+        ffn_bias=architecture == "llama" and bool(config.get("mlp_bias", False)),
+        qk_norm=family.qk_norm,
+        norms_per_layer=family.norms_per_layer,
+        sliding_window=window,
+        sliding_layers=sliding_layers,
+        moe=moe,
+        mla=mla,
+        max_positions=config.get("max_position_embeddings"),
+    )
+
+
+def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, int]:
+    """The window and the number of layers that have one; (None, 0) where no layer has."""
+    window = config.get("sliding_window")
+    if window is None or family.sliding == "none" or config.get("use_sliding_window") is False:
+        return None, 0
+    if config.get("layer_types") is not None:
+        count = sum(kind == "sliding_attention" for kind in config["layer_types"])
+    elif family.sliding == "pattern":
+        count = layers - layers // config["sliding_window_pattern"]
+    else:
+        count = layers if family.sliding == "all" else max(0, layers - config["max_window_layers"])
+    return (window, count) if count else (None, 0)
+
+
+def _experts(config: Config, layers: int, *, router_bias: bool) -> MixtureOfExperts | None:
+    """The routing part under the names of Qwen, Mixtral or DeepSeek; None where every layer is dense after all."""
+    experts = config.get("num_experts") or config.get("num_local_experts") or config["n_routed_experts"]
+    width = config.get("moe_intermediate_size") or config["intermediate_size"]  # Mixtral has no dense layers, so one width
+    step, dense = config.get("decoder_sparse_step", 1), set(config.get("mlp_only_layers") or ())
+    first = config.get("first_k_dense_replace", 0)
+    routing = sum(layer >= first and layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
+    if not routing:
+        return None
+    return MixtureOfExperts(
+        experts=experts,
+        experts_per_token=config["num_experts_per_tok"],
+        intermediate=width,
+        layers=routing,
+        shared_intermediate=width * config.get("n_shared_experts", 0),
+        router_bias=router_bias,
+    )
+
+
+def _latent(config: Config) -> LatentAttention:
+    sizes = {key: config[key] for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+    return LatentAttention(q_lora_rank=config.get("q_lora_rank"), **sizes)

@@ -1,0 +1,194 @@
+"""The value: a decoder-only transformer as counts and widths, and the parameters that follow from them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MixtureOfExperts(_Frozen):
+    """The feed-forward network of the layers that route: ``experts``, of which every token visits ``experts_per_token``.
+
+    ``intermediate`` is the inner width of one expert. ``layers`` counts the routing layers; the others are dense.
+    ``shared_intermediate`` is the inner width of what every token visits besides (all shared experts together).
+    ``router_bias``: the router adds a learned bias per expert to its scores (DeepSeek-V3).
+    """
+
+    experts: PositiveInt
+    experts_per_token: PositiveInt
+    intermediate: PositiveInt
+    layers: PositiveInt
+    shared_intermediate: NonNegativeInt = 0
+    router_bias: bool = False
+
+
+class LatentAttention(_Frozen):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): K and V are cached as one low-rank latent.
+
+    The cache of a token holds ``kv_lora_rank`` elements of the latent and ``qk_rope_head_dim`` of the one rotated key that
+    all heads share. ``q_lora_rank`` is None where Q is projected in one step.
+    """
+
+    q_lora_rank: PositiveInt | None
+    kv_lora_rank: PositiveInt
+    qk_nope_head_dim: PositiveInt
+    qk_rope_head_dim: PositiveInt
+    v_head_dim: PositiveInt
+
+
+class ModelShape(_Frozen):
+    """A decoder-only transformer with RMS norms and rotary positions.
+
+    ``norms_per_layer``  norms over the hidden width (2; Gemma 2 and 3 have 4)
+    ``qk_norm``          a norm over the head width of Q and of K
+    ``sliding_layers``   how many layers see no further than ``sliding_window`` tokens, themselves included; which ones they
+                         are does not matter to the arithmetic
+    ``moe``, ``mla``     None where the feed-forward network is dense, or the attention an ordinary one; with ``mla``,
+                         ``head_dim`` is that of a query (both parts) and ``kv_heads`` equals ``heads``
+    """
+
+    name: str
+    architecture: str = "llama"
+    layers: PositiveInt
+    hidden: PositiveInt
+    intermediate: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab: PositiveInt
+    tied_embeddings: bool = False
+    qkv_bias: bool = False
+    o_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    gated_ffn: bool = True
+    norms_per_layer: PositiveInt = 2
+    sliding_window: PositiveInt | None = None
+    sliding_layers: NonNegativeInt = 0
+    moe: MixtureOfExperts | None = None
+    mla: LatentAttention | None = None
+    max_positions: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelShape:
+        if (self.sliding_window is None) != (self.sliding_layers == 0) or self.sliding_layers > self.layers:
+            raise ValueError(
+                f"{self.sliding_layers} of {self.layers} layers slide with a window of {self.sliding_window}; give both "
+                "sliding_window and sliding_layers (at most all layers), or neither"
+            )
+        if self.moe and (self.moe.layers > self.layers or self.moe.experts_per_token > self.moe.experts):
+            raise ValueError(
+                f"{self.moe.layers} of {self.layers} layers route to {self.moe.experts_per_token} of {self.moe.experts} "
+                "experts; neither may be more than there are"
+            )
+        return self
+
+    @property
+    def full_layers(self) -> int:
+        """Layers whose attention sees the whole context."""
+        return self.layers - self.sliding_layers
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with an ordinary feed-forward network."""
+        return self.layers - (self.moe.layers if self.moe else 0)
+
+    @property
+    def kv_width(self) -> int:
+        """Elements that one token adds to the cache of one layer: K and V of all KV heads, or the latent and its key."""
+        if self.mla:
+            return self.mla.kv_lora_rank + self.mla.qk_rope_head_dim
+        return 2 * self.kv_heads * self.head_dim
+
+    @property
+    def qkv_weights(self) -> int:
+        """Matrix elements of one layer that make Q, K and V of a token (with ``mla``: both steps down and both up)."""
+        if self.mla is None:
+            return self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim
+        latent, q_width = self.mla, self.heads * self.head_dim
+        rank = latent.q_lora_rank
+        queries = self.hidden * q_width if rank is None else rank * (self.hidden + q_width)
+        up = latent.kv_lora_rank * self.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+        return queries + self.hidden * self.kv_width + up
+
+    @property
+    def qkv_biases(self) -> int:
+        """Bias elements of these projections in one layer; with ``mla`` only the steps down have one."""
+        if not self.qkv_bias:
+            return 0
+        if self.mla:
+            return self.kv_width + (self.mla.q_lora_rank or 0)
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def o_width(self) -> int:
+        """Input width of the output projection."""
+        return self.heads * (self.mla.v_head_dim if self.mla else self.head_dim)
+
+    @property
+    def head_norms(self) -> int:
+        """Norm elements inside the attention of one layer: of Q and K, or of the two latents."""
+        if self.mla:
+            return self.mla.kv_lora_rank + (self.mla.q_lora_rank or 0)
+        return 2 * self.head_dim if self.qk_norm else 0
+
+    @property
+    def attention_params(self) -> int:
+        """Weights of one layer's Q, K, V and O projections, with their biases and norms."""
+        output = self.o_width * self.hidden + (self.hidden if self.o_bias else 0)
+        return self.qkv_weights + self.qkv_biases + output + self.head_norms
+
+    @property
+    def ffn_params(self) -> int:
+        """Weights of one dense layer's feed-forward network (gate, up, down, and their biases)."""
+        inputs = 2 if self.gated_ffn else 1
+        return self.ffn_weights(self.intermediate) + (inputs * self.intermediate + self.hidden if self.ffn_bias else 0)
+
+    def ffn_weights(self, intermediate: int) -> int:
+        """Matrix elements of a feed-forward network, or of an expert, that is ``intermediate`` wide inside."""
+        return (3 if self.gated_ffn else 2) * self.hidden * intermediate
+
+    def routed_params(self, experts: int) -> int:
+        """Weights of one routing layer of which ``experts`` experts are counted; router and shared experts always are."""
+        if self.moe is None:
+            return 0
+        router = self.moe.experts * (self.hidden + (1 if self.moe.router_bias else 0))
+        return router + self.ffn_weights(self.moe.shared_intermediate) + experts * self.ffn_weights(self.moe.intermediate)
+
+    @property
+    def embedding_params(self) -> int:
+        """Weights of the token embedding (shared with the LM head when tied)."""
+        return self.vocab * self.hidden
+
+    @property
+    def params(self) -> int:
+        """All weights of the model."""
+        return self._params(self.moe.experts if self.moe else 0)
+
+    @property
+    def active_params(self) -> int:
+        """Weights that take part in one token: all but the experts it does not visit. Embeddings are counted as in params."""
+        return self._params(self.moe.experts_per_token if self.moe else 0)
+
+    @property
+    def streamed_params(self) -> int:
+        """Weights that a forward pass may read: all but the looked-up embedding table, LM head included.
+
+        A dense model reads them all in every pass; a mixture of experts only in a pass whose tokens visit every expert.
+        """
+        return self.params - (0 if self.tied_embeddings else self.embedding_params)
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """KV-cache bytes that one committed token adds over all layers (sliding layers forget it again later)."""
+        return self.layers * self.kv_width * DTYPE_BYTES[dtype]
+
+    def _params(self, experts: int) -> int:
+        every_layer = self.attention_params + self.norms_per_layer * self.hidden
+        routed = self.moe.layers * self.routed_params(experts) if self.moe else 0
+        embeddings = self.embedding_params * (1 if self.tied_embeddings else 2)
+        return self.layers * every_layer + self.dense_layers * self.ffn_params + routed + self.hidden + embeddings

@@ -1,0 +1,64 @@
+"""What one device of a deployment holds: its part of the model, the bytes of its weights and of its KV cache."""
+
+from __future__ import annotations
+
+from harness.deployment import Deployment, as_deployment
+from harness.errors import UserError
+from harness.modelshape import ModelShape
+
+
+def shard(shape: ModelShape, devices: int) -> ModelShape:
+    """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
+
+    Split are heads, the inner widths of feed-forward networks and experts, and the vocabulary. Whole on every device stay
+    norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the cached latent.
+    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
+
+    Raises:
+        UserError: the heads do not divide evenly.
+    """
+    if devices == 1:
+        return shape
+    if shape.heads % devices:
+        raise UserError(
+            f"{shape.name} has {shape.heads} attention heads, which cannot be split evenly over {devices} devices; "
+            f"choose a divisor of {shape.heads}"
+        )
+    moe = shape.moe
+    if moe is not None:
+        widths = {name: _part(getattr(moe, name), devices) for name in ("intermediate", "shared_intermediate")}
+        moe = moe.model_copy(update=widths)
+    heads = shape.heads // devices
+    return shape.model_copy(
+        update={
+            "heads": heads,
+            "kv_heads": heads if shape.mla else _part(shape.kv_heads, devices),
+            "intermediate": _part(shape.intermediate, devices),
+            "vocab": _part(shape.vocab, devices),
+            "moe": moe,
+        }
+    )
+
+
+def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> float:
+    """Bytes of all weights that one device of a deployment holds, whether a pass reads them or not."""
+    deployed = as_deployment(deployment)
+    part = shard(shape, deployed.tensor_parallel)
+    linear = part.layers * (part.qkv_weights + part.o_width * part.hidden)
+    linear += part.dense_layers * part.ffn_weights(part.intermediate)
+    if part.moe:
+        experts = part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * part.ffn_weights(part.moe.intermediate)
+        linear += part.moe.layers * experts
+    return linear * deployed.weight_bytes + (part.params - linear) * deployed.element_bytes
+
+
+def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:
+    """Bytes that one device holds for a row of ``tokens`` cached tokens; a sliding layer keeps its window less one."""
+    deployed = as_deployment(deployment)
+    part = shard(shape, deployed.tensor_parallel)
+    kept = tokens if part.sliding_window is None else min(tokens, part.sliding_window - 1)
+    return (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
+
+
+def _part(width: int, devices: int) -> int:
+    return -(-width // devices)

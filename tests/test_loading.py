@@ -1,0 +1,45 @@
+"""Random weights are those of the shape that was asked for, or there are none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.errors import UnknownModelError  # noqa: E402 - after the import guards
+from harness.model_choice import RandomModel  # noqa: E402
+from harness.modeling.loading import load_model  # noqa: E402
+
+SIZES = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
+
+
+def load(**changes: Any) -> Any:
+    """The module for a tiny shape with changes."""
+    part = SimpleNamespace(
+        model=RandomModel.model_validate({"random": SIZES | changes}), device="cpu", dtype="float32", attention="sdpa", seed=1
+    )
+    with torch.set_grad_enabled(torch.is_grad_enabled()):  # loading switches gradients off for good
+        return load_model(part).module  # type: ignore[arg-type]
+
+
+def test_a_plain_shape_is_built() -> None:
+    """Llama and Qwen3, to the last parameter."""
+    assert load().num_parameters() == 2 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16) + 16 + 2 * 50 * 16
+    assert load(architecture="qwen3", qk_norm=True).num_parameters() == load().num_parameters() + 2 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"qkv_bias": True}, {"gated_ffn": False}, {"sliding_window": 8, "sliding_layers": 1},
+        {"moe": {"experts": 4, "experts_per_token": 2, "intermediate": 8, "layers": 1}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_built_is_refused(changes: dict[str, Any]) -> None:
+    """Never a plain model under the name of another: its price would be of something that did not run."""
+    with pytest.raises(UnknownModelError, match="cannot be built"):
+        load(**changes)
