@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in one call of at most 8 minutes (see gpu_check.py); everything lands in $OUT (default: gpu-check).
+# What only a GPU can show, in one call of at most 8 minutes (`sbd check`); everything lands in $OUT (default: gpu-check).
 # With --dry-run the same on a CPU with tiny shapes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,4 +10,4 @@ command -v nvidia-smi > /dev/null && nvidia-smi > "$out/nvidia-smi.txt"
 if ! "$python" -c 'import pydantic, torch, transformers, typer' 2> /dev/null; then
   "$python" -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[run]'
 fi
-"$python" -m benchmarks.gpu_check --out "$out" "$@"
+"$python" -m harness check --out "$out" "$@"

@@ -14,10 +14,12 @@ from typing import Annotated
 import typer
 
 from harness import __version__
+from harness.cli_calibrate import calibrate_command
+from harness.cli_check import check_command
 from harness.cli_doctor import doctor_command
 from harness.cli_hardware import hardware_command
 from harness.cli_plan import plan_command
-from harness.cli_roofline import calibrate_command, roofline_command
+from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
 
@@ -58,13 +60,20 @@ def run_command(
         Path | None, typer.Option(help="run directory; default: a new one under reports/, or the unfinished one")
     ] = None,
     report: Annotated[bool, typer.Option(help="write the report when the run is finished")] = True,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
+    ] = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet."""
     from harness.cli_progress import TerminalProgress
     from harness.scenario import find_scenario, load_scenario
 
-    load_scenario(scenario)  # a mistake in the file is said before a heavy import
+    loaded = load_scenario(scenario)  # a mistake in the file is said before a heavy import
     _need_run_extra("sbd run")
+    if calibrate:
+        from harness.cli_own_profile import profile_of_scenario
+
+        profile_of_scenario(loaded)
     from harness.runner import run
 
     progress = TerminalProgress(sys.stderr)
@@ -120,6 +129,7 @@ def schema_command() -> None:
 app.command("roofline", short_help="predict; the paper's tables")(roofline_command)
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
+app.command("check", short_help="what only a GPU can show")(check_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
 app.command("train", short_help="train an SBD model")(train_command)
 

@@ -29,10 +29,10 @@ def hardware_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """List the hardware profiles, or every figure of one of them with its source."""
-    from harness.hardware import known_profiles, load_profile
+    """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
+    from harness.hardware import known_profiles, load_profile, local_profiles
 
-    chosen = [load_profile(name)] if name else list(known_profiles().values())
+    chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
     if as_json:
         print(json.dumps(describe(chosen), indent=1, ensure_ascii=False))
     else:
@@ -88,7 +88,12 @@ def render_one(profile: HardwareProfile) -> str:
         table.add_row("ridge bfloat16", f"{ridge:,.0f}", "FLOP/byte", "", "derived: peak over bandwidth")
     names = f"name {', '.join(profile.match_names)}" if profile.match_names else "name: none, it is only asked for"
     head = f"{profile.name} ({profile.kind}), driver's {names}"
-    return "\n".join([head, "", printed(table), *([f"\n{profile.notes}"] if profile.notes else [])])
+    lines = [head, "", printed(table), *([f"\n{profile.notes}"] if profile.notes else [])]
+    if profile.measured is not None:
+        from harness.cli_calibrate import render
+
+        lines += [f"\nmeasured on {profile.measured.measured_at}", "", render(profile.measured)]
+    return "\n".join(lines)
 
 
 def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, Figure]]:

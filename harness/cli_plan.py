@@ -24,13 +24,21 @@ def plan_command(
     hardware: Annotated[
         str | None, typer.Option(help="price on this hardware profile instead of this machine's calibration")
     ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time each will need. Touches no model."""
     from harness.plan import make_plan
     from harness.scenario import load_scenario
 
-    plan = make_plan(load_scenario(scenario))
+    loaded = load_scenario(scenario)
+    if calibrate:
+        from harness.cli_own_profile import profile_of_scenario
+
+        hardware = profile_of_scenario(loaded, hardware).name
+    plan = make_plan(loaded)
     described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render(described), end="\n" if as_json else "")
 
@@ -125,13 +133,13 @@ def _time(time: dict[str, Any] | None) -> str:
 def _profile_ceilings(name: str) -> CeilingsFor:
     from harness.errors import UnknownHardwareError
     from harness.hardware import load_profile
-    from harness.roofline.ceilings import ceilings_from_profile
+    from harness.roofline.ceilings import ceilings_of
 
     profile = load_profile(name)
 
     def ceilings_for(case: Case) -> tuple[Ceilings | None, str | None]:
         try:
-            return ceilings_from_profile(profile, case.part.dtype), None
+            return ceilings_of(profile, case.part.dtype), None
         except UnknownHardwareError as error:
             return None, str(error)
 
@@ -160,7 +168,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
 
     from harness.hardware import Calibration, engine_words
     from harness.meters.calibration import cache_dir
-    from harness.meters.torch_bench import cpu_name
+    from harness.meters.processor import cpu_name
     from harness.scenario import EXECUTIONS
 
     found = []

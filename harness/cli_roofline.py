@@ -1,4 +1,4 @@
-"""`sbd roofline`, `sbd calibrate`: predictions, and what they rest on. Only calibrate needs torch."""
+"""`sbd roofline`: predictions, and what they rest on. Needs no torch (but --calibrate does)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ def roofline_command(
     nfe_speedup: Annotated[float, typer.Option(help="what-if: mean tokens per forward pass of a row")] = 3.0,
     batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1,
     context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="what-if: on this machine's own profile, measured now where none is kept")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
@@ -37,48 +40,16 @@ def roofline_command(
         return
     from harness.errors import UserError
 
-    if model is None or hardware is None:
+    if model is None or (hardware is None and not calibrate):
         raise UserError("give --paper for the paper's tables, or --model and --hardware for a prediction (see `sbd hardware`)")
     shape = _shape(model)
+    if calibrate:
+        from harness.cli_own_profile import profile_here
+
+        hardware = profile_here(None, [dtype], given=hardware).name
+    assert hardware is not None
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else _render_prediction(described))
-
-
-def calibrate_command(
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="dtype of the weights")] = "bfloat16",
-    model: Annotated[str, typer.Option(help="calibrate at the size of this shape, or model folder")] = "llama-250m",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; default: torch's")] = None,
-    execution: Annotated[Literal["eager", "compiled", "graphs"], typer.Option(help="how forwards are run")] = "eager",
-    fresh: Annotated[bool, typer.Option("--fresh", help="measure again, whatever is cached, and cache nothing")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-) -> None:
-    """Measure this machine's ceilings (about 15 s, cached): read rate, matrix rate, fixed cost per pass."""
-    import importlib.util
-    import sys
-
-    from harness.errors import MissingExtraError
-    from harness.meters.calibration import load_or_calibrate
-    from harness.roofline.ops import element_bytes
-
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        raise MissingExtraError("sbd calibrate needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
-    from harness.modeling.sessions import stepping
-
-    model_bytes = _shape(model).streamed_params * element_bytes(dtype)
-    engine = stepping("static", "sdpa", execution)
-    found = load_or_calibrate(
-        device, dtype, threads, model_bytes, engine, lambda message: print(message, file=sys.stderr), fresh=fresh
-    )
-    if as_json:
-        print(found.model_dump_json(indent=1))
-        return
-    print(f"{found.device_name} ({found.device}, {found.threads or 'no'} CPU threads, {dtype}, {found.engine} forwards)")
-    for point in found.read_bandwidth:
-        print(f"read rate at {point.bytes_ / 2**30:.2f} GiB: {point.bytes_per_s / 1e9:.1f} GB/s ({point.kernel})")
-    print(f"DRAM-bound: {found.dram_bound} ({found.dram_bound_reason})")
-    for tokens, rate in found.rates[dtype].resident:
-        print(f"matrix rate at {tokens} tokens: {rate / 1e9:.0f} GFLOP/s")
 
 
 def describe_prediction(
@@ -92,7 +63,7 @@ def describe_prediction(
     from harness.errors import UserError
     from harness.estimates import slowest_row_passes
     from harness.hardware import load_profile
-    from harness.roofline.ceilings import ceilings_from_profile
+    from harness.roofline.ceilings import ceilings_of
     from harness.roofline.decode import predict_speedup
 
     if block_size < 1 or batch < 1 or not 1 <= nfe_speedup <= block_size:
@@ -101,13 +72,15 @@ def describe_prediction(
             "1 <= NFE speedup <= block size"
         )
     passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
+    ceilings = ceilings_of(load_profile(hardware), dtype)
     prediction = predict_speedup(
-        shape, dtype, ceilings_from_profile(load_profile(hardware), dtype),
+        shape, dtype, ceilings,
         block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
     )  # fmt: skip
     return {
         "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "block_size": block_size,
-        "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes, "rung": "datasheet",
+        "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
+        "rung": ceilings.rung,
         "assumed": "passes per block of a row: 1 + binomial with the given mean; rows in lockstep" if batch > 1 else None,
         **_prices(prediction),
     }  # fmt: skip
@@ -124,7 +97,7 @@ def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
 
 def _render_prediction(found: dict[str, Any]) -> str:
     lines = [
-        f"{found['model']} {found['dtype']} on {found['hardware']} (datasheet), batch {found['batch']}, "
+        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
         f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
     ]
     for name, what in (("ntp", "NTP pass"), ("first", "first pass of a block"), ("later", "later pass of a block")):

@@ -16,7 +16,13 @@ from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
 from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.anchoring import anchored
-from harness.roofline.ceilings import Ceilings, Rung, ceilings_from_calibration, ceilings_from_profile
+from harness.roofline.ceilings import (
+    Ceilings,
+    Rung,
+    ceilings_from_calibration,
+    ceilings_from_measured,
+    ceilings_from_profile,
+)
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.stats import Quantity, absent
@@ -78,6 +84,8 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     try:
         if isinstance(calibration, Calibration):
             ceilings["calibrated"] = ceilings_from_calibration(calibration, case.dtype)
+        elif isinstance(profile, HardwareProfile) and profile.measured is not None:
+            ceilings["calibrated"] = ceilings_from_measured(profile, case.dtype)
         else:
             reasons["calibrated"] = calibration
     except SbdError as error:
@@ -96,14 +104,21 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         reasons["shape-calibrated"] = passes
     else:
         ceilings["shape-calibrated"] = anchored(base, case.model, case.dtype, passes)
-    return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile))
+    measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
+    return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
 
 
-def read_ceiling(case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing) -> Quantity:
+def read_ceiling(
+    case: CaseHeader,
+    calibration: Calibration | Missing,
+    profile: HardwareProfile | Missing,
+    measured: Ceilings | None = None,
+) -> Quantity:
     """Bytes per second that memory gives a model of this size, or why no share of it may be claimed.
 
-    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Datasheet: only where
-    the weights are at least four times the published cache, so that they cannot stay in it.
+    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile,
+    its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
+    cannot stay in it.
     """
     model_bytes = case.model.streamed_params * DTYPE_BYTES[case.dtype]
     if isinstance(calibration, Calibration):
@@ -116,8 +131,11 @@ def read_ceiling(case: CaseHeader, calibration: Calibration | Missing, profile: 
         return Quantity(value=calibration.read_bandwidth[0].bytes_per_s, method="calibrated read rate")
     if isinstance(profile, HardwareProfile):
         bandwidth, cache = profile.bandwidth_bytes_per_s.value, profile.cache_bytes.value
-        if bandwidth is None or cache is None or model_bytes < BEYOND_CACHE * cache:
+        reached = measured.bandwidth_bytes_per_s if measured is not None and measured.share_claimable else None
+        if (reached or bandwidth) is None or cache is None or model_bytes < BEYOND_CACHE * cache:
             return absent(f"the profile of {profile.name} does not show that this model is too large for its cache")
+        if reached is not None:
+            return Quantity(value=reached, method="calibrated read rate")
         return Quantity(value=bandwidth, method="datasheet bandwidth")
     return absent(calibration)
 

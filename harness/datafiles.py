@@ -1,4 +1,4 @@
-"""Where the files that travel with the program lie, installed or in a checkout.
+"""Where the files that travel with the program lie, installed or in a checkout, and those it keeps for its user.
 
 In a wheel they are force-included as ``harness/_data/<kind>``; in a checkout they are the folders of the same name beside
 the package. This module knows no file format and opens nothing.
@@ -6,6 +6,7 @@ the package. This module knows no file format and opens nothing.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from harness.errors import InvariantError
@@ -27,3 +28,9 @@ def data_dir(kind: str) -> Path:
     raise InvariantError(
         f"the data folder {kind!r} is missing (looked in {looked}); the installation is incomplete, reinstall sbd"
     )
+
+
+def user_data_dir(kind: str) -> Path:
+    """Folder of the user's own files of ``kind``: ``$XDG_DATA_HOME/sbd/<kind>``, or under ``~/.local/share``. May not exist."""
+    root = os.environ.get("XDG_DATA_HOME")
+    return (Path(root) if root else Path.home() / ".local" / "share") / "sbd" / kind

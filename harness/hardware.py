@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from harness.datafiles import data_dir
+from harness.datafiles import data_dir, user_data_dir
 from harness.errors import UnknownHardwareError
 from harness.frozen import Flag, Frozen, Name, Text
 from harness.hardware_contradictions import contradictions, memory_agrees
@@ -30,6 +30,7 @@ from harness.hardware_figures import (
     Power,
     Price,
 )
+from harness.measured import MeasuredCeilings
 from harness.yaml_lines import read_yaml
 
 # Slices of a GPU: "H100 80GB HBM3 MIG 1g.10gb", "L40S-48Q" (vGPU). The figures of the whole part do not hold for them.
@@ -50,6 +51,7 @@ class HardwareProfile(Frozen):
     a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver
     reports.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
+    ``measured``: what `sbd calibrate` found one such device to reach.
     """
 
     name: Name
@@ -68,6 +70,7 @@ class HardwareProfile(Frozen):
     price_usd_per_hour: Price
     published_ceilings: PublishedCeilings = PublishedCeilings()
     notes: Text | None = None
+    measured: MeasuredCeilings | None = None
 
     def ridge_flops_per_byte(self, dtype: PeakDtype = "bfloat16") -> float | None:
         """Peak over bandwidth, FLOP/byte: work below it per byte read is bound by memory. None where either is unknown."""
@@ -139,8 +142,30 @@ def known_profiles() -> dict[str, HardwareProfile]:
     return {profile.name: profile for profile in map(_read_profile, files)}
 
 
+def local_profiles() -> dict[str, HardwareProfile]:
+    """The profiles that `sbd calibrate` has left on this machine, by name.
+
+    Raises:
+        UnknownHardwareError: one cannot be read; the message names it.
+    """
+    profiles = (_read_profile(path) for path in sorted(user_data_dir("hardware_profiles").glob("*.yaml")))
+    return {profile.name: profile for profile in profiles}
+
+
+def find_local_profile(device_name: str, memory_bytes: int | None = None) -> HardwareProfile | None:
+    """The local profile of the device that reports exactly this name, and this much memory where both are known."""
+    return next(
+        (
+            profile for profile in local_profiles().values()
+            if profile.measured and profile.measured.device_name.lower() == device_name.lower()
+            and memory_agrees(profile, memory_bytes)
+        ),
+        None,
+    )  # fmt: skip
+
+
 def load_profile(name: str) -> HardwareProfile:
-    """The profile called ``name``, or the one in the YAML file at that path.
+    """The profile called ``name``, the one in the YAML file at that path, or this machine's own one of the device ``name``.
 
     Raises:
         UnknownHardwareError: there is none, and the message lists the known ones; or the file is refused, with its line.
@@ -150,12 +175,15 @@ def load_profile(name: str) -> HardwareProfile:
     known = known_profiles()
     profile = known.get(name.lower())
     if profile is None:
+        known = known | local_profiles()
+        profile = known.get(name.lower()) or find_local_profile(name)
+    if profile is None:
         longer = [one for one in known if one.startswith(name.lower())]
         near = ", ".join(longer or difflib.get_close_matches(name.lower(), known, cutoff=0.65))
         raise UnknownHardwareError(
             f"no hardware profile is called {name!r}{f' (did you mean {near}?)' if near else ''}; "
-            f"known are {', '.join(known)}. Choose one of these (`sbd hardware` shows their figures), or give the path of a "
-            "YAML file in the same form."
+            f"known are {', '.join(known)}. Choose one of these (`sbd hardware` shows their figures), give the path of a "
+            "YAML file in the same form, or measure this machine: `sbd calibrate`."
         )
     return profile
 

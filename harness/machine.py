@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import torch
 
-from harness.hardware import match_profile
+from harness.errors import UserError
+from harness.hardware import HardwareProfile, find_local_profile, match_profile
+from harness.local_profile import unknown_device
+from harness.measured import MeasuredCeilings, MeasuredDtype
 from harness.meters.calibration import load_or_calibrate
-from harness.meters.torch_bench import available_host_bytes
+from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
+from harness.meters.survey import survey
+from harness.meters.torch_bench import TorchBench
 from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.sessions import stepping
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.runner import Machine
-from harness.scenario import Part, Scenario
+from harness.scenario import Execution, Part, Scenario
 
 
 def this_machine() -> Machine:
@@ -51,13 +57,55 @@ def _free_bytes(part: Part) -> int | None:
 
 
 def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
-    """The datasheet of the device, if it is one we know for certain."""
-    if not any(part.device.startswith("cuda") for part in scenario.parts):
-        return None, "no part runs on a GPU, and no profile describes a CPU: the calibration supplies the ceilings"
-    if not torch.cuda.is_available():
+    """The profile of the device that the scenario is about, or why there is none."""
+    profile, reason = profile_of(profiled_device(scenario))
+    return profile.model_dump(mode="json") if profile else None, reason
+
+
+def device_here() -> str:
+    """Where a command works that was told no device: on the GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def profiled_device(scenario: Scenario) -> str:
+    """A run records one profile: that of its GPU if it has one, else that of the CPU."""
+    return next((part.device for part in scenario.parts if part.device.startswith("cuda")), "cpu")
+
+
+def profile_of(device: str) -> tuple[HardwareProfile | None, str | None]:
+    """This machine's own profile of ``device``, else the published one that describes it for certain; or why there is none."""
+    if device == "cpu":
+        name, memory, processors = cpu_name(), total_host_bytes(), None
+    elif torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(device)
+        name, memory, processors = properties.name, properties.total_memory, properties.multi_processor_count
+    else:
         return None, "torch sees no CUDA device"
-    properties = torch.cuda.get_device_properties(0)
-    profile = match_profile(properties.name, properties.total_memory, properties.multi_processor_count)
-    if profile is None:
-        return None, f"no hardware profile describes {properties.name!r} for certain"
-    return profile.model_dump(mode="json"), None
+    profile = find_local_profile(name, memory) or match_profile(name, memory, processors)
+    if profile is not None:
+        return profile, None
+    if device == "cpu":
+        return None, "no part runs on a GPU, and no profile describes this CPU: the calibration supplies the ceilings"
+    return None, unknown_device(name)
+
+
+def measure_ceilings(
+    device: str,
+    dtypes: Sequence[MeasuredDtype],
+    threads: int | None,
+    execution: Execution | None,
+    budget_s: float,
+    progress: Progress,
+) -> MeasuredCeilings:
+    """What this machine reaches without any model; see harness.meters.survey. Takes about a minute.
+
+    ``execution``: how the forwards run whose fixed cost is measured; None for graphs on a GPU and eager on a CPU.
+
+    Raises:
+        UserError: graphs on a CPU.
+    """
+    chosen = execution or ("eager" if device == "cpu" else "graphs")
+    if device == "cpu" and chosen == "graphs":
+        raise UserError("--execution graphs: these are CUDA graphs, but the device is cpu; use eager or compiled")
+    engine = stepping("static", "sdpa", chosen)
+    return survey(lambda dtype: TorchBench(device, dtype, threads, engine), dtypes, budget_s, progress)

@@ -256,6 +256,9 @@ def _header(
     progress: Progress,
 ) -> RunHeader:
     """All that is known before the first sample, calibration included; a shape only the weights know opens the model."""
+    hardware, reason = machine.profile(scenario)
+    if reason is not None:
+        progress.note(f"no hardware profile in this record: {reason}")
     shapes = {case.part.name: case.shape for case in plan.cases}
     parts = {part.name: part for part in scenario.parts}
     known = {name: shape or machine.open_engine(parts[name]).shape for name, shape in shapes.items()}
@@ -264,7 +267,6 @@ def _header(
         for name, part in parts.items()
         if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
     }
-    hardware, reason = machine.profile(scenario)
     return RunHeader(
         run_id=uuid.uuid4().hex,
         scenario_name=scenario.name,

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # Several workers and a busy machine: one thread each, and no deadline, for a slow example is not a wrong one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("sbd", deadline=None)
 settings.load_profile("sbd")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_this_machines_own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What `sbd calibrate` has left on a developer's machine must not decide a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield

@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "model_choice"), 1),
-    **dict.fromkeys(("modelshape", "paper_table1", "prompts", "record", "scenario", "tasks", "trace"), 1),
-    **dict.fromkeys(("workload_choice", "yaml_lines"), 1),
+    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "local_profile"), 1),
+    **dict.fromkeys(("measured", "model_choice", "modelshape", "paper_table1", "prompts", "record", "scenario"), 1),
+    **dict.fromkeys(("tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
     **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
-    **dict.fromkeys(("continuing", "machine", "reporting", "runner"), 4),
+    **dict.fromkeys(("check", "continuing", "machine", "reporting", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }
 # Packages from outside that a module may use; longest prefix wins, a layer's number is the default of its modules.
@@ -45,6 +45,9 @@ OUTSIDE_OF = {
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
     "machine": {"torch"},
+    "check.attention": {"torch"},
+    "check.conduct": {"torch", "yaml"},
+    "check.exactness": {"torch", "transformers"},
     "cli_doctor": {"torch", "typer"},
     "cli_train": {"accelerate", "torch", "typer"},
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
@@ -182,7 +185,7 @@ def test_importing_the_package_and_its_command_line_is_light() -> None:
 
 def test_predicting_and_reporting_never_load_torch() -> None:
     """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
-    own_torch = {"decoding", "modeling", "machine", "__main__"}
+    own_torch = {"check", "decoding", "modeling", "machine", "__main__"}
     names = [name for name, _ in modules() if longest(name, dict(LAYERS)) not in own_torch]
     names = [name for name in names if not name.startswith("harness.meters")]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"

@@ -80,6 +80,11 @@ class FakeEngine:
         """Enough to tell the part."""
         return {"seen": part.name}
 
+    def measure_passes(self, block_sizes):
+        """One short decode of NTP."""
+        self.measured = [*getattr(self, "measured", []), tuple(block_sizes)]
+        return [FakeDecoded(generation(1))]
+
     def decode(self, case, prompts, seed):
         """A fixed answer."""
         if self.too_big == case.batch_size:
@@ -135,7 +140,7 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert all(len(arms) == 2 for arms in pairs.values())
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
-    assert [s["event"] for s in held.sessions] == ["start", "engine", "end"]
+    assert [s["event"] for s in held.sessions] == ["start", "engine", "measured_passes", "end"]
     assert held.sessions[1] == {"event": "engine", "part": "one", "seen": "one"}, "what the model runs on, for this part"
 
 

@@ -96,18 +96,14 @@ def load_or_calibrate(
     model_bytes: int,
     stepping: Stepping,
     progress: Progress = lambda message: None,
-    *,
-    fresh: bool = False,
 ) -> Calibration:
     """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
 
-    ``threads``: CPU threads, None for torch's default. ``fresh``: measure whatever the cache holds, and cache nothing.
+    ``threads``: CPU threads, None for torch's default.
     """
     from harness.meters.torch_bench import TorchBench
 
     with TorchBench(device, dtype, threads, stepping) as bench:
-        if fresh:
-            return measure(bench, dtype, model_bytes, progress)
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
 
 
@@ -137,13 +133,13 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     progress("calibrating: read bandwidth")
     points, dram_bound, reason = _read_bandwidth(bench, model_bytes)
     progress("calibrating: linear layers streamed from memory")
-    streaming = _streaming(bench, min(model_bytes, STREAMED_BYTES_MAX))
+    streaming = streaming_s_per_byte(bench, min(model_bytes, STREAMED_BYTES_MAX))
     progress("calibrating: matrix rate out of the cache")
     resident = _resident(bench)
     progress("calibrating: fixed cost per pass and layer")
-    per_pass_s, per_layer_s, fixed_reason = _fixed_cost(bench)
+    per_pass_s, per_layer_s, fixed_reason = fixed_cost(bench)
     progress("calibrating: sampler")
-    sampler_s = _median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB))
+    sampler_s = median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB))
     return Calibration(
         engine=bench.engine,
         device_name=bench.device_name,
@@ -165,11 +161,12 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     )
 
 
-def _median_s(bench: Bench, kernel: Kernel) -> float:
-    return statistics.median(_times_s(bench, kernel))
+def median_s(bench: Bench, kernel: Kernel) -> float:
+    """Median seconds of a kernel."""
+    return statistics.median(times_s(bench, kernel))
 
 
-def _times_s(bench: Bench, kernel: Kernel) -> list[float]:
+def times_s(bench: Bench, kernel: Kernel) -> list[float]:
     """As many runs as fit the budget: many of a short kernel, three of a long one."""
     first = bench.seconds(kernel, 1)[0]
     repeats = min(REPEATS_MAX, max(REPEATS_MIN, int(KERNEL_BUDGET_S / max(first, 1e-9))))
@@ -184,14 +181,14 @@ def _read_bandwidth(bench: Bench, model_bytes: int) -> tuple[tuple[BandwidthPoin
     large, free = max(FOUR_GIB, 2 * model_bytes), bench.available_bytes()
     fits = large * 1.25 <= free  # leave room for the model's owner
     bench.reserve(large if fits else model_bytes)
-    small_point = _best_read(bench, model_bytes)
+    small_point = best_read(bench, model_bytes)
     if not fits:
         reason = (
             f"not known: a buffer of {large / 2**30:.1f} GiB is needed beside the model and {free / 2**30:.1f} GiB are free, "
             "so it cannot be told memory from cache; shares of the ceiling are not claimed"
         )
         return (small_point,), None, reason
-    large_point = _best_read(bench, large, only=small_point.kernel)
+    large_point = best_read(bench, large, only=small_point.kernel)
     apart = abs(small_point.bytes_per_s / large_point.bytes_per_s - 1)
     rates = (
         f"{small_point.bytes_per_s / 1e9:.1f} GB/s at the model's {model_bytes / 2**20:.0f} MiB ({small_point.kernel}) and "
@@ -202,15 +199,19 @@ def _read_bandwidth(bench: Bench, model_bytes: int) -> tuple[tuple[BandwidthPoin
     return (small_point, large_point), False, f"not shown to be memory-bound, shares of the ceiling are not claimed: {rates}"
 
 
-def _best_read(bench: Bench, size_bytes: int, only: str | None = None) -> BandwidthPoint:
-    """A ceiling is the best that was reached: the fastest run of the fastest kernel, not a median."""
+def best_read(bench: Bench, size_bytes: int, only: str | None = None) -> BandwidthPoint:
+    """Read rate of the first ``size_bytes`` of the buffer.
+
+    A ceiling is the best that was reached: the fastest run of the fastest kernel, not a median.
+    """
     kernels = {name: kernel for name, kernel in bench.read_kernels(size_bytes).items() if only in (None, name)}
-    rates = {name: size_bytes / min(_times_s(bench, kernel)) for name, kernel in kernels.items()}
+    rates = {name: size_bytes / min(times_s(bench, kernel)) for name, kernel in kernels.items()}
     best = max(rates, key=lambda name: rates[name])
     return BandwidthPoint(bytes_=size_bytes, bytes_per_s=rates[best], kernel=best)
 
 
-def _streaming(bench: Bench, size_bytes: int) -> tuple[tuple[int, float], ...]:
+def streaming_s_per_byte(bench: Bench, size_bytes: int) -> tuple[tuple[int, float], ...]:
+    """(tokens m, median seconds per weight byte) of linear layers over the first ``size_bytes`` of the buffer."""
     made = {tokens: bench.streaming_linear(size_bytes, tokens) for tokens in STREAMING_TOKENS}
     medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, STREAMING_ROUNDS)
     return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
@@ -231,7 +232,7 @@ def _interleaved_medians_s(bench: Bench, kernels: dict[int, Kernel], rounds: int
     return {tokens: statistics.median(times) for tokens, times in times_s.items()}
 
 
-def _fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
+def fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
     """Slope and intercept of the step time over the number of layers of a model with next to no arithmetic."""
     few, many = FIXED_COST_LAYERS
     few_s = statistics.median(bench.decode_step_times_s(few, FIXED_COST_STEPS))

@@ -7,14 +7,13 @@ meets the same caches and prefetchers as decoding does. This module decides no s
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
 from harness.errors import UserError
 from harness.meters.calibration import Kernel, Stepping
+from harness.meters.processor import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
 # Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
 CPU_MATRIX = (4096, 1024)
@@ -82,6 +81,20 @@ class TorchBench:
             return int(self._cuda.mem_get_info(self.device)[0])
         return available_host_bytes()
 
+    def memory_bytes(self) -> int | None:
+        """Memory of the device, or of the host; None where the system does not tell."""
+        return int(self._cuda.mem_get_info(self.device)[1]) if self.on_cuda else total_host_bytes()
+
+    def last_level_cache_bytes(self) -> int | None:
+        """L2 of the device, or the host's last-level cache; None where the system does not tell."""
+        if self.on_cuda:
+            return int(getattr(self._cuda.get_device_properties(self.device), "L2_cache_size", 0)) or None
+        return last_level_cache_bytes()
+
+    def multiprocessors(self) -> int | None:
+        """Of the GPU; None on a CPU."""
+        return int(self._cuda.get_device_properties(self.device).multi_processor_count) if self.on_cuda else None
+
     def reserve(self, size_bytes: int) -> None:
         """One buffer of random values, every page touched (an untouched page is read from one shared page of zeros)."""
         self._release()
@@ -100,6 +113,12 @@ class TorchBench:
         matrix = part[: part.numel() // columns * columns].view(-1, columns)
         vector = self._random(columns)
         return {"sum": lambda: words.sum(), "matrix-vector": lambda: torch.mv(matrix, vector)}
+
+    def copy_kernel(self, size_bytes: int) -> Kernel:
+        """The first ``size_bytes`` of the buffer, copied onto those behind them."""
+        count = size_bytes // self._element_bytes
+        source, target = self._buffer[:count], self._buffer[count : 2 * count]
+        return lambda: target.copy_(source)
 
     def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
         """``tokens`` lines through every matrix of the buffer in turn."""
@@ -215,28 +234,3 @@ class TorchBench:
     @property
     def _matrix(self) -> tuple[int, int]:
         return CUDA_MATRIX if self.on_cuda else CPU_MATRIX
-
-
-def cpu_name() -> str:
-    """The processor's own name where the system tells it, else its architecture."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
-    except OSError:
-        named = None
-    return named or platform.processor() or platform.machine()
-
-
-def available_host_bytes() -> int:
-    """Memory that new allocations can take without swapping; 0 where the system does not tell."""
-    try:
-        with open("/proc/meminfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 0

@@ -71,7 +71,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
     peak = next((value for name, value in peaks.items() if name == dtype), None)
     bandwidth, link = profile.bandwidth_bytes_per_s.value, profile.link_bytes_per_s.value
     if peak is None or bandwidth is None:
-        missing = f"no peak for {dtype!r} (it has {', '.join(peaks)})" if peak is None else "no bandwidth"
+        missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
@@ -119,6 +119,58 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
         share_claimable=calibration.dram_bound is True,
         share_reason=calibration.dram_bound_reason,
     )
+
+
+def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The calibrated rung from the measured section of a profile, where a run brings no calibration of its own.
+
+    Made without a model: the read rate is that of the largest buffer, which is memory's where it is known to exceed the
+    cache four times; of a model that fits the cache it says nothing.
+
+    Raises:
+        UnknownHardwareError: the profile has no measured section, or none for ``dtype``.
+    """
+    measured = profile.measured
+    curves = {str(name): curve for name, curve in measured.matrix_flops_per_s.items() if curve.known} if measured else {}
+    if measured is None or measured.largest_read is None or dtype not in curves:
+        missing = f"has no measured rates for {dtype!r} (it has {', '.join(curves) or 'none'})"
+        raise UnknownHardwareError(
+            f"the hardware profile {profile.name!r} {missing}; run `sbd calibrate --dtype {dtype}` on that machine"
+        )
+    resident, bandwidth = curves[dtype].known, measured.largest_read[1]
+    streaming = {str(name): curve.known for name, curve in measured.streaming_s_per_byte.items()}.get(dtype)
+    fit = fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None
+    claimable, reason = measured.read_is_memory
+    link = profile.link_bytes_per_s.value
+    return Ceilings(
+        rung="calibrated",
+        device_name=measured.device_name,
+        dtype=dtype,
+        bandwidth_bytes_per_s=bandwidth,
+        matrix_rates=resident,
+        overlap=fit.overlap if fit else None,
+        stall=fit.stall if fit else 1.0,
+        fit_error=fit.error if fit else None,
+        fixed_s_per_pass=measured.fixed_s_per_pass.value,
+        fixed_s_per_layer=measured.fixed_s_per_layer.value,
+        fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
+        fixed_hidden=measured.fixed_hidden,
+        sampler_s_per_logit=measured.sampler_s_per_logit.value,
+        link_bytes_per_s=None if link is None else link / 2,  # one machine alone measures no link: as published
+        share_claimable=claimable,
+        share_reason=reason,
+    )
+
+
+def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The best rung that a profile alone can give: measured where it has been for ``dtype``, else its datasheet.
+
+    Raises:
+        UnknownHardwareError: neither is there.
+    """
+    if profile.measured is not None and dtype in profile.measured.matrix_flops_per_s:
+        return ceilings_from_measured(profile, dtype)
+    return ceilings_from_profile(profile, dtype)
 
 
 @dataclass(frozen=True, slots=True)

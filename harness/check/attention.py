@@ -1,0 +1,199 @@
+"""Ways of attending, timed side by side at the shapes of a decode: no mask, a boolean mask, packed heads, flex_attention.
+
+A next-token pass has 1 query, a later pass of a block k (both see every key), the pass that commits a block and opens the
+next one 2k: the first k causal, the others seeing all. Axes: B rows, H query heads, G KV heads, Q queries, C keys, D head
+dimension. Knows no model and no file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+from harness.meters.clock import Clock
+
+ATTENTION_VERSION = 1
+MASK = "SDPA, boolean mask"
+WARM_UP, SPANS, CALLS = 3, 9, 8
+COLD_BYTES, MOST_COPIES = 2**28, 32
+"""Keys and values are taken in turn from so many bytes, as a model's layers do: one pair would stay in the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTime:
+    """Median seconds of one call, or None and the reason. ``over_mask``: relative to the boolean mask at the same place;
+    ``difference``: largest absolute difference of the output to the boolean mask's.
+    """
+
+    batch: int
+    context: int
+    queries: int
+    way: str
+    seconds: float | None = None
+    over_mask: float | None = None
+    difference: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``queries`` in each of ``batch`` rows behind ``context`` committed tokens; the first ``causal`` look back only."""
+
+    batch: int
+    context: int
+    queries: int
+    causal: int
+
+    @property
+    def keys(self) -> int:
+        """C: the context and the pass's own tokens."""
+        return self.context + self.queries
+
+
+Way = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def places(cells: Sequence[tuple[int, int, int]]) -> list[Place]:
+    """1, k and 2k queries at every (batch, context, k)."""
+    return [
+        Place(batch, context, queries, queries // 2 if queries == 2 * block else 0)
+        for batch, context, block in cells for queries in (1, block, 2 * block)
+    ]  # fmt: skip
+
+
+def visible(place: Place, device: str) -> Tensor:
+    """(Q, C) bool: the keys that each query may look at."""
+    query = torch.arange(place.queries, device=device)[:, None]
+    key = torch.arange(place.keys, device=device)[None, :]
+    return (query >= place.causal) | (key <= place.context + query)
+
+
+def compare_ways(
+    device: str, dtype: torch.dtype, heads: tuple[int, int, int], cells: Sequence[tuple[int, int, int]], clock: Clock,
+    deadline_s: float, now_s: Callable[[], float] = time.monotonic,
+) -> list[AttentionTime]:
+    """Time every way at every place until ``deadline_s`` by ``now_s``; what was not reached is listed with that reason.
+
+    Flex_attention comes last, for it is compiled at every place.
+
+    Args:
+        heads: (H, G, D).
+    """  # fmt: skip
+    wanted = places(cells)
+    ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed")]
+    times = []
+    for place, way in [*ways, *((place, "flex_attention") for place in wanted)]:
+        blank = AttentionTime(batch=place.batch, context=place.context, queries=place.queries, way=way)
+        if now_s() > deadline_s:
+            times.append(replace(blank, reason="not run: the time was up"))
+            continue
+        try:
+            times.append(_timed(blank, place, device, dtype, heads, clock))
+        except Exception as error:  # an attention that this device or build lacks is a result
+            times.append(replace(blank, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
+    order = {(place.batch, place.context, place.queries): index for index, place in enumerate(wanted)}
+    return _over_mask(sorted(times, key=lambda one: order[one.batch, one.context, one.queries]))
+
+
+def _timed(
+    blank: AttentionTime, place: Place, device: str, dtype: torch.dtype, heads: tuple[int, int, int], clock: Clock
+) -> AttentionTime:
+    attend = way_of(blank.way, place, device)
+    if attend is None:
+        return replace(blank, reason="packed queries share one mask row each, and the first k here are causal")
+    torch.manual_seed(11)
+    query_heads, kv_heads, width = heads
+    queries = torch.randn(place.batch, query_heads, place.queries, width, device=device, dtype=dtype)
+    shape = (place.batch, kv_heads, place.keys, width)
+    copies = min(MOST_COPIES, max(1, COLD_BYTES // (2 * dtype.itemsize * place.batch * kv_heads * place.keys * width)))
+    layers = [tuple(torch.randn(shape, device=device, dtype=dtype) for _ in "kv") for _ in range(copies)]
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="flex_attention called without")  # on a CPU that is meant
+        masked = way_of(MASK, place, device)
+        assert masked is not None
+        apart = (attend(queries, *layers[0]).float() - masked(queries, *layers[0]).float()).abs().max().item()
+        turn = itertools.cycle(layers)
+        seconds = _median_s(lambda: attend(queries, *next(turn)), clock)
+    return replace(blank, seconds=seconds, difference=apart)
+
+
+def _median_s(call: Callable[[], Any], clock: Clock) -> float:
+    for _ in range(WARM_UP):
+        call()
+    clock.synchronise()
+    marks = []
+    for _ in range(SPANS):
+        start = clock.mark()
+        for _ in range(CALLS):
+            call()
+        marks.append((start, clock.mark()))
+    clock.synchronise()
+    return statistics.median(clock.spans_s(marks)) / CALLS
+
+
+def way_of(name: str, place: Place, device: str) -> Way | None:
+    """The function behind a name, of (B, H, Q, D) queries and (B, G, C, D) keys and values; None where it has no such form."""
+    if name == MASK:
+        mask = visible(place, device)
+        return lambda q, k, v: sdpa(q, k, v, attn_mask=mask, enable_gqa=True)
+    if name == "SDPA, heads packed":
+        return None if place.causal else _packed
+    if name == "flex_attention":
+        return _flex(place, device)
+    return _unmasked(place)
+
+
+def _unmasked(place: Place) -> Way:
+    """One call without a mask; where the first queries are causal two, each over the keys that it may see."""
+    first, before = place.causal, place.context + place.causal
+    if not first:
+        return lambda q, k, v: sdpa(q, k, v, enable_gqa=True)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        bias: Any = causal_lower_right(first, before)
+        own = sdpa(q[:, :, :first], k[:, :, :before], v[:, :, :before], attn_mask=bias, enable_gqa=True)
+        return torch.cat([own, sdpa(q[:, :, first:], k, v, enable_gqa=True)], dim=2)
+
+    return attend
+
+
+def _packed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Query heads that share a KV head become queries of it, so that each KV head is read once."""
+    rows, heads, queries, width = q.shape
+    shared = k.shape[1]
+    return sdpa(q.reshape(rows, shared, heads // shared * queries, width), k, v).reshape(rows, heads, queries, width)
+
+
+def _flex(place: Place, device: str) -> Way:
+    """Compiled on a GPU; on a CPU, where it takes long to compile, as it is."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def looks_at(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= place.causal) | (key <= place.context + query)
+
+    blocks = create_block_mask(looks_at, None, None, place.queries, place.keys, device=device) if place.causal else None
+    attend: Any = flex_attention
+    if device.startswith("cuda"):
+        torch.compiler.reset()  # or the limit of recompilations would let the last places run uncompiled
+        attend = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: attend(q, k, v, block_mask=blocks, enable_gqa=True)
+
+
+def _over_mask(times: Sequence[AttentionTime]) -> list[AttentionTime]:
+    masked = {(one.batch, one.context, one.queries): one.seconds for one in times if one.way == MASK}
+
+    def ratio(one: AttentionTime) -> float | None:
+        base_s = masked.get((one.batch, one.context, one.queries))
+        return one.seconds / base_s if one.seconds is not None and base_s else None
+
+    return [replace(one, over_mask=ratio(one)) for one in times]

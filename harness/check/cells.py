@@ -1,0 +1,158 @@
+"""The table of `sbd check`: what became of every planned arm of every cell, derived from the run's record.
+
+Speedups, shares and the memory traffic that the device itself counted are those of harness.compare; energy per token is
+derived here. Knows no device and no file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.compare import compare
+from harness.compare_values import ArmResult, Cell
+from harness.health import without_void_times
+from harness.plan import Plan
+from harness.record import CaseHeader, Run, Sample
+
+CELLS_VERSION = 2
+ENERGY_WINDOW_S = 5.0
+"""Shorter windows hold too few steps of an energy counter that moves every 100 ms (measurement notes, section 2)."""
+TIME_UP = "the time was up"
+ENERGY = "energy_j"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line: an arm of a cell. Seconds, bytes per second, joules; None where there is none.
+
+    ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
+    or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
+    ``missing`` says why energy or counter is None.
+    """
+
+    part: str
+    batch: int
+    arm: str
+    state: str
+    pass_s: float | None = None
+    over_one_token: float | None = None
+    wall_speedup: float | None = None
+    share_of_ceiling: float | None = None
+    energy_j_per_token: float | None = None
+    modelled_bytes_per_s: float | None = None
+    counted_bytes_per_s: float | None = None
+    counted_over_modelled: float | None = None
+    baseline: str = ""
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthRow:
+    """One point of t(q)/t(1): the median pass of one kind in a cell, and the same over the cell's one-token pass."""
+
+    part: str
+    batch: int
+    method: str
+    role: str
+    query_tokens: int
+    pass_s: float | None
+    over_one_token: float | None
+
+
+def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
+    """Every planned arm of every cell in order: measured (so many of its samples), its outcome, or not run, and why."""
+    comparison = compare(held)
+    ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
+    taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
+    sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
+    without_energy = _why_no_energy(held)
+    found = []
+    for case in held.header.cases:
+        if case.is_check:
+            continue
+        cell = comparison.summary(case.part, case.batch_size)
+        arm = next((arm for arm in cell.arms if case.case_id in arm.case_ids), None)
+        samples = [sample for sample in sound if sample.case_id == case.case_id]
+        void = taken[case.case_id] - len(samples)
+        measured = f"measured, {taken[case.case_id]} samples" + (f", {void} of them void" if void else "")
+        state = ended.get(case.case_id, measured if arm else f"not run: {why_not_run}")
+        found.append(_row(case, state, cell, arm, samples, without_energy.get(case.part)))
+    return found
+
+
+def unreached(plan: Plan, why_not_run: str) -> list[Row]:
+    """The same where not even the record was begun."""
+    cases = [case for case in plan.cases if not case.is_check]
+    state = f"not run: {why_not_run}"
+    return [Row(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
+
+
+def widths(held: Run) -> list[WidthRow]:
+    """t(q)/t(1) of every cell, by kind of decode pass."""
+    return [
+        WidthRow(
+            part=cell.part, batch=cell.batch_size, method=one.method, role=one.role, query_tokens=one.query_tokens,
+            pass_s=one.measured_s.value, over_one_token=one.cost.value,
+        )
+        for cell in compare(held).cells if cell.is_summary for one in cell.pass_widths
+    ]  # fmt: skip
+
+
+def _row(
+    case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None, samples: Sequence[Sample], why_no_energy: str | None
+) -> Row:
+    if arm is None:
+        return Row(part=case.part, batch=case.batch_size, arm=case.label, state=state)
+    width = 1 if arm.is_ntp else arm.block_size
+    one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
+    speed = cell.baseline_check.best_speed
+    checked = f"{speed.value:.3f} of {cell.baseline_check.best} ({cell.baseline_check.state})" if speed and speed.value else ""
+    energy, no_energy = energy_j_per_token(samples, why_no_energy)
+    counted = arm.measured_bandwidth_bytes_per_s
+    no_counter = f"memory counter: {counted.reason}" if counted.reason else None
+    return Row(
+        part=case.part, batch=case.batch_size, arm=case.label, state=state,
+        pass_s=one.measured_s.value if one else None,
+        over_one_token=one.cost.value if one else None,
+        wall_speedup=arm.wall_speedup.value,
+        share_of_ceiling=arm.ceiling_share.value,
+        energy_j_per_token=energy,
+        modelled_bytes_per_s=arm.modelled_bandwidth_bytes_per_s.value,
+        counted_bytes_per_s=counted.value,
+        counted_over_modelled=arm.measured_over_modelled.value,
+        baseline=checked if arm.is_ntp else "",
+        missing=tuple(dict.fromkeys(filter(None, (no_energy, no_counter)))),
+    )  # fmt: skip
+
+
+def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple[float | None, str | None]:
+    """Joules per new token, prefill included, over the samples long enough for the counter; or None and why.
+
+    ``why_none``: why the part had no such meter, as its session recorded it.
+    """
+    metered = [sample for sample in samples if ENERGY in sample.meters]
+    if not samples:
+        return None, "energy: every sample was void"
+    if not metered:
+        reasons = [sample.meter_reasons[ENERGY] for sample in samples if ENERGY in sample.meter_reasons]
+        return None, f"energy: {next(iter(reasons), why_none or 'the record names no meter for it')}"
+    long = [sample for sample in metered if _window_s(sample) >= ENERGY_WINDOW_S]
+    if not long:
+        longest_s = max(_window_s(sample) for sample in metered)
+        return None, f"energy: the longest window took {longest_s:.1f} s, {ENERGY_WINDOW_S:g} s are needed"
+    return sum(sample.meters[ENERGY] for sample in long) / sum(row.output_tokens for one in long for row in one.rows), None
+
+
+def _why_no_energy(held: Run) -> dict[str, str]:
+    """By part, where its machine had no counter of energy."""
+    return {
+        session["part"]: str(one["reason"])
+        for session in held.sessions if session.get("event") == "meters"
+        for one in session.get("absent", []) if ENERGY in one["figures"]
+    }  # fmt: skip
+
+
+def _window_s(sample: Sample) -> float:
+    return (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)

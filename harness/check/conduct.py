@@ -1,0 +1,116 @@
+"""Conducts `sbd check`: a run in a process of its own until its time is up, then what may not disturb it; results as files.
+
+Into the folder go scenario.yaml, the run with its report, cells.json and cells.md, attention.json and attention.md, and
+exactness.json. What was not reached is listed as such.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from harness import __version__
+from harness.check.attention import ATTENTION_VERSION, compare_ways
+from harness.check.cells import CELLS_VERSION, TIME_UP, Row, WidthRow, rows, unreached, widths
+from harness.check.exactness import exactness
+from harness.check.grid import attention_cells, attention_heads, scenario
+from harness.check.tables import attention_table, cells_table
+from harness.errors import InvariantError, UserError
+from harness.meters.clock import Clock, HostClock
+from harness.meters.cuda import CudaClock
+from harness.plan import make_plan
+from harness.scenario import load_scenario
+from harness.store import read_run
+
+RESERVED_S = 90.0
+"""Time kept back from the run for exactness, attention and the report."""
+TO_END_S = 20.0
+TakeRun = Callable[[Path, Path, float], str | None]
+"""Runs a scenario file into a directory for so many seconds; returns why it did not finish."""
+
+
+def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) -> str:
+    """Measure until the time is up and write what there is into ``out``; returns the tables as Markdown.
+
+    A second call with the same folder goes on where the first one was cut off.
+
+    Raises:
+        UserError: the folder holds another run.
+        InvariantError: the engine does not write the plain session's tokens on this device (the files are there).
+    """
+    deadline_s = time.monotonic() + 60 * minutes
+    device = "cpu" if dry else "cuda"
+    file, run = out / "scenario.yaml", out / "run"
+    _write_scenario(file, run, dry)
+    stopped = (take or take_run)(file, run, deadline_s - RESERVED_S - time.monotonic())
+    # Only now: this process on the GPU beside the measuring one would void its samples.
+    exact = exactness(device)
+    _write_json(out / "exactness.json", {"version": 1, "exact": exact})
+    clock: Clock = HostClock() if dry else CudaClock(device)
+    times = compare_ways(device, torch.bfloat16, attention_heads(dry), attention_cells(dry), clock, deadline_s)
+    _write_json(out / "attention.json", {"version": ATTENTION_VERSION, "device": device, "times": [asdict(t) for t in times]})
+    found, curve = _cells(file, run, stopped)
+    cells: dict[str, Any] = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
+    _write_json(out / "cells.json", {"version": CELLS_VERSION, "dry_run": dry, "stopped": stopped, **cells})
+    (out / "cells.md").write_text(cells_table(found, curve), encoding="utf-8")
+    (out / "attention.md").write_text(attention_table(times), encoding="utf-8")
+    if not all(exact.values()):
+        wrong = ", ".join(method for method, same in exact.items() if not same)
+        raise InvariantError(f"on {device} the engine does not write the plain session's tokens ({wrong}); files: {out}")
+    return cells_table(found, curve) + "\n" + attention_table(times)
+
+
+def _write_scenario(file: Path, run: Path, dry: bool) -> None:
+    text = yaml.safe_dump(scenario(dry), sort_keys=False)
+    if run.exists() and (not file.exists() or file.read_text(encoding="utf-8") != text):
+        raise UserError(f"--out {file.parent}: it holds another run (of another version, or a dry one); give another folder")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def take_run(file: Path, run: Path, seconds: float) -> str | None:
+    """`sbd run` and its report in processes of their own; the run is interrupted when its time is up, and keeps its samples."""
+    command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(run), "--no-report"]
+    process = subprocess.Popen(command)
+    stopped = None
+    try:
+        if code := process.wait(max(seconds, 0.0)):
+            stopped = f"the run ended with exit code {code}"
+    except subprocess.TimeoutExpired:
+        stopped = TIME_UP
+        process.send_signal(signal.SIGINT)
+    finally:
+        _end(process)
+    if run.exists():
+        subprocess.run([sys.executable, "-m", "harness", "report", str(run)], check=False)
+    return stopped
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It has been asked to stop, or has stopped: what does not answer is killed."""
+    try:
+        process.wait(TO_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[Row], list[WidthRow]]:
+    if not run.exists():
+        return unreached(make_plan(load_scenario(file)), stopped or "the run left no record"), []
+    held = read_run(run)
+    return rows(held, stopped or TIME_UP), widths(held)
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps({"program_version": __version__} | content, indent=1, ensure_ascii=False), encoding="utf-8")

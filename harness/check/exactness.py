@@ -1,0 +1,48 @@
+"""Whether the fast engine on a device writes the very tokens of the plain session, on a small model in float64."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import DecodeRequest
+from harness.decoding.session import ModelSession
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import entropy_bounded
+from harness.decoding.stopping import NEVER
+from harness.modeling.engine import drain
+from harness.modeling.session import TransformersSession
+from harness.modeling.static_session import StaticSession
+
+
+def exactness(device: str) -> dict[str, bool]:
+    """Whether the engine on ``device`` writes the plain CPU session's tokens, in float64, row by row and ragged."""
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, initializer_range=0.3,
+    )  # fmt: skip
+    model: Any = LlamaForCausalLM(config)
+    model = model.double().eval()
+    twin = copy.deepcopy(model)  # with a configuration of its own, which the static session changes
+    plain, engine = TransformersSession(model, "sdpa"), StaticSession(twin.to(device))
+    return {
+        method: _tokens(plain, "cpu", method) == _tokens(engine, device, method) for method in ("ntp", "lockstep", "ragged")
+    }
+
+
+def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int, ...], ...]:
+    request = DecodeRequest(
+        prompts=((1, 5, 9, 3), (2, 8), (7, 7, 7)), max_new_tokens=40, stop=NEVER, suppressed_ids=(63,), temperature=0.0,
+        generator=torch.Generator(device), device=torch.device(device),
+    )  # fmt: skip
+    if method == "ntp":
+        return drain(decode_next_token(session, request)).output_ids
+    acceptance = SolverAcceptance(entropy_bounded, 1.5)
+    decoder = decode_set_block(session, request, block_size=8, mask_id=63, acceptance=acceptance, batching=method)
+    return drain(decoder).output_ids

@@ -1,0 +1,76 @@
+"""What `sbd check` decodes: cells of an 8B shape with random weights, from the most to the least wanted, as a scenario.
+
+Knows no model and no device: it writes plain data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BLOCKS, BATCHES, CONTEXTS = (4, 8, 16, 32), (1, 4, 16, 64), (1024, 8192, 32768)
+PAPER_BLOCK = 16
+PASSES_SAVED = 3.0
+"""NFE speedup replayed at block sizes that the paper's Table 1 does not have; a pass costs the same whatever is accepted."""
+TABLE_1 = (("GSM8K", "sbd_gamma_low"), ("LiveCodeBench-v6", "sbd_gamma_high"))
+"""The lowest and the highest rate of Llama-3.1-8B in Table 1."""
+ENERGY_BATCHES = (1, 16)
+ENERGY_TOKENS = 2048
+"""So many that a decode outlasts ENERGY_WINDOW_S (harness.check.cells) at batch 1 too."""
+ATTENTION = ((1, 1024), (1, 8192), (16, 8192))
+"""(batch, context) at which ways of attending are compared, at 1, k and 2k queries."""
+TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 64}
+
+
+def scenario(dry: bool) -> dict[str, Any]:
+    """One part per cell, all on the same weights; in a dry run tiny ones on the CPU. Energy after the shortest context."""
+    per_context = [[_cell(context, batch, dry) for batch in (BATCHES[:2] if dry else BATCHES)] for context in CONTEXTS]
+    energy = [_energy(batch, dry) for batch in (BATCHES[:2] if dry else ENERGY_BATCHES)]
+    parts = [*per_context[0], *energy, *(part for parts in per_context[1:] for part in parts)]
+    return {"version": 1, "name": "gpu_check", "question": "Does SBD make an 8B model faster on this GPU?", "parts": parts}
+
+
+def attention_cells(dry: bool) -> list[tuple[int, int, int]]:
+    """(batch, context, block size) of the comparison of ways of attending."""
+    return [(batch, context // 256 if dry else context, 4 if dry else PAPER_BLOCK) for batch, context in ATTENTION]
+
+
+def attention_heads(dry: bool) -> tuple[int, int, int]:
+    """(query heads, KV heads, head dimension): those of the decoded shape."""
+    return (4, 2, 8) if dry else (32, 8, 128)
+
+
+def _cell(context: int, batch: int, dry: bool) -> dict[str, Any]:
+    arms = [{"method": "ntp"}] + [_replayed(k, {"nfe_speedup": PASSES_SAVED}) for k in BLOCKS if k != PAPER_BLOCK]
+    arms += [_replayed(PAPER_BLOCK, _table1(*of)) for of in TABLE_1]
+    return _part(f"context_{context}_batch_{batch}", arms, context, batch, dry) | {
+        "repeats": 2, "warmup": 3, "baseline_check": 2,
+        "workload": _workload(context, 2 * batch, 32 if dry else 64, dry),
+    }  # fmt: skip
+
+
+def _energy(batch: int, dry: bool) -> dict[str, Any]:
+    arms = [{"method": "ntp"}, _replayed(PAPER_BLOCK, _table1(*TABLE_1[0]))]
+    return _part(f"energy_batch_{batch}", arms, CONTEXTS[0], batch, dry) | {
+        "repeats": 1, "warmup": 0, "baseline_check": 0,
+        "workload": _workload(CONTEXTS[0], batch, 64 if dry else ENERGY_TOKENS, dry),
+    }  # fmt: skip
+
+
+def _part(name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool) -> dict[str, Any]:
+    model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
+    # Compiling every shape of every cell would take longer than the check may.
+    place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
+    return {"name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch]}
+
+
+def _workload(context: int, prompts: int, new_tokens: int, dry: bool) -> dict[str, Any]:
+    length = context // 256 if dry else context
+    return {"synthetic": {"prompt_tokens": length}, "prompts": prompts, "max_new_tokens": new_tokens}
+
+
+def _replayed(block_size: int, source: dict[str, Any]) -> dict[str, Any]:
+    return {"method": "sbd", "block_size": block_size, "acceptance": {"replay": source}}
+
+
+def _table1(task: str, sampling: str) -> dict[str, Any]:
+    return {"table1": {"base_model": "llama-3.1-8b", "task": task, "sampling": sampling}}

@@ -1,0 +1,143 @@
+"""`sbd calibrate`: measure this machine's ceilings without any model, and keep them as a hardware profile of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.measured import MeasuredCeilings, MeasuredDtype
+
+DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
+
+
+def calibrate_command(
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's")] = None,
+    execution: Annotated[
+        Literal["eager", "compiled", "graphs"] | None,
+        typer.Option(help="how the forwards run whose fixed cost is measured; default: graphs on a GPU, eager on a CPU"),
+    ] = None,
+    budget_s: Annotated[
+        float, typer.Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
+    ] = 15.0,
+    output: Annotated[
+        Path | None, typer.Option(help="YAML file to write; default: where later commands find it by the device's name")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Measure this machine's ceilings (about a minute): read, copy and matrix rates, fixed cost per pass. Needs no model."""
+    from harness.cli_progress import TerminalProgress
+    from harness.local_profile import local_profile, save_profile
+
+    dtypes = measurable(dtype or DTYPES)
+    need_torch()
+    from harness.machine import device_here, measure_ceilings
+
+    progress = TerminalProgress(sys.stderr)
+    measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)
+    progress.end_line()
+    profile = local_profile(measured)
+    target = save_profile(profile, output)
+    print(profile.model_dump_json(indent=1) if as_json else render(measured))
+    print(f"profile {target}", file=sys.stderr if as_json else sys.stdout)
+
+
+def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
+    """``dtypes`` without repeats.
+
+    Raises:
+        UserError: torch multiplies no matrices in one of them here.
+    """
+    from typing import get_args
+
+    from harness.errors import UserError
+    from harness.measured import MeasuredDtype
+
+    allowed: tuple[MeasuredDtype, ...] = get_args(MeasuredDtype)
+    wrong = [name for name in dtypes if name not in allowed]
+    if wrong:
+        raise UserError(f"--dtype {wrong[0]}: its rates cannot be measured; allowed: {', '.join(allowed)}")
+    return [name for name in allowed if name in dtypes]
+
+
+def render(measured: MeasuredCeilings) -> str:
+    """The ceilings as tables: rates by buffer size, rates by tokens, and what a pass costs besides."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    threads = "" if measured.threads is None else f", {measured.threads} threads"
+    text = StringIO()
+    console = Console(file=text, width=100, highlight=False, markup=False)
+    console.print(f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}\n")
+    console.print(_memory_table(measured))
+    is_memory, why = measured.read_is_memory
+    console.print(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n", soft_wrap=True)
+    console.print(_matrix_table(measured))
+    console.print()
+    for name, figure in (
+        ("fixed cost per pass", measured.fixed_s_per_pass),
+        ("fixed cost per layer", measured.fixed_s_per_layer),
+        ("sampler per logit", measured.sampler_s_per_logit),
+    ):
+        shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
+        console.print(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})", soft_wrap=True)
+    for reason in _reasons(measured):
+        console.print(f"-: {reason}", soft_wrap=True)
+    return text.getvalue().rstrip()
+
+
+def _memory_table(measured: MeasuredCeilings) -> Any:
+    from rich.table import Table
+
+    table = Table("buffer, MiB", "read, GB/s", "copy, GB/s", box=None, pad_edge=False)
+    for column in table.columns:
+        column.justify = "right"
+    for read, copied in zip(measured.read_bytes_per_s.points, measured.copy_bytes_per_s.points, strict=True):
+        table.add_row(f"{read.at / 2**20:,.0f}", _shown(read.value, 1e9), _shown(copied.value, 1e9))
+    return table
+
+
+def _matrix_table(measured: MeasuredCeilings) -> Any:
+    from rich.table import Table
+
+    curves = measured.matrix_flops_per_s
+    table = Table("tokens", *(f"{dtype}, GFLOP/s" for dtype in curves), box=None, pad_edge=False)
+    for column in table.columns:
+        column.justify = "right"
+    for points in zip(*(curve.points for curve in curves.values()), strict=True):
+        table.add_row(str(points[0].at), *(_shown(point.value, 1e9) for point in points))
+    return table
+
+
+def _shown(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:,.1f}"
+
+
+def _reasons(measured: MeasuredCeilings) -> list[str]:
+    """Why points are missing, each reason with the first size it holds for."""
+    curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
+    curves |= {f"matrix {dtype}": curve for dtype, curve in measured.matrix_flops_per_s.items()}
+    return [
+        f"{name} at {point.at:,}: {point.reason}"
+        for name, curve in curves.items() for point in curve.points if point.reason is not None
+    ]  # fmt: skip
+
+
+def need_torch(command: str = "sbd calibrate") -> None:
+    """Raises:
+        MissingExtraError: torch or transformers is not installed.
+    """
+    from harness.errors import MissingExtraError
+
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+        raise MissingExtraError(f"{command} needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")

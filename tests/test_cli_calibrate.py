@@ -1,0 +1,169 @@
+"""`sbd calibrate` and --calibrate: a profile is measured, kept, found again by the device's name, and never guessed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness import cli_own_profile, machine
+from harness.errors import UserError
+from harness.hardware import find_local_profile, load_profile
+from harness.local_profile import local_profile, save_profile
+from harness.scenario import load_scenario
+from tests.test_cli import fake_runner, sbd
+from tests.test_survey import GIB, SurveyedBench, surveyed
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The user's data live in an empty folder, and this machine is the fake one."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(machine, "TorchBench", lambda device, dtype, threads, engine: SurveyedBench())
+    monkeypatch.setattr(machine, "cpu_name", lambda: "Fake 9000")
+    monkeypatch.setattr(machine, "total_host_bytes", lambda: 64 * GIB)
+    return tmp_path / "data" / "sbd" / "hardware_profiles"
+
+
+@pytest.fixture
+def measured_times(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str], int | None]]:
+    """How often --calibrate measures; the process of its own is replaced by the same survey in this one."""
+    times: list[tuple[str, list[str], int | None]] = []
+
+    def measure(device: str, dtypes: Any, threads: int | None) -> None:
+        times.append((device, list(dtypes), threads))
+        save_profile(local_profile(machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, cli_own_progress())))
+
+    monkeypatch.setattr(cli_own_profile, "calibrate_in_own_process", measure)
+    return times
+
+
+def cli_own_progress() -> Any:
+    """Nobody watches."""
+    from harness.progress import Silent
+
+    return Silent()
+
+
+def test_what_is_written_is_read_back_the_same(home: Path, tmp_path: Path) -> None:
+    """Every figure, source and skipped point survives the file, found by path, by name and by the device's name."""
+    profile = local_profile(surveyed())
+    assert save_profile(profile) == home / "local-fake-9000.yaml"
+    assert load_profile("local-fake-9000") == load_profile("Fake 9000") == profile
+    other = save_profile(profile, tmp_path / "elsewhere" / "own.yaml")
+    assert load_profile(str(other)) == profile
+    assert [file.name for file in home.iterdir()] == ["local-fake-9000.yaml"]
+    with pytest.raises(UserError, match=r"ends in \.yaml"):
+        save_profile(profile, tmp_path / "own.txt")
+
+
+def test_only_the_very_device_is_found(home: Path) -> None:
+    """A name that contains ours, or ours with other memory, is another device."""
+    save_profile(local_profile(surveyed()))
+    assert find_local_profile("fake 9000", 64 * GIB) is not None
+    assert find_local_profile("Fake 9000 Ti", 64 * GIB) is None
+    assert find_local_profile("Fake 9000", 32 * GIB) is None
+
+
+def test_calibrate_prints_and_keeps_the_planted_rates(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path, tmp_path: Path
+) -> None:
+    """The table has the fake machine's rates; later commands find the file and price on it."""
+    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "bfloat16") == 0
+    out, err = capsys.readouterr()
+    rows = [line.split() for line in out.splitlines()]
+    assert ["4,096", "20.0", "10.0"] in rows and ["16", "400.0"] in rows and "samples" in err
+    assert f"profile {home / 'local-fake-9000.yaml'}" in out
+    assert sbd(monkeypatch, "hardware") == 0 and "local-fake-9000" in capsys.readouterr().out
+    what_if = ["roofline", "--model", "llama-250m", "--hardware", "Fake 9000", "--json"]
+    assert sbd(monkeypatch, *what_if) == 0
+    assert json.loads(capsys.readouterr().out)["rung"] == "calibrated"
+    assert sbd(monkeypatch, *what_if, "--dtype", "float32") == 2
+    assert "float32" in capsys.readouterr().err
+    assert sbd(monkeypatch, "plan", "quickstart", "--hardware", "local-fake-9000", "--json") == 0
+    times = [case["time"] for case in json.loads(capsys.readouterr().out)["cases"]]
+    assert {time["rung"] for time in times if time} == {"calibrated"}
+    assert sbd(monkeypatch, "calibrate", "--dtype", "int3") == 2
+    assert "allowed: bfloat16, float16, float32, float64" in capsys.readouterr().err
+    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--execution", "graphs") == 2
+    assert "use eager or compiled" in capsys.readouterr().err
+    assert sbd(monkeypatch, "hardware", "local-fake-9000") == 0
+    out = capsys.readouterr().out
+    assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]
+    target = tmp_path / "own.yaml"
+    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["measured"]["matrix_flops_per_s"].keys() == {"float32"}
+    assert set(load_profile(str(target)).measured.matrix_flops_per_s) == {"float32"}  # type: ignore[union-attr]
+
+
+def test_run_calibrates_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured_times: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first `sbd run --calibrate` measures the part's device, dtypes and threads; the second finds the profile."""
+    fake_runner(monkeypatch, tmp_path)
+    scenario = load_scenario("quickstart")
+    assert machine._profile(scenario)[0] is None
+    for _ in range(2):
+        assert sbd(monkeypatch, "run", "quickstart", "--calibrate", "--no-report") == 0
+    dtypes = {part.dtype for part in scenario.parts}
+    assert [(device, set(found)) for device, found, _ in measured_times] == [("cpu", dtypes)]
+    assert capsys.readouterr().out == f"record  {tmp_path}\n" * 2
+    hardware, reason = machine._profile(scenario)
+    assert reason is None and hardware is not None and hardware["name"] == "local-fake-9000"
+
+
+def test_predictions_calibrate_where_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], measured_times: list[Any]
+) -> None:
+    """roofline measures what it needs; a dtype that is missing is measured together with those that are there already."""
+    monkeypatch.setattr(machine, "device_here", lambda: "cpu")
+    what_if = ["roofline", "--model", "llama-250m", "--calibrate", "--json"]
+    assert sbd(monkeypatch, *what_if) == 0
+    assert json.loads(capsys.readouterr().out)["hardware"] == "local-fake-9000"
+    assert sbd(monkeypatch, *what_if) == 0 and measured_times == [("cpu", ["bfloat16"], None)]
+    assert sbd(monkeypatch, *what_if, "--dtype", "float32") == 0
+    assert measured_times[1:] == [("cpu", ["bfloat16", "float32"], None)]
+    assert sbd(monkeypatch, "plan", "quickstart", "--calibrate") == 0 and len(measured_times) == 2
+    assert sbd(monkeypatch, *what_if, "--hardware", "h100-sxm") == 2
+    assert "give one" in capsys.readouterr().err
+
+
+def test_an_unknown_gpu_is_refused_with_the_list_until_it_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No datasheet share of a device that nobody published; with a local profile the run has one, still without a datasheet."""
+    properties = SimpleNamespace(name="NVIDIA X9000", total_memory=64 * GIB, multi_processor_count=99)
+    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine.torch.cuda, "get_device_properties", lambda device: properties)
+    found, reason = machine.profile_of("cuda")
+    assert found is None and reason is not None
+    assert "'NVIDIA X9000'" in reason and "a100-80-sxm" in reason and "rtx-4090" in reason and "sbd run --calibrate" in reason
+    bench = SurveyedBench()
+    bench.device_name, bench.device = "NVIDIA X9000", "cuda"
+    save_profile(local_profile(surveyed(bench)))
+    found, reason = machine.profile_of("cuda")
+    assert reason is None and found is not None and found.bandwidth_bytes_per_s.value is None
+
+
+def test_an_unknown_cpu_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on a CPU needs no profile: its own calibration supplies the ceilings, and the record says so."""
+    found, reason = machine.profile_of("cpu")
+    assert found is None and reason is not None and "the calibration supplies the ceilings" in reason
+
+
+def test_a_calibration_that_fails_is_the_users_to_mend() -> None:
+    """The real command in its own process: this machine has no CUDA device number 99."""
+    with pytest.raises(UserError, match="could not be calibrated"):
+        cli_own_profile.calibrate_in_own_process("cuda:99", ["bfloat16"], None)
+
+
+def test_a_damaged_local_profile_is_named(home: Path) -> None:
+    """It is refused, not passed over: a run would otherwise have other ceilings than the user thinks."""
+    file = save_profile(local_profile(surveyed()))
+    file.write_text(file.read_text(encoding="utf-8").replace("grade: R", "grade: V", 1).replace("copy_bytes_per_s", "copy"))
+    with pytest.raises(UserError, match=r"local-fake-9000\.yaml"):
+        machine.profile_of("cpu")
