@@ -47,7 +47,7 @@ ANCHORS = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
-    """Expected is the measured median; the band the 10th to 90th percentile of all: of three times 0.9, 1 and 1.3, 0.9 and 1.3."""
+    """Expected is the measured median; the band the 10th to 90th percentile: of three times 0.9, 1 and 1.3, 0.9 and 1.3."""
     passes = [one for factor in (0.9, 1.0, 1.3) for one in seen(TRUTH, *ANCHORS, factor=factor)]
     top = anchored(BASE, SHAPE, "bfloat16", passes)
     assert top.rung == "shape-calibrated"
@@ -55,8 +55,8 @@ def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
         price, measured = price_counts(SHAPE, "bfloat16", one, top), seen(TRUTH, one)[0].forward_s
         assert price.forward_s == pytest.approx(measured, rel=1e-9)
         # Attention is not scaled, so the factor's spread is a little more than the pass's own.
-        assert price.forward[0] / measured == pytest.approx(0.9, abs=2e-3)
-        assert price.forward[2] / measured == pytest.approx(1.3, abs=2e-3)
+        assert price.forward[0] / measured == pytest.approx(0.9, abs=5e-3)
+        assert price.forward[2] / measured == pytest.approx(1.3, abs=5e-3)
 
 
 def test_only_the_part_without_attention_is_corrected():
