@@ -92,6 +92,14 @@ class PassPrice:
         """The part of ``expected_s`` that is not the forward."""
         return self.after[1]
 
+    @property
+    def dominating(self) -> str:
+        """Which term of the price is the longest, in words."""
+        terms = {"fixed cost": self.fixed_s, "what follows the forward": self.sampler_s}
+        for bound, words in (("memory", "reading memory"), ("compute", "arithmetic")):
+            terms[words] = sum(cost.expected_s for cost in self.operations if cost.bound == bound)
+        return max(terms, key=lambda words: terms[words])
+
 
 def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass) -> float:
     """Modelled bytes of one forward pass (weights, KV read and written, activations), without the sampler."""
