@@ -21,9 +21,12 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.meters.clock import Clock
+from harness.modeling.used_kv import UsedKv, used_part
 
 ATTENTION_VERSION = 1
 MASK = "SDPA, boolean mask"
+CAPTURABLE = "used lengths, as captured"
+"""What the engine captures into graphs, with lengths in tensors; here without the graph, so with its launches."""
 WARM_UP, SPANS, CALLS = 3, 9, 8
 COLD_BYTES, MOST_COPIES = 2**28, 32
 """Keys and values are taken in turn from so many bytes, as a model's layers do: one pair would stay in the cache."""
@@ -90,7 +93,7 @@ def compare_ways(
         heads: (H, G, D).
     """  # fmt: skip
     wanted = places(cells)
-    ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed")]
+    ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE)]
     times = []
     for place, way in [*ways, *((place, "flex_attention") for place in wanted)]:
         blank = AttentionTime(batch=place.batch, context=place.context, queries=place.queries, way=way)
@@ -150,7 +153,7 @@ def way_of(name: str, place: Place, device: str) -> Way | None:
         return None if place.causal else _packed
     if name == "flex_attention":
         return _flex(place, device)
-    return _unmasked(place)
+    return _used_lengths(place, device) if name == CAPTURABLE else _unmasked(place)
 
 
 def _unmasked(place: Place) -> Way:
@@ -163,6 +166,25 @@ def _unmasked(place: Place) -> Way:
         bias: Any = causal_lower_right(first, before)
         own = sdpa(q[:, :, :first], k[:, :, :before], v[:, :, :before], attn_mask=bias, enable_gqa=True)
         return torch.cat([own, sdpa(q[:, :, first:], k, v, enable_gqa=True)], dim=2)
+
+    return attend
+
+
+def _used_lengths(place: Place, device: str) -> Way:
+    """The engine's own, see harness.modeling.used_kv, over buffers as long as what is used of them."""
+    widths = [(place.causal, True)] if place.causal else []
+    widths.append((place.queries - place.causal, False))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()
+        seen, parts = place.context, []
+        for width, causal in widths:
+            used = torch.full((place.batch,), seen if causal else seen + width, dtype=torch.int32, device=device)
+            parts.append(used_part(width, causal, used, k.shape[1], place.keys))
+            seen += width
+        slots = torch.arange(place.context, place.keys, device=device).expand(place.batch, -1)
+        layout = UsedKv(keys=[keys], values=[values], slots=slots, parts=tuple(parts))
+        return layout.attend(0, q, k[:, :, place.context :], v[:, :, place.context :], None).transpose(1, 2)
 
     return attend
 

@@ -1,4 +1,4 @@
-"""Whether the fast engine on a device writes the very tokens of the plain session, on a small model in float64."""
+"""Whether the fast engines on a device write the very tokens of the plain session, on a small model in float64."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
+from harness.modeling.capturing import by_calling_again, cuda_graphs
 from harness.modeling.engine import drain
+from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
 
 
 def exactness(device: str) -> dict[str, bool]:
-    """Whether the engine on ``device`` writes the plain CPU session's tokens, in float64, row by row and ragged."""
+    """Whether the engines on ``device``, eager and captured into graphs, write the plain CPU session's tokens.
+
+    On a CPU a captured pass is the same work called again.
+    """
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
@@ -29,11 +34,17 @@ def exactness(device: str) -> dict[str, bool]:
     )  # fmt: skip
     model: Any = LlamaForCausalLM(config)
     model = model.double().eval()
-    twin = copy.deepcopy(model)  # with a configuration of its own, which the static session changes
-    plain, engine = TransformersSession(model, "sdpa"), StaticSession(twin.to(device))
-    return {
-        method: _tokens(plain, "cpu", method) == _tokens(engine, device, method) for method in ("ntp", "lockstep", "ragged")
+    capture = cuda_graphs() if device.startswith("cuda") else by_calling_again
+    # Each with a configuration of its own, which the static sessions change.
+    engines = {
+        "eager": StaticSession(copy.deepcopy(model).to(device)),
+        "graphs": GraphedSession(copy.deepcopy(model).to(device), capture),
     }
+    plain = TransformersSession(model, "sdpa")
+    return {
+        f"{method}, {name}": _tokens(plain, "cpu", method) == _tokens(engine, device, method)
+        for method in ("ntp", "lockstep", "ragged") for name, engine in engines.items()
+    }  # fmt: skip
 
 
 def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int, ...], ...]:
