@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.record import PassColumns, Run
-from harness.roofline.anchoring import MeasuredPass
 from harness.roofline.operation import PassCounts
+from harness.roofline.shape_calibration import MeasuredPass
 
 Missing = str
 """Why something is not there, in words for the reader."""

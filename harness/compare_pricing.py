@@ -15,7 +15,6 @@ from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
 from harness.record import CaseHeader, Run, RunHeader
-from harness.roofline.anchoring import anchored
 from harness.roofline.ceilings import (
     Ceilings,
     Rung,
@@ -25,6 +24,7 @@ from harness.roofline.ceilings import (
 )
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.shape_calibration import shape_calibrated
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
 
@@ -103,7 +103,7 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     elif isinstance(passes, Missing):
         reasons["shape-calibrated"] = passes
     else:
-        ceilings["shape-calibrated"] = anchored(base, case.model, case.dtype, passes)
+        ceilings["shape-calibrated"] = shape_calibrated(base, case.model, case.dtype, passes)
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
 

@@ -12,8 +12,8 @@ from typing import Literal
 from harness.deployment import element_bytes
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import Calibration, HardwareProfile
-from harness.roofline.anchors import Anchors
 from harness.roofline.arrays import interpolate
+from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "calibrated", "shape-calibrated"]
 """Of the ladder of ceilings: published figures; rates that this machine reached; and those put right by measured passes."""
@@ -34,7 +34,7 @@ class Ceilings:
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
     ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
-    ``anchors``              corrections from measured passes of the very model; None below the top rung
+    ``factors``              corrections from measured passes of the very model; None below the top rung
     """
 
     rung: Rung
@@ -53,7 +53,7 @@ class Ceilings:
     link_bytes_per_s: float | None = None
     share_claimable: bool = True
     share_reason: str = ""
-    anchors: Anchors | None = None
+    factors: PassFactors | None = None
 
     def matrix_flops_per_s(self, tokens: float) -> float:
         """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""

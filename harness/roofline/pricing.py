@@ -14,11 +14,11 @@ from typing import Literal
 from harness.deployment import Deployment
 from harness.errors import UnknownHardwareError
 from harness.modelshape import ModelShape
-from harness.roofline.anchors import Anchors
 from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.ops import count_operations, forward_operations, sampler_operation
+from harness.roofline.pass_factors import PassFactors
 from harness.trace import ForwardPass
 
 Sides = tuple[float, float, float]
@@ -133,8 +133,8 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
     else:
         forward = (fixed_s + low_s, fixed_s + expected_s, fixed_s + high_s)
     after = _sides(() if sampler_cost is None else (sampler_cost,))
-    if ceilings.anchors is not None:
-        forward, after = _anchored(forward, operations, counts, ceilings.anchors)
+    if ceilings.factors is not None:
+        forward, after = _by_factors(forward, operations, counts, ceilings.factors)
     return PassPrice(
         forward=forward,
         after=after,
@@ -206,20 +206,20 @@ def _link_s(operation: Operation, ceilings: Ceilings) -> float:
     return operation.link_bytes / ceilings.link_bytes_per_s
 
 
-def _anchored(
-    forward: Sides, operations: tuple[OperationCost, ...], counts: PassCounts, anchors: Anchors
+def _by_factors(
+    forward: Sides, operations: tuple[OperationCost, ...], counts: PassCounts, factors: PassFactors
 ) -> tuple[Sides, Sides]:
-    """Forward and what follows it, carried over from measured passes: see Anchors. The band is the range of the three ways of
-    overlapping, each with its own factor, widened by the spread of the measured passes.
+    """Forward and what follows it, carried over from measured passes: see PassFactors. The band is the range of the three
+    ways of overlapping, each with its own factor, widened by the spread of the measured passes.
     """
     attention = _sides(tuple(cost for cost in operations if cost.name == ATTENTION))
-    factors = (anchors.overlapped, anchors.expected, anchors.serial)
+    by_lines = (factors.overlapped, factors.expected, factors.serial)
     low_s, expected_s, high_s = (
         own + interpolate(points, counts.lines) * (whole - own)
-        for whole, own, points in zip(forward, attention, factors, strict=True)
+        for whole, own, points in zip(forward, attention, by_lines, strict=True)
     )
-    shortest, longest = anchors.spread
-    after_s = anchors.after_s(counts)
+    shortest, longest = factors.spread
+    after_s = factors.after_s(counts)
     return (
         shortest * smaller(expected_s, smaller(low_s, high_s)),
         expected_s,

@@ -2,7 +2,7 @@
 
 A measured pass fixes by how much the price of everything but attention was off at its number of matrix lines. The factor is
 kept once for each way of overlapping memory and arithmetic: at the measured sizes the three ways agree, away from them they
-part, and the range between them is how sure an extrapolation is. Values only; harness.roofline.anchoring makes them.
+part, and the range between them is how sure an extrapolation is. Values only; harness.roofline.shape_calibration makes them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.roofline.operation import PassCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchors:
+class PassFactors:
     """Corrections from measured passes.
 
     ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for

@@ -13,12 +13,12 @@ from harness.compare import compare
 from harness.compare_passes import measured_passes
 from harness.errors import UserError
 from harness.modelshape import KNOWN_SHAPES
-from harness.roofline.anchoring import MeasuredPass, anchored
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import predict_speedup
 from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
+from harness.roofline.shape_calibration import MeasuredPass
 from tests import synthetic_run as synthetic
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
@@ -43,15 +43,15 @@ def seen(ceilings: Ceilings, *passes: PassCounts, factor: float = 1.0) -> list[M
     ]
 
 
-ANCHORS = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))
+MEASURED = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
     """Expected is the measured median; the band the 10th to 90th percentile: of three times 0.9, 1 and 1.3, 0.9 and 1.3."""
-    passes = [one for factor in (0.9, 1.0, 1.3) for one in seen(TRUTH, *ANCHORS, factor=factor)]
-    top = anchored(BASE, SHAPE, "bfloat16", passes)
+    passes = [one for factor in (0.9, 1.0, 1.3) for one in seen(TRUTH, *MEASURED, factor=factor)]
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", passes)
     assert top.rung == "shape-calibrated"
-    for one in ANCHORS:
+    for one in MEASURED:
         price, measured = price_counts(SHAPE, "bfloat16", one, top), seen(TRUTH, one)[0].forward_s
         assert price.forward_s == pytest.approx(measured, rel=1e-9)
         # Attention is not scaled, so the factor's spread is a little more than the pass's own.
@@ -65,7 +65,7 @@ def test_only_the_part_without_attention_is_corrected():
     base = price_counts(SHAPE, "bfloat16", one, BASE)
     attention = next(cost for cost in base.operations if cost.name == "attention")
     doubled = MeasuredPass(counts=one, forward_s=2 * base.forward_s - attention.expected_s, after_s=0.0)
-    top = anchored(BASE, SHAPE, "bfloat16", [doubled])
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", [doubled])
     far = counts(1, 16, 8192, 16)
     base_far, far_price = price_counts(SHAPE, "bfloat16", far, BASE), price_counts(SHAPE, "bfloat16", far, top)
     attention_far = next(cost for cost in base_far.operations if cost.name == "attention").expected_s
@@ -83,18 +83,18 @@ def test_cells_nobody_measured_lie_in_the_band_whatever_the_true_overlap(rows, k
         BASE, bandwidth_bytes_per_s=slower * 20e9, overlap=overlap, fixed_s_per_pass=0.0005 / slower,
         matrix_rates=tuple((m, slower * rate) for m, rate in BASE.matrix_rates),
     )  # fmt: skip
-    top = anchored(BASE, SHAPE, "bfloat16", seen(truth, *ANCHORS))
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", seen(truth, *MEASURED))
     one = counts(rows, k, context, k)
     price, real = price_counts(SHAPE, "bfloat16", one, top), seen(truth, one)[0].forward_s
-    # Attention stays as calibrated, so it is off by the common factor, here and (below 1 % of the pass) at the anchors.
+    # Attention stays as calibrated, so it is off by the common factor, here and (below 1 % of the pass) at the factors.
     attention = sum(cost.high_s for cost in price.operations if cost.name == "attention")
     slack = 0.01 * real + (1 / slower - 1) * attention
     assert price.forward[0] - slack <= real <= price.forward[2] + slack
 
 
-def test_it_beats_the_rung_below_away_from_the_anchors():
+def test_it_beats_the_rung_below_away_from_what_was_measured():
     """The made-up machine at batch 4 and another context: 20 % wrong below, within 5 % on top."""
-    top = anchored(BASE, SHAPE, "bfloat16", seen(TRUTH, *ANCHORS))
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED))
     for one in (counts(4, 1, 512), counts(4, 16, 512, 16), counts(2, 8, 64, 8)):
         real = seen(TRUTH, one)[0].forward_s
         below = price_counts(SHAPE, "bfloat16", one, BASE).forward_s / real - 1
@@ -105,10 +105,10 @@ def test_it_beats_the_rung_below_away_from_the_anchors():
 def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
     """By hand: 1 ms behind an NTP pass; 2 ms behind 8 and 4 ms behind 16 logit lines; 0.5 ns a logit in the sampler."""
     base = replace(BASE, sampler_s_per_logit=0.5e-9)
-    passes = (counts(1, 1, 9), counts(1, 8, 9, 8), ANCHORS[1])
+    passes = (counts(1, 1, 9), counts(1, 8, 9, 8), MEASURED[1])
     price = {one: price_counts(SHAPE, "bfloat16", one, base).forward_s for one in passes}
     behind = dict(zip(price, (0.001, 0.002, 0.004), strict=True))
-    top = anchored(base, SHAPE, "bfloat16", [
+    top = shape_calibrated(base, SHAPE, "bfloat16", [
         MeasuredPass(counts=one, forward_s=forward_s, after_s=behind[one]) for one, forward_s in price.items()
     ])  # fmt: skip
     line_s = 32_000 * 0.5e-9
@@ -120,7 +120,7 @@ def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
 
 def test_a_grid_is_priced_like_its_cells():
     """Arrays and numbers take the same way."""
-    top = anchored(BASE, SHAPE, "bfloat16", seen(TRUTH, *ANCHORS))
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED))
     sizes, contexts = np.array([1, 4, 8]), np.array([64, 700, 4096])
     grid = predict_grid(SHAPE, "bfloat16", top, block_size=16, passes_per_block=4.0, batch=sizes, context_tokens=contexts)
     for index, (batch, context) in enumerate(zip(sizes.tolist(), contexts.tolist(), strict=True)):
@@ -133,7 +133,7 @@ def test_a_grid_is_priced_like_its_cells():
 def test_nothing_measured_is_refused():
     """There is nothing to start from."""
     with pytest.raises(UserError, match="no measured pass"):
-        anchored(BASE, SHAPE, "bfloat16", [])
+        shape_calibrated(BASE, SHAPE, "bfloat16", [])
 
 
 def event(decode_s: float = 0.5) -> dict[str, object]:

@@ -14,11 +14,11 @@ import numpy as np
 from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.modelshape import ModelShape
-from harness.roofline.anchors import Anchors
 from harness.roofline.arrays import Points
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.ops import LOGIT_BYTES, SAMPLER_SWEEPS
+from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 
 SPREAD_PERCENTILES = (10, 90)
@@ -33,7 +33,7 @@ class MeasuredPass:
     after_s: float
 
 
-def anchored(
+def shape_calibrated(
     base: Ceilings, shape: ModelShape, deployment: Deployment | str, passes: Sequence[MeasuredPass]
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
@@ -54,7 +54,7 @@ def anchored(
     return replace(
         base,
         rung="shape-calibrated",
-        anchors=Anchors(
+        factors=PassFactors(
             overlapped=overlapped, expected=expected, serial=serial, spread=(low, high),
             after_one_s=float(np.median(one)) if one else None,
             after_block_s=_after_block(passes),
