@@ -90,6 +90,7 @@ def test_help_plan_and_roofline_run_there(installed: Command) -> None:
     assert claim.returncode == 0 and json.loads(claim.stdout)["total_s"] > 0, claim.stderr
     paper = installed("sbd", "roofline", "--paper", "--json")
     assert paper.returncode == 0 and len(json.loads(paper.stdout)["rows"]) == 512, paper.stderr
+    assert installed("sbd", "roofline", "--paper", "--explain").returncode == 0
 
 
 def test_report_runs_there(installed: Command, tmp_path: Path) -> None:
