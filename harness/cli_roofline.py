@@ -17,7 +17,16 @@ MS_PER_S = 1e3
 
 
 def roofline_command(
+    ctx: typer.Context,
     paper: Annotated[bool, typer.Option("--paper", help="print Tables 3 and 4 of the paper")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, "
+            "block size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise",
+        ),
+    ] = False,
     mode: Annotated[
         Literal["as_printed", "corrected"] | None,
         typer.Option(help="the paper's model as printed, or with its dimensions corrected; default: both side by side"),
@@ -35,6 +44,11 @@ def roofline_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
+    if explain:
+        from harness.cli_explain import explain_paper
+
+        print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        return
     if paper:
         _print_paper(mode, as_json)
         return
@@ -111,6 +125,11 @@ def _render_prediction(found: dict[str, Any]) -> str:
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
     return "\n".join(lines)
+
+
+def _was_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _shape(model: str) -> ModelShape:

@@ -16,7 +16,7 @@ from harness.cli_progress import TerminalProgress, format_duration
 from harness.errors import RecordError, StorageError
 from tests.test_store import begun
 
-PAPER = Path(__file__).parent / "data"
+PAPER = Path(cli.__file__).parent / "roofline"
 
 
 def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -106,10 +106,10 @@ def test_paper_tables_agree_with_the_published_figures(
         for r in rows
         if "wall_speedup" in r
     }
-    for line in csv.DictReader((PAPER / "table3_slowdown.csv").read_text().splitlines()):
+    for line in csv.DictReader((PAPER / "paper_table3.csv").read_text().splitlines()):
         key = (int(line["batch_size"]), int(line["kv_length"]), int(line["block_size"]))
         assert slowdown[key] == pytest.approx(float(line["slowdown"]), abs=1e-3)
-    for line in csv.DictReader((PAPER / "table4_speedup.csv").read_text().splitlines()):
+    for line in csv.DictReader((PAPER / "paper_table4.csv").read_text().splitlines()):
         key4 = (int(line["batch_size"]), float(line["nfe_speedup"]), int(line["kv_length"]), int(line["block_size"]))
         assert speedup[key4] == pytest.approx(float(line["speedup"]), abs=1e-3)
 

@@ -58,7 +58,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
 
 
 def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
-    """Every scenario and profile of the checkout is inside, byte for byte, with Table 1 and the licence."""
+    """Every scenario and profile of the checkout is inside, byte for byte, with the paper's tables and the licence."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         for kind in ("scenarios", "hardware_profiles"):
@@ -66,7 +66,7 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
             assert files
             for file in files:
                 assert archive.read(f"harness/_data/{kind}/{file.name}") == file.read_bytes()
-        assert "harness/paper_table1.csv" in names
+        assert {"harness/paper_table1.csv", "harness/roofline/paper_table3.csv", "harness/roofline/paper_table4.csv"} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)
 
@@ -90,6 +90,7 @@ def test_help_plan_and_roofline_run_there(installed: Command) -> None:
     assert claim.returncode == 0 and json.loads(claim.stdout)["total_s"] > 0, claim.stderr
     paper = installed("sbd", "roofline", "--paper", "--json")
     assert paper.returncode == 0 and len(json.loads(paper.stdout)["rows"]) == 512, paper.stderr
+    assert installed("sbd", "roofline", "--paper", "--explain").returncode == 0
 
 
 def test_report_runs_there(installed: Command, tmp_path: Path) -> None:

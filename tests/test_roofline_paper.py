@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pytest
 
 from harness.errors import UserError
 from harness.roofline.paper import BATCH_SIZES, KV_LENGTHS, layer_s, paper_rows, slowdown
+from harness.roofline.published import published_slowdowns, published_speedups
 from harness.roofline.tables import paper_tables, side_by_side
-
-DATA = Path(__file__).parent / "data"
-
-
-def _published(name: str, figure: str) -> dict[tuple[int, ...], float]:
-    with (DATA / name).open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    keys = [column for column in ("batch_size", "nfe_speedup", "kv_length", "block_size") if column in rows[0]]
-    return {tuple(int(row[key]) for key in keys): float(row[figure]) for row in rows}
 
 
 def test_all_224_cells_of_table_3():
-    """Every printed slowdown within 0.001."""
-    published = _published("table3_slowdown.csv", "slowdown")
+    """Every printed slowdown, digit for digit."""
+    published = published_slowdowns()
     ours = {
         (r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in paper_rows("as_printed") if "slowdown" in r
     }
     assert len(published) == 224
-    assert ours == pytest.approx(published, abs=0.001, rel=0)
+    assert {cell: round(figure, 3) for cell, figure in ours.items()} == published
 
 
 def test_all_288_cells_of_table_4():
-    """Every printed wall speedup within 0.001."""
-    published = _published("table4_speedup.csv", "speedup")
+    """Every printed wall speedup, digit for digit; but four cells, which are 3.7365 and a little, are printed as 3.736."""
+    published = published_speedups()
     ours = {
-        (r["batch_size"], r["nfe_speedup"], r["kv_length"], r["block_size"]): r["wall_speedup"]
+        (r["batch_size"], r["kv_length"], r["block_size"], r["nfe_speedup"]): r["wall_speedup"]
         for r in paper_rows("as_printed")
         if "wall_speedup" in r
     }
     assert len(published) == 288
-    assert ours == pytest.approx(published, abs=0.001, rel=0)
+    odd = {(8, kv_length, 64, 8) for kv_length in (256, 1024, 4096, 16384)}
+    assert {cell for cell, figure in ours.items() if round(figure, 3) != published[cell]} == odd
+    assert all((published[cell], ours[cell]) == (3.736, pytest.approx(3.7365, abs=1e-5)) for cell in odd)
 
 
 @pytest.mark.parametrize(("kv_length", "expected"), [(16384, 1.17), (65536, 1.41), (1048576, 1.84)])

@@ -1,0 +1,142 @@
+"""`sbd roofline --paper --explain`: a published figure and the project's own for the same cell, and every step between them."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.bar import Bar
+
+    from harness.roofline.waterfall import Waterfall
+
+EXPLAIN_VERSION = 1
+PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
+# A long block on a long context at batch 1: there the printed model is farthest from its own corrected dimensions.
+DEFAULT_CELL = {"batch": 1, "context": 65536, "block_size": 64, "nfe_speedup": 4}
+OPTIONS = ("paper", "explain", "batch", "context", "block_size", "nfe_speedup", "dtype", "as_json")
+BAR_WIDTH, TEXT_WIDTH = 32, 100
+HEADS = {"slowdown": "Table 3, time(k) / time(1)", "wall_speedup": "Table 4, wall speedup"}
+KINDS = ("fault", "omission", "choice")
+NOTE = """\
+fault: the paper's code does not compute what its text says; omission: a pass does this work, and
+the paper leaves it out; choice: another assumption, where the paper's is not wrong.
+Each step is the model evaluated again on top of the steps before it: in another order the factors
+differ, the ends do not. Memory and arithmetic of an operation overlap fully, as in the paper."""
+
+
+def explain_paper(given: dict[str, Any]) -> str:
+    """The text of the command; ``given`` are the options that stood on the command line, by parameter name.
+
+    Raises:
+        UserError: an option that has no say here, or a cell that is not in the paper.
+    """
+    from harness.errors import UserError
+
+    strange = [f"--{name.replace('_', '-')}" for name in given if name not in OPTIONS]
+    if strange or "paper" not in given:
+        wrong = f"{', '.join(strange)} was given with --explain" if strange else "--explain was given without --paper"
+        raise UserError(
+            f"{wrong}; it explains a cell of the paper's tables: sbd roofline --paper --explain, with --batch, --context, "
+            "--block-size, --nfe-speedup, --dtype or --json"
+        )
+    found = describe_explanation(given, given.get("dtype", "bfloat16"))
+    return json.dumps(found, indent=1, ensure_ascii=False) if "as_json" in given else render(found)
+
+
+def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Both waterfalls as plain data. ``table4`` is None, with a reason, for a cell that is in Table 3 alone.
+
+    Raises:
+        UserError: no such cell; unknown dtype. UnknownHardwareError: the part has no peak for ``dtype``.
+    """
+    from harness.errors import UserError
+    from harness.hardware import load_profile
+    from harness.roofline.adjustable import MODEL, Cell
+    from harness.roofline.ceilings import ceilings_from_profile
+    from harness.roofline.waterfall import explain_slowdown, explain_speedup
+
+    asked = DEFAULT_CELL | {name: value for name, value in given.items() if name in DEFAULT_CELL}
+    ceilings = ceilings_from_profile(load_profile(PART), dtype)
+    cell = Cell(batch_size=asked["batch"], kv_length=asked["context"], block_size=asked["block_size"])
+    table3 = _as_data(explain_slowdown(cell, ceilings))
+    table4, reason = None, None
+    try:
+        table4 = _as_data(explain_speedup(cell, asked["nfe_speedup"], ceilings))
+    except UserError as error:
+        if "nfe_speedup" in given:
+            raise
+        reason = str(error)
+    return {
+        "version": EXPLAIN_VERSION, "model": MODEL.name, "hardware": PART, "rung": ceilings.rung, "dtype": dtype,
+        "table3": table3, "table4": table4, "table4_reason": reason,
+    }  # fmt: skip
+
+
+def render(found: dict[str, Any]) -> str:
+    """A table of steps with bars for each waterfall, then the reason of every step."""
+    ours = f"{found['model']}, {found['dtype']}, on {found['hardware']} ({found['rung']})"
+    parts = [_waterfall(found[name], ours) for name in ("table3", "table4") if found[name]]
+    if found["table4_reason"]:
+        parts.append(found["table4_reason"])
+    return "\n\n".join([*parts, "\n".join(_reasons(found["table3"]["steps"])), NOTE])
+
+
+def _as_data(waterfall: Waterfall) -> dict[str, Any]:
+    return asdict(waterfall) | {"factor_by_kind": waterfall.factor_by_kind}
+
+
+def _waterfall(found: dict[str, Any], ours: str) -> str:
+    from rich.table import Table
+
+    from harness.cli_hardware import printed
+
+    ends = (found["published"], found["ours"])
+    figures = [*ends, *(step["after"] for step in found["steps"] if step["after"] is not None)]
+    scale = min(figures), max(figures)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("step", no_wrap=True)
+    table.add_column("figure", justify="right", no_wrap=True)
+    table.add_column("factor", justify="right", no_wrap=True)
+    table.add_column(f"{scale[0]:<{BAR_WIDTH // 2}.3f}{scale[1]:>{BAR_WIDTH // 2}.3f}", no_wrap=True)
+    table.add_row("", "published", f"{ends[0]:.3f}", "", ratio_bar(ends[0], ends[0], scale))
+    for number, step in enumerate(found["steps"], 1):
+        before, after = step["before"], step["after"]
+        if after is None:
+            table.add_row(str(number), step["name"], "?", "", "not priced")
+        else:
+            table.add_row(str(number), step["name"], f"{after:.3f}", f"x{after / before:.3f}", ratio_bar(before, after, scale))
+    table.add_row("", "ours", f"{ends[1]:.3f}", f"x{ends[1] / ends[0]:.3f}", ratio_bar(ends[1], ends[1], scale))
+    factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in found["factor_by_kind"].items() if kind in KINDS)
+    return f"{_title(found)}\nfrom the paper's to that of {ours}\n{factors}\n\n{printed(table)}"
+
+
+def _title(found: dict[str, Any]) -> str:
+    cell = found["cell"]
+    title = f"{HEADS[found['figure']]}: batch {cell['batch_size']}, KV length {cell['kv_length']:,}, k={cell['block_size']}"
+    if found["nfe_speedup"] is None:
+        return title
+    return f"{title}, NFE speedup {found['nfe_speedup']:g} (slowest row: {found['passes_per_block']:.2f} passes)"
+
+
+def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
+    """From one figure to the other on a logarithmic scale, so that equal factors are equally long; a tick where they agree."""
+    from rich.bar import Bar
+
+    low, high = scale
+    span = math.log(high / low) or 1.0
+    tick = 1 / (8 * BAR_WIDTH)
+    begin, end = sorted(math.log(figure / low) / span for figure in (before, after))
+    begin = min(begin, 1 - tick)
+    return Bar(size=1.0, begin=begin, end=max(end, begin + tick), width=BAR_WIDTH)
+
+
+def _reasons(steps: list[dict[str, Any]]) -> Iterator[str]:
+    for number, step in enumerate(steps, 1):
+        text = f"{step['name']} ({step['kind']}): {step['reason']} [{step['source']}]"
+        yield textwrap.fill(text, TEXT_WIDTH, initial_indent=f"{number:>2}  ", subsequent_indent="    ")

@@ -1,0 +1,146 @@
+"""One model between the paper's roofline and the project's own, so that what separates them can be changed one at a time.
+
+An AdjustableModel with its defaults is the paper's model as printed (harness.roofline.paper), fully corrected it is the
+datasheet rung of harness.roofline.pricing; tests hold both ends. It prices all layers of a pass: their number cancels in
+the paper's ratios until something is added that a pass does once. Knows no order of corrections and no reason for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.modelshape import KNOWN_SHAPES
+from harness.roofline import paper
+from harness.roofline.decode import describe_pass
+from harness.roofline.ops import Operation, element_bytes, forward_operations, sampler_operation
+from harness.trace import ForwardPass
+
+# The model whose hidden width, heads and head width the paper's constants are (fig. 11; published: config.json).
+MODEL = KNOWN_SHAPES["llama-3.1-8b"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdjustableModel:
+    """What the two rooflines disagree about; the defaults are the paper's.
+
+    ``ffn_width``         inner width of the feed-forward network
+    ``kv_width``          width of the K projection, and of the V projection
+    ``dtype``             of weights, activations and KV cache
+    ``linear_flops_per_s``, ``attention_flops_per_s``  peaks of matrix products and of attention
+    ``gated_ffn``         a third matrix, the gate
+    ``inputs_read_once``  Q, K and V are one operation, and so is the feed-forward network: a shared input is read once
+    ``own_tokens``        attention also covers the tokens of the pass itself, and K and V of those that stay are written; the
+                          first pass of a block, which feeds the block before again, does not find that block in the cache
+    ``lm_head``, ``elementwise``, ``sampler``  priced, or left out
+    ``lockstep``          a block takes the passes of its slowest row, instead of the mean
+    """
+
+    ffn_width: int = paper.HIDDEN * paper.FFN
+    kv_width: int = paper.HEADS * paper.KV_HEADS
+    bandwidth_bytes_per_s: float = paper.BANDWIDTH_BYTES_PER_S
+    dtype: str = "float8"
+    linear_flops_per_s: float = paper.PEAK_FLOPS_PER_S
+    attention_flops_per_s: float = paper.ATTENTION_PEAK_FLOPS_PER_S
+    gated_ffn: bool = False
+    inputs_read_once: bool = False
+    own_tokens: bool = False
+    lm_head: bool = False
+    elementwise: bool = False
+    sampler: bool = False
+    lockstep: bool = False
+
+    def pass_s(self, forward_pass: ForwardPass) -> float:
+        """Seconds of one pass over all layers: the sum over its operations of max(bytes / bandwidth, flops / peak)."""
+        shape = MODEL.model_copy(update={"intermediate": self.ffn_width, "gated_ffn": self.gated_ffn})
+        ours = {operation.name: operation for operation in forward_operations(shape, self.dtype, forward_pass)}
+        q, k, v, o, *ups, down = self._products(forward_pass)
+        qkv, ffn = ([q, k, v], [*ups, down])
+        if self.inputs_read_once:
+            qkv, ffn = [self._joined(qkv, 2, forward_pass)], [self._joined(ffn, len(ups) - 1, forward_pass)]
+        attention = [ours["attention"], ours["kv_write"]] if self.own_tokens else [self._cached_attention(forward_pass)]
+        once = [ours["elementwise"]] * self.elementwise + [ours["lm_head"]] * self.lm_head
+        sampler = sampler_operation(shape, forward_pass) if self.sampler else None
+        forward_s = sum(self._time_s(operation) for operation in (*qkv, *attention, o, *ffn, *once))
+        return forward_s + (0.0 if sampler is None else self._time_s(sampler))
+
+    def _time_s(self, operation: Operation) -> float:
+        peak = self.attention_flops_per_s if operation.kind == "attention" else self.linear_flops_per_s
+        return max(operation.bytes_ / self.bandwidth_bytes_per_s, operation.flops / peak)
+
+    def _products(self, forward_pass: ForwardPass) -> list[Operation]:
+        """The matrix products of the layers, each reading its input and writing its output (fig. 11): Q, K, V, O, FFN."""
+        query_width = MODEL.heads * MODEL.head_dim
+        widths = [(MODEL.hidden, query_width), *[(MODEL.hidden, self.kv_width)] * 2, (query_width, MODEL.hidden)]
+        widths += [(MODEL.hidden, self.ffn_width)] * (2 if self.gated_ffn else 1) + [(self.ffn_width, MODEL.hidden)]
+        size, lines = element_bytes(self.dtype), forward_pass.rows * forward_pass.padded_query
+        return [
+            Operation(
+                name="product",
+                kind="linear",
+                tokens=lines,
+                flops=2 * MODEL.layers * lines * read * written,
+                weight_bytes=MODEL.layers * read * written * size,
+                activation_bytes=MODEL.layers * lines * (read + written) * size,
+            )
+            for read, written in widths
+        ]
+
+    def _joined(self, products: list[Operation], repeated: int, forward_pass: ForwardPass) -> Operation:
+        """One operation that reads the hidden state once, where the products alone read it ``repeated`` times more."""
+        lines = forward_pass.rows * forward_pass.padded_query
+        saved = repeated * MODEL.layers * lines * MODEL.hidden * element_bytes(self.dtype)
+        return Operation(
+            name="joined",
+            kind="linear",
+            tokens=lines,
+            flops=sum(product.flops for product in products),
+            weight_bytes=sum(product.weight_bytes for product in products),
+            activation_bytes=sum(product.activation_bytes for product in products) - saved,
+        )
+
+    def _cached_attention(self, forward_pass: ForwardPass) -> Operation:
+        """Fig. 11's fused attention: Q and output, and the cache, which every query meets; nothing else."""
+        lines, keys = forward_pass.rows * forward_pass.padded_query, forward_pass.padded_context
+        query_width, kv_width = MODEL.heads * MODEL.head_dim, MODEL.kv_heads * MODEL.head_dim
+        size = element_bytes(self.dtype)
+        return Operation(
+            name="attention",
+            kind="attention",
+            tokens=forward_pass.padded_query,
+            flops=4 * MODEL.layers * lines * keys * query_width,
+            kv_bytes=2 * MODEL.layers * forward_pass.rows * keys * kv_width * size,
+            activation_bytes=2 * MODEL.layers * lines * query_width * size,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What Tables 3 and 4 are laid out by; Table 4 also by the NFE speedup."""
+
+    batch_size: int
+    kv_length: int
+    block_size: int
+
+
+def slowdown(model: AdjustableModel, cell: Cell) -> float:
+    """time(k) / time(1), Table 3."""
+    ntp_s, _, later_s = _three_passes_s(model, cell)
+    return later_s / ntp_s
+
+
+def wall_speedup(model: AdjustableModel, cell: Cell, mean_passes: float, slowest_passes: float) -> float:
+    """k * time(1) / (time(2k) + (l - 1) * time(k)), eq. 16 and Table 4; l is the mean of a row, or that of the slowest row."""
+    ntp_s, first_s, later_s = _three_passes_s(model, cell)
+    passes = slowest_passes if model.lockstep else mean_passes
+    return cell.block_size * ntp_s / (first_s + (passes - 1) * later_s)
+
+
+def _three_passes_s(model: AdjustableModel, cell: Cell) -> tuple[float, float, float]:
+    """Seconds of an NTP pass, of the first pass of a block and of a later one."""
+    batch, context, k = cell.batch_size, cell.kv_length, cell.block_size
+    previous = min(k, context) if model.own_tokens else k
+    cached = context - previous if model.own_tokens else context
+    ntp = describe_pass("decide", batch, 1, context, logits=1, kept=1)
+    first = describe_pass("commit+decide", batch, previous + k, cached, logits=k, kept=previous)
+    later = describe_pass("decide", batch, k, context, logits=k)
+    return model.pass_s(ntp), model.pass_s(first), model.pass_s(later)
