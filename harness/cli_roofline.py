@@ -29,9 +29,16 @@ def roofline_command(
     nfe_speedup: Annotated[float, typer.Option(help="what-if: mean tokens per forward pass of a row")] = 3.0,
     batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1,
     context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096,
+    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
+    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
+    if methods:
+        from harness.cli_methods import print_methods
+
+        print_methods(None if model is None else _shape(model), hardware, dtype, batch, context, systems, as_json)
+        return
     if paper:
         _print_paper(mode, as_json)
         return

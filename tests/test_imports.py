@@ -19,7 +19,7 @@ LAYERS = {
     **dict.fromkeys(("arms", "datafiles", "frozen", "hardware", "model_choice", "modelshape", "paper_table1"), 1),
     **dict.fromkeys(("prompts", "record", "scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
-    **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
+    **dict.fromkeys(("methods", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
     **dict.fromkeys(("continuing", "machine", "reporting", "runner"), 4),

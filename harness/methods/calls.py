@@ -99,9 +99,7 @@ def other_call(
 ) -> ModelCall:
     """A pass through another model at the same context; it keeps the KV of all it is fed."""
     forward_pass = describe_pass(role, at.batch, query, at.context_tokens, logits=logits, kept=query)
-    return ModelCall(
-        model=model, shape=shape, forward_pass=forward_pass, count_per_token=count_per_token, share_of_layers=0.0
-    )
+    return ModelCall(model=model, shape=shape, forward_pass=forward_pass, count_per_token=count_per_token, share_of_layers=0.0)
 
 
 def with_layers(shape: ModelShape, layers: int) -> ModelShape:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from harness.errors import UserError
 from harness.methods.calls import SHARE_TOLERANCE, MethodTrace, ModelCall, Setting, probability, whole_widths, with_layers
 from harness.roofline.decode import describe_pass
+from harness.trace import Role
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model
 Exits = tuple[tuple[int, float], ...]
@@ -68,7 +69,7 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
 
 def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
     whole = layers == at.target.layers
-    role = "verify" if logits > 1 else "decide"
+    role: Role = "verify" if logits > 1 else "decide"
     return ModelCall(
         model="target" if whole else f"{layers} layers of the target",
         shape=with_layers(at.target, layers),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.errors import UserError
 from harness.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, with_layers
 from harness.modelshape import ModelShape
+from harness.trace import Role
 
 
 def tree_drafting(
@@ -32,7 +33,7 @@ def tree_drafting(
         raise UserError(f"tokens per pass: given were {tokens_per_pass:g}, allowed are 1 to the tree's {tree_tokens} tokens")
     if (drafter is None) != (drafter_passes == 0):
         raise UserError("a drafter and its passes go together: give both, or neither")
-    role = "verify" if tree_tokens > 1 else "decide"
+    role: Role = "verify" if tree_tokens > 1 else "decide"
     calls = [target_call(at, role, 1 / tokens_per_pass, query=tree_tokens, logits=tree_tokens, kept=tree_tokens)]
     if drafter is not None:
         count = drafter_passes / tokens_per_pass
