@@ -19,7 +19,7 @@ MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
 MS_PER_S = 1e3
 LEGEND = """\
 passes: target passes per token, a pass through half the layers counts as half; query: query tokens of a row in such a pass
-speedup: over NTP on this roofline, nothing overlapped .. all overlapped; acceptance is that of the publication's own model
+speedup: over NTP on this roofline, memory and arithmetic fully or not overlapped (both alike); acceptance as published
 published: wall speedup as reported, over what and where; grade: the weakest figure it rests on: V read in the project's own
        paper, code or results, S secondary, U unverified; `--json` has every figure with its source"""
 ASSUMED = "every row progresses alike, none waits for the slowest; expected values where counts are random"
