@@ -12,11 +12,12 @@ import pytest
 from harness.errors import UserError
 from harness.hardware import load_profile
 from harness.hardware_figures import Figure
-from harness.methods import systems as module
 from harness.methods.block import next_token
 from harness.methods.calls import Setting
+from harness.methods.diffusion import whole_sequence
 from harness.methods.pricing import price_method
 from harness.methods.recipes import RECIPES
+from harness.methods.speculative import speculative
 from harness.methods.systems import System, known_systems, read_systems
 from harness.modelshape import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup, tasks_of
@@ -113,7 +114,7 @@ def plausible(figure: str) -> float:
 def test_tokens_per_pass_of_the_traces_are_the_published_ones() -> None:
     """Where a system publishes tokens per pass, its trace emits as many per target pass."""
     for system in known_systems():
-        published = system.figures.get("tokens_per_pass")
+        published = system.figures.get("tokens_per_pass") or system.figures.get("nfe_speedup")
         trace = system.trace(AT)
         if published is not None and trace is not None:
             assert trace.tokens_per_target_pass == pytest.approx(published.value), system.name
@@ -189,7 +190,35 @@ def test_a_list_of_ones_own_is_read(tmp_path: Path) -> None:
         read_systems(path)
 
 
-def test_every_recipe_has_a_shipped_system() -> None:
-    """No recipe is dead code."""
-    assert {system.recipe for system in known_systems()} == set(RECIPES)
-    assert module.MARK == "priced, not run"
+DRAFT_MODEL = """\
+systems:
+  - name: draft model
+    reference: "me"
+    lossless: "the target's own distribution"
+    recipe: draft_model
+    figures:
+      drafted_tokens: {value: 3, grade: R, source: "my run"}
+      acceptance: {value: 0.8, grade: R, source: "my run"}
+    auxiliary: {name: small, layers: 2, hidden: 64, intermediate: 128, heads: 4, kv_heads: 2, head_dim: 16, vocab: 128256}
+    auxiliary_source: "my config.json"
+    speedup: {value: null, over: NTP, source: "not timed"}
+  - name: no cache
+    reference: "me"
+    lossless: "no"
+    recipe: whole_sequence
+    figures:
+      new_tokens: {value: 64, grade: R, source: "my run"}
+      passes: {value: 16, grade: R, source: "my run"}
+    speedup: {value: null, over: NTP, source: "not timed"}
+"""
+
+
+def test_the_two_recipes_of_no_shipped_system(tmp_path: Path) -> None:
+    """A draft model of its own shape, and whole sequences, from a user's file; every other recipe has a shipped system."""
+    path = tmp_path / "systems.yaml"
+    path.write_text(DRAFT_MODEL, encoding="utf-8")
+    read = read_systems(path)
+    draft_model, no_cache = (system.trace(AT) for system in read)
+    assert draft_model == speculative(AT, draft=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
+    assert no_cache == whole_sequence(AT, new_tokens=64, passes=16)
+    assert {system.recipe for system in (*known_systems(), *read)} == set(RECIPES)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from harness.methods.block import chunks, next_token, pruned, pruned_decoding, set_block
 from harness.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths, with_layers
-from harness.methods.diffusion import approximate_cache, block_diffusion, longest_prefix, with_auxiliary
+from harness.methods.diffusion import approximate_cache, block_diffusion, longest_prefix, whole_sequence, with_auxiliary
 from harness.methods.exits import caught_up, copied_state
-from harness.methods.speculative import Drafter, hierarchy
+from harness.methods.speculative import Drafter, hierarchy, speculative
 from harness.methods.tree import small_drafter, tree_drafting
 from harness.modelshape import ModelShape
 
@@ -48,6 +48,11 @@ def _tree(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
         drafter_passes=int(given.get("drafter_passes", 1)) if drafter else 0,
         drafter_query=int(given.get("drafter_query_tokens", 1)),
     )  # fmt: skip
+
+
+def _draft_model(at: Setting, given: Given, auxiliary: ModelShape | None) -> MethodTrace:
+    assert auxiliary is not None  # the reader of systems.yaml refuses an entry without it
+    return speculative(at, draft=auxiliary, drafted_tokens=int(given["drafted_tokens"]), acceptance=given["acceptance"])
 
 
 def _hierarchy(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
@@ -98,6 +103,10 @@ def _pruned(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
     return pruned_decoding(at, decoder=pruned(at.target, width_share=given["width_share"]))
 
 
+def _whole_sequence(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
+    return whole_sequence(at, new_tokens=int(given["new_tokens"]), passes=given["passes"])
+
+
 def _approximate_cache(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
     return approximate_cache(
         at, new_tokens=int(given["new_tokens"]), block_size=int(given["block_size"]),
@@ -132,6 +141,7 @@ RECIPES: dict[str, Recipe] = {
         needs=("tree_tokens", "tokens_per_pass"),
         may_have=("drafter_layers", "drafter_intermediate_of_hidden", "drafter_passes", "drafter_query_tokens"),
     ),
+    "draft_model": Recipe(build=_draft_model, needs=("drafted_tokens", "acceptance"), auxiliary=True),
     "hierarchy": Recipe(
         build=_hierarchy, needs=tuple(f"{size}_draft_{figure}" for size in ("large", "small") for figure in _DRAFT)
     ),
@@ -142,6 +152,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "chunks": Recipe(build=_chunks, needs=("tokens_per_pass",)),
     "pruned": Recipe(build=_pruned, needs=("width_share",)),
+    "whole_sequence": Recipe(build=_whole_sequence, needs=("new_tokens", "passes")),
     "approximate_cache": Recipe(build=_approximate_cache, needs=("new_tokens", "block_size", "passes_per_block")),
     "block_diffusion": Recipe(build=_block_diffusion, needs=("block_size", "passes_per_block", "drafts")),
     "longest_prefix": Recipe(build=_longest_prefix, needs=("block_size", "tokens_per_pass")),
