@@ -41,6 +41,8 @@ def roofline_command(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="what-if: on this machine's own profile, measured now where none is kept")
     ] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
+    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
@@ -48,6 +50,11 @@ def roofline_command(
         from harness.cli_explain import explain_paper
 
         print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        return
+    if methods:
+        from harness.cli_methods import print_methods
+
+        print_methods(None if model is None else _shape(model), hardware, dtype, batch, context, systems, as_json)
         return
     if paper:
         _print_paper(mode, as_json)

@@ -20,7 +20,7 @@ LAYERS = {
     **dict.fromkeys(("measured", "model_choice", "modelshape", "paper_table1", "prompts", "record", "scenario"), 1),
     **dict.fromkeys(("tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
-    **dict.fromkeys(("plan", "roofline", "stats", "verdict"), 2),
+    **dict.fromkeys(("methods", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
     **dict.fromkeys(("check", "continuing", "machine", "reporting", "runner"), 4),

@@ -18,7 +18,7 @@ from harness.roofline.decode import predict_speedup
 from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
-from harness.roofline.shape_calibration import MeasuredPass
+from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
 from tests import synthetic_run as synthetic
 
 SHAPE = KNOWN_SHAPES["llama-250m"]

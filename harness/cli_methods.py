@@ -1,0 +1,170 @@
+"""`sbd roofline --methods`: other decoding methods beside SBD and NTP on one roofline. Everything priced, nothing run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.methods.calls import MethodTrace, Setting
+    from harness.methods.pricing import MethodPrice
+    from harness.methods.systems import System
+    from harness.modelshape import ModelShape
+    from harness.roofline.ceilings import Ceilings
+
+METHODS_VERSION = 1
+MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
+MS_PER_S = 1e3
+LEGEND = """\
+passes: target passes per token, a pass through half the layers counts as half; query: query tokens of a row in such a pass
+speedup: over NTP on this roofline, memory and arithmetic fully or not overlapped (both alike); acceptance as published
+published: wall speedup as reported, over what and where; grade: the weakest figure it rests on: V read in the project's own
+       paper, code or results, S secondary, U unverified; `--json` has every figure with its source"""
+ASSUMED = "every row progresses alike, none waits for the slowest; expected values where counts are random"
+
+
+def print_methods(
+    target: ModelShape | None, hardware: str | None, dtype: str, batch: int, context: int, file: Path | None, as_json: bool
+) -> None:
+    """Print the table or the JSON; without ``target``, ``hardware`` or ``file`` for a known model, device and list.
+
+    Raises:
+        UserError: an unknown device or dtype, a size out of range, or a file that is refused.
+    """
+    from harness.hardware import load_profile
+    from harness.methods.calls import Setting
+    from harness.methods.systems import known_systems, read_systems
+    from harness.modelshape import KNOWN_SHAPES
+    from harness.roofline.ceilings import ceilings_from_profile
+
+    at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
+    ceilings = ceilings_from_profile(load_profile(hardware or HARDWARE), dtype)
+    described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
+    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_methods(described))
+
+
+def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Iterable[System]) -> dict[str, Any]:
+    """Every system as plain data; ``price`` and ``trace`` are None where ``missing`` says why.
+
+    Raises:
+        UserError: unknown dtype, or figures that make no sense on this model.
+    """
+    from harness.methods.block import next_token
+    from harness.methods.pricing import price_method
+    from harness.methods.systems import MARK
+
+    baseline = price_method(next_token(at), dtype, ceilings)
+    methods = []
+    for system in systems:
+        trace = system.trace(at)
+        price = None if trace is None else price_method(trace, dtype, ceilings)
+        methods.append(
+            {
+                **_published(system),
+                "trace": None if trace is None else _trace(trace),
+                "price": None if price is None else _price(price, baseline),
+                "mark": MARK,
+            }
+        )
+    return {
+        "version": METHODS_VERSION, "model": at.target.name, "hardware": ceilings.device_name, "rung": ceilings.rung,
+        "dtype": dtype, "batch": at.batch, "context_tokens": at.context_tokens, "assumed": ASSUMED, "methods": methods,
+    }  # fmt: skip
+
+
+def _published(system: System) -> dict[str, Any]:
+    data = system.model_dump(mode="json")
+    return {**data, "grade": system.grade, "missing": list(system.missing)}
+
+
+def _trace(trace: MethodTrace) -> dict[str, Any]:
+    return {
+        "family": trace.family,
+        "notes": trace.notes,
+        "target_passes_per_token": trace.target_passes_per_token,
+        "tokens_per_target_pass": trace.tokens_per_target_pass,
+        "query_tokens_per_target_pass": trace.query_tokens_per_target_pass,
+        "calls": [
+            {
+                "model": call.model,
+                "shape": call.shape.name,
+                "role": call.forward_pass.role,
+                "query_tokens": call.forward_pass.padded_query,
+                "context_tokens": call.forward_pass.padded_context,
+                "logit_tokens": call.forward_pass.logit_tokens[0],
+                "share_of_layers": call.share_of_layers,
+                "count_per_token": call.count_per_token,
+            }
+            for call in trace.calls
+        ],
+    }
+
+
+def _price(price: MethodPrice, baseline: MethodPrice) -> dict[str, float]:
+    low, expected, high = baseline.speedup_of(price)
+    return {
+        "low_s_per_token": price.low_s,
+        "expected_s_per_token": price.expected_s,
+        "high_s_per_token": price.high_s,
+        "bytes_per_token": price.bytes_,
+        "wall_speedup_low": low,
+        "wall_speedup": expected,
+        "wall_speedup_high": high,
+    }
+
+
+def render_methods(found: dict[str, Any]) -> str:
+    """The table, below it what keeps a system from being priced."""
+    from rich.table import Table
+
+    from harness.cli_hardware import printed
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for head in ("passes", "query", "ms/token", "speedup"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("published", overflow="fold")
+    table.add_column("source", overflow="fold")
+    table.add_column("grade", no_wrap=True)
+    table.add_column("mark", no_wrap=True)
+    for method in found["methods"]:
+        mark = method["mark"] if method["price"] else "not priced"
+        table.add_row(
+            method["name"], *_numbers(method), _reported(method["speedup"]), method["reference"], method["grade"] or "", mark
+        )
+    head = (
+        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
+        f"context {found['context_tokens']}: priced, not run"
+    )
+    missing = [f"  {method['name']}: {why}" for method in found["methods"] for why in _grouped(method["missing"])]
+    if missing:
+        missing = ["", "not priced, for want of:", *missing]
+    return "\n".join([head, "", printed(table), "", LEGEND, f"assumed: {found['assumed']}", *missing])
+
+
+def _numbers(method: dict[str, Any]) -> tuple[str, str, str, str]:
+    trace, price = method["trace"], method["price"]
+    if trace is None or price is None:
+        return "?", "?", "?", "?"
+    query = trace["query_tokens_per_target_pass"]
+    low, high = price["wall_speedup_low"], price["wall_speedup_high"]
+    speedup = f"{low:.2f}x" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}..{high:.2f}x"
+    passes = f"{trace['target_passes_per_token']:.3f}"
+    return passes, "none" if query is None else f"{query:.1f}", f"{price['expected_s_per_token'] * MS_PER_S:.3f}", speedup
+
+
+def _grouped(missing: list[str]) -> list[str]:
+    """``figure, figure: reason``, one line per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, _, reason in (line.partition(": ") for line in missing):
+        by_reason.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def _reported(speedup: dict[str, Any]) -> str:
+    if speedup["value"] is None:
+        return f"none: {speedup['source']}"
+    where = ", ".join(part for part in (speedup["model"], speedup["hardware"] or "hardware not stated") if part)
+    return f"{speedup['value']:g}x over {speedup['over']} ({where})"

@@ -1,0 +1,72 @@
+"""Methods whose target emits one token or one block at a time, without a draft model: NTP, SBD, chunks, pruned decoding."""
+
+from __future__ import annotations
+
+from harness.errors import UserError
+from harness.methods.calls import MethodTrace, Setting, at_least, other_call, target_call
+from harness.modelshape import ModelShape
+
+
+def next_token(at: Setting) -> MethodTrace:
+    """Next-token prediction: one target pass of one query token per token."""
+    return MethodTrace(family="next token", calls=(target_call(at, "decide", 1.0, query=1, logits=1, kept=1),))
+
+
+def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> MethodTrace:
+    """SBD, equation 16 of arXiv 2509.04185: per block one pass of 2k query tokens and l - 1 passes of k.
+
+    The first pass keeps the KV of the block before, which is not in the cache yet. A block of one token is not NTP: its
+    pass still feeds the token before it and a mask.
+
+    Raises:
+        UserError: a block below 1, or passes outside 1 to the block size.
+    """
+    at_least("block size", block_size, 1)
+    if not 1 <= passes_per_block <= block_size:
+        raise UserError(f"passes per block: given was {passes_per_block:g}, allowed are 1 to the block size, {block_size}")
+    before = min(block_size, at.context_tokens)
+    first = target_call(
+        at, "commit+decide", 1 / block_size, query=before + block_size, logits=block_size, kept=before,
+        context=at.context_tokens - before,
+    )  # fmt: skip
+    later = target_call(at, "decide", (passes_per_block - 1) / block_size, query=block_size, logits=block_size)
+    return MethodTrace(family="set block", calls=(first, later))
+
+
+def chunks(at: Setting, *, chunk_tokens: int) -> MethodTrace:
+    """One vector per chunk of tokens (continuous CALM, arXiv 2510.27688): one pass per chunk, a cache entry per chunk.
+
+    The chunk's tokens are read off the vector by a decoder with a head over the vocabulary, priced as the target's LM head
+    at that many positions.
+
+    Raises:
+        UserError: a chunk below 1 token.
+    """
+    at_least("tokens per chunk", chunk_tokens, 1)
+    call = target_call(
+        at, "decide", 1 / chunk_tokens, query=1, logits=chunk_tokens, kept=1, context=at.context_tokens // chunk_tokens
+    )
+    notes = "" if chunk_tokens == 1 else "the generative head and the autoencoder's layers are not priced"
+    return MethodTrace(family="chunks of tokens", calls=(call,), notes=notes)
+
+
+def pruned_decoding(at: Setting, *, decoder: ModelShape) -> MethodTrace:
+    """The target reads the prompt, a pruned model writes (OverFill, arXiv 2508.08446): NTP with another decoder.
+
+    The prefill is the target's own, the same as that of NTP, and like it not part of the decode.
+    """
+    call = other_call(at, "pruned", decoder, "decide", 1.0, query=1, logits=1)
+    return MethodTrace(family="prefill and decode of different widths", calls=(call,), notes="not the target's own output")
+
+
+def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
+    """``shape`` with this share of its hidden and intermediate widths; heads and layers stay, as OverFill prunes.
+
+    Raises:
+        UserError: the share is not above 0 and at most 1.
+    """
+    if not 0 < width_share <= 1:
+        raise UserError(f"width share: given was {width_share:g}, allowed is above 0 and at most 1")
+    hidden, intermediate = int(shape.hidden * width_share), int(shape.intermediate * width_share)
+    name = f"{shape.name}, width {width_share:g}"
+    return shape.model_copy(update={"name": name, "hidden": max(1, hidden), "intermediate": max(1, intermediate)})

@@ -1,0 +1,87 @@
+"""`sbd roofline --methods`: every system in one table, every row with its mark, nothing absent shown as a number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli_methods import METHODS_VERSION
+from harness.methods.systems import known_systems
+from tests.test_cli import sbd
+
+
+def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """NTP at 1.00x; a priced row says so, an unpriced one shows no number and its reason below; the rest with its source."""
+    monkeypatch.setenv("COLUMNS", "400")
+    assert sbd(monkeypatch, "roofline", "--methods", "--hardware", "a100-80-sxm", "--batch", "2", "--context", "300") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("llama-3.1-8b bfloat16 on a100-80-sxm (datasheet), batch 2, context 300: priced, not run")
+    lines = out.splitlines()
+    for system in known_systems():
+        (line,) = [line for line in lines if line.startswith(f"{system.name}  ")]
+        assert system.reference in line
+        if system.missing:
+            assert line.endswith("not priced") and line.split(system.name)[1].split()[:4] == ["?"] * 4
+            assert all(any(reason.partition(": ")[2] in line for line in lines) for reason in system.missing)
+        else:
+            assert line.endswith("priced, not run") and "?" not in line
+        if system.speedup.value is not None:
+            assert f"{system.speedup.value:g}x over {system.speedup.over}" in line
+            assert (system.speedup.hardware or "hardware not stated") in line
+    (ntp,) = [line for line in lines if line.startswith("NTP  ")]
+    assert ntp.split()[1:5] == ["1.000", "1.0", ntp.split()[3], "1.00x"]
+
+
+def test_the_json_has_every_call_and_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Version, setting, and per system its figures with sources, its calls, and a price that its row in the table shows."""
+    assert sbd(monkeypatch, "roofline", "--methods", "--model", "qwen3-8b", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["version"], found["model"], found["hardware"], found["batch"]) == (METHODS_VERSION, "qwen3-8b", "h100-sxm", 1)
+    methods = {method["name"]: method for method in found["methods"]}
+    assert {method["mark"] for method in methods.values()} == {"priced, not run"}
+    jakiro = methods["Jakiro"]
+    assert jakiro["figures"]["tokens_per_pass"]["source"].startswith("haiduo/Jakiro")
+    assert [call["model"] for call in jakiro["trace"]["calls"]] == ["target", "drafter"]
+    ntp = methods["NTP"]["price"]
+    assert jakiro["price"]["wall_speedup"] == pytest.approx(
+        ntp["expected_s_per_token"] / jakiro["price"]["expected_s_per_token"]
+    )
+    assert jakiro["price"]["wall_speedup_low"] <= jakiro["price"]["wall_speedup"] <= jakiro["price"]["wall_speedup_high"]
+    assert methods["HSD"]["price"] is None and methods["HSD"]["trace"] is None and len(methods["HSD"]["missing"]) == 6
+
+
+def test_a_list_of_ones_own_is_priced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A system with every figure known leaves no line of reasons; a file that is not there is said with its name."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "systems:\n  - {name: mine, reference: me, lossless: yes it is, recipe: chunks, figures: {tokens_per_pass: "
+        "{value: 2, grade: R, source: my run}}, speedup: {value: null, over: NTP, source: not timed}}\n",
+        encoding="utf-8",
+    )
+    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(file)) == 0
+    out = capsys.readouterr().out
+    assert "\nmine  " in out and "not priced" not in out
+    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(tmp_path / "none.yaml")) == 2
+    assert "none.yaml:1: cannot read the file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batch", "0"], "batch >= 1"),
+        (["--context", "-1"], "context >= 0"),
+        (["--hardware", "tpu-v9"], "tpu-v9"),
+        (["--model", "gpt-9"], "gpt-9"),
+        (["--dtype", "int3"], "int3"),
+    ],
+)
+def test_mistakes_are_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    """Exit code 2 and the value that was given."""
+    assert sbd(monkeypatch, "roofline", "--methods", *arguments) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,341 @@
+"""Traces of other decoding methods: hand-worked counts, limits where a method is NTP exactly, and simulated rounds."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UserError
+from harness.hardware import load_profile
+from harness.methods.block import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.methods.calls import MethodTrace, Setting, whole_widths, with_layers
+from harness.methods.diffusion import approximate_cache, block_diffusion, longest_prefix, whole_sequence, with_auxiliary
+from harness.methods.exits import caught_up, copied_state
+from harness.methods.pricing import price_method
+from harness.methods.speculative import Drafter, expected_tokens, hierarchy, speculative
+from harness.methods.tree import small_drafter, tree_drafting
+from harness.modelshape import KNOWN_SHAPES
+from harness.roofline.ceilings import Ceilings, ceilings_from_profile
+from harness.roofline.decode import describe_pass, predict_speedup
+from harness.roofline.pricing import price_pass
+
+TARGET = KNOWN_SHAPES["llama-3.1-8b"]  # 32 layers
+DRAFT = KNOWN_SHAPES["llama-250m"]
+AT = Setting(target=TARGET, batch=1, context_tokens=1000)
+Row = tuple[str, int, int, int, int, float]
+
+
+def roof() -> Ceilings:
+    """The datasheet of an H100."""
+    return ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")
+
+
+def rows(trace: MethodTrace) -> list[Row]:
+    """(model, layers, query tokens, context tokens, logits, calls per token) of every call."""
+    return [
+        (
+            call.model, call.shape.layers, call.forward_pass.padded_query, call.forward_pass.padded_context,
+            call.forward_pass.logit_tokens[0], pytest.approx(call.count_per_token),
+        )
+        for call in trace.calls
+        if call.count_per_token
+    ]  # fmt: skip
+
+
+def seconds(trace: MethodTrace, at: Setting = AT) -> float:
+    """Expected time per token on the H100."""
+    assert all(call.forward_pass.rows == at.batch for call in trace.calls)
+    return price_method(trace, "bfloat16", roof()).expected_s
+
+
+def test_next_token_and_the_sum_of_prices() -> None:
+    """One pass a token costs what price_pass says; two kinds of call are added up by their counts, on every side."""
+    assert rows(next_token(AT)) == [("target", 32, 1, 1000, 1, 1.0)]
+    trace = speculative(AT, draft=DRAFT, drafted_tokens=2, acceptance=0.5)  # 1 + 1/2 + 1/4 = 7/4 tokens a round
+    price = price_method(trace, "bfloat16", roof())
+    verify = price_pass(TARGET, "bfloat16", describe_pass("verify", 1, 3, 1000, logits=3, kept=3), roof())
+    draft = price_pass(DRAFT, "bfloat16", describe_pass("draft", 1, 1, 1000, logits=1, kept=1), roof())
+    for side in ("low_s", "expected_s", "high_s", "bytes_"):
+        assert getattr(price, side) == pytest.approx((getattr(verify, side) + 2 * getattr(draft, side)) / 1.75)
+
+
+def test_set_block_is_equation_16() -> None:
+    """k=16, l=4: 1/16 pass of 32 tokens and 3/16 of 16; the speedup is that of predict_speedup, on every side."""
+    trace = set_block(AT, block_size=16, passes_per_block=4)
+    assert rows(trace) == [("target", 32, 32, 984, 16, 1 / 16), ("target", 32, 16, 1000, 16, 3 / 16)]
+    assert trace.tokens_per_target_pass == pytest.approx(4)
+    assert trace.query_tokens_per_target_pass == pytest.approx((32 + 3 * 16) / 4)
+    reference = predict_speedup(
+        TARGET, "bfloat16", roof(), block_size=16, passes_per_block=4, batch=1, context_tokens=1000
+    )  # fmt: skip
+    found = price_method(next_token(AT), "bfloat16", roof()).speedup_of(price_method(trace, "bfloat16", roof()))
+    sides = (reference.wall_speedup, reference.wall_speedup_overlapped, reference.wall_speedup_serial)
+    assert found == pytest.approx((min(sides), reference.wall_speedup, max(sides)))
+
+
+def test_speculative_decoding_by_hand() -> None:
+    """g=3, a=0.8: 1 + .8 + .64 + .512 = 2.952 tokens a round, one pass of 4 tokens, 3 passes of the draft."""
+    trace = speculative(AT, draft=DRAFT, drafted_tokens=3, acceptance=0.8)
+    assert rows(trace) == [("target", 32, 4, 1000, 4, 1 / 2.952), ("draft", 16, 1, 1000, 1, 3 / 2.952)]
+    assert trace.tokens_per_target_pass == pytest.approx(2.952)
+
+
+@given(st.floats(0, 0.999), st.integers(0, 12))
+def test_expected_tokens_is_the_closed_form(acceptance: float, drafted: int) -> None:
+    """(1 - a^(g+1)) / (1 - a), and g + 1 at a = 1."""
+    assert expected_tokens(acceptance, drafted) == pytest.approx((1 - acceptance ** (drafted + 1)) / (1 - acceptance))
+    assert expected_tokens(1.0, drafted) == drafted + 1
+
+
+def test_speculative_limits() -> None:
+    """No draft: NTP. Nothing accepted: slower than NTP. All accepted: g + 1 tokens a pass."""
+    assert rows(speculative(AT, draft=DRAFT, drafted_tokens=0, acceptance=0.5)) == rows(next_token(AT))
+    useless = speculative(AT, draft=DRAFT, drafted_tokens=4, acceptance=0.0)
+    assert useless.tokens_per_target_pass == 1
+    assert seconds(useless) > seconds(next_token(AT)) + 4 * seconds(next_token(Setting(target=DRAFT, context_tokens=1000)))
+    perfect = speculative(AT, draft=DRAFT, drafted_tokens=4, acceptance=1.0)
+    assert rows(perfect) == [("target", 32, 5, 1000, 5, 1 / 5), ("draft", 16, 1, 1000, 1, 4 / 5)]
+
+
+def test_hierarchy_by_hand() -> None:
+    """The target asks for 2 tokens (a=1/2: 7/4 a round). The middle model gets 1 from the small one (a=1/2) for the first:
+
+    2 lack: it drafts 1, verifies 2 wide, gains 2 (p=1/2) or 1 (p=1/2); then 1 lacks: a pass of 1, no draft. So a round has 1
+    pass of 2, 1/2 pass of 1 and 1 pass of the small model.
+    """
+    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
+    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
+    assert rows(hierarchy(AT, (middle, small))) == [
+        ("target", 32, 3, 1000, 3, 4 / 7),
+        ("draft 1", 8, 1, 1000, 1, 0.5 * 4 / 7),
+        ("draft 1", 8, 2, 1000, 2, 4 / 7),
+        ("draft 2", 16, 1, 1000, 1, 4 / 7),
+    ]
+
+
+def draft_by_simulation(levels: list[tuple[int, float]], level: int, wanted: int, passes: Counter[tuple[int, int]]) -> None:
+    """Make ``wanted`` tokens with model ``level`` as a program would: draft below, verify, go on. Counts passes by width."""
+    while wanted:
+        drafted = 0
+        if level + 1 < len(levels):
+            drafted = min(levels[level + 1][0], wanted - 1)
+            draft_by_simulation(levels, level + 1, drafted, passes)
+        passes[level, drafted + 1] += 1
+        gained = 1
+        while gained <= drafted and random.random() < levels[level + 1][1]:
+            gained += 1
+        wanted -= gained
+
+
+@pytest.mark.parametrize("levels", [[(3, 0.7)], [(5, 0.6), (2, 0.8)], [(6, 0.9), (4, 0.5), (2, 0.3)]])
+def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, float]]) -> None:
+    """20,000 rounds of the target, drawn: tokens and passes of every model and width within 3 %."""
+    random.seed(20251022)
+    passes: Counter[tuple[int, int]] = Counter()
+    tokens, rounds = 0, 20_000
+    for _ in range(rounds):
+        draft_by_simulation(levels, 0, levels[0][0], passes)
+        accepted = 0
+        while accepted < levels[0][0] and random.random() < levels[0][1]:
+            accepted += 1
+        tokens += accepted + 1
+    drafters = tuple(Drafter(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
+    target, *drafts = hierarchy(AT, drafters).calls
+    assert target.count_per_token == pytest.approx(rounds / tokens, rel=0.02)
+    found = {
+        (int(call.model.partition(" ")[2] or 1) - 1, call.forward_pass.padded_query): call.count_per_token for call in drafts
+    }
+    assert set(found) == set(passes)
+    for key, count in passes.items():
+        if count > 5000:  # rarer ones scatter by more than the tolerance
+            assert found[key] == pytest.approx(count / tokens, rel=0.03), key
+
+
+def test_a_hierarchy_whose_small_model_never_agrees() -> None:
+    """Then the middle model makes every token alone: the two-level counts, dearer by the wasted drafts."""
+    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
+    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
+    alone, stacked = hierarchy(AT, (middle,)), hierarchy(AT, (middle, small))
+    by_middle = sum(call.count_per_token for call in stacked.calls if call.model == "draft 1")
+    assert by_middle == pytest.approx(alone.calls[1].count_per_token)
+    assert seconds(stacked) > seconds(alone)
+
+
+def test_early_exit_with_copied_state_by_hand() -> None:
+    """Half the tokens leave after 8 of 32 layers. Off the hidden state: half a pass of 8 layers, half of 32. Off the head:
+
+    every token runs 8 layers and a head, half go on through 24 more and another. Both: .5 * 8/32 + .5 = .625 passes a token.
+    """
+    exits = ((8, 0.5), (32, 0.5))
+    hidden = copied_state(AT, exits, head_at_every_exit=False)
+    assert rows(hidden) == [("8 layers of the target", 8, 1, 1000, 1, 0.5), ("target", 32, 1, 1000, 1, 0.5)]
+    head = copied_state(AT, exits, head_at_every_exit=True)
+    assert rows(head) == [
+        ("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 1, 1000, 1, 0.5),
+    ]  # fmt: skip
+    assert hidden.target_passes_per_token == pytest.approx(head.target_passes_per_token) == pytest.approx(0.625)
+    assert seconds(head) > seconds(hidden)  # the head of 1 GB, once more for every other token
+
+
+def test_in_a_batch_the_last_row_to_leave_decides() -> None:
+    """Two rows, each leaving early with 1/2: both do with 1/4."""
+    at = Setting(target=TARGET, batch=2, context_tokens=1000)
+    trace = copied_state(at, ((8, 0.5), (32, 0.5)), head_at_every_exit=False)
+    assert [row[-1] for row in rows(trace)] == [0.25, 0.75]
+    assert trace.calls[0].forward_pass.rows == 2
+
+
+def test_caught_up_exits_by_hand() -> None:
+    """Three of four tokens leave after 8 layers: 8 layers a token, 24 layers over 4 tokens at every fourth.
+
+    Verified with one in three rejected (a = 2/3): of a run of n tokens (n - 1 early) 1 + a + ... + a^(n-1) stay; over
+    P(n) = 3^(n-1) / 4^n that is 1 / (1 - 3/4 * 2/3) = 2 of 4. Every count doubles, and the head runs over all 4.
+    """
+    exits = ((8, 0.75), (32, 0.25))
+    lossy = [("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 4, 1000, 1, 0.25)]
+    assert rows(caught_up(AT, exits, verified=False)) == lossy
+    assert rows(caught_up(AT, exits, verified=True, rejected=1 / 3)) == [
+        ("8 layers of the target", 8, 1, 1000, 1, 2.0), ("24 layers of the target", 24, 4, 1000, 4, 0.5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rejected", [0.0, 0.06, 0.5, 1.0])
+def test_verified_exits_against_simulated_tokens(rejected: float) -> None:
+    """Runs of early tokens drawn one by one: passes through both segments per token that stays, within 2 %."""
+    random.seed(20250604)
+    early, processed, runs, kept = 0.7, 0, 0, 0
+    for _ in range(60_000):
+        width = 1
+        while random.random() < early:
+            width += 1
+        processed, runs, staying = processed + width, runs + 1, 1
+        while staying < width and random.random() >= rejected:
+            staying += 1
+        kept += staying
+    trace = caught_up(AT, ((8, early), (32, 1 - early)), verified=True, rejected=rejected)
+    shallow = sum(call.count_per_token for call in trace.calls if call.shape.layers == 8)
+    deep = [call for call in trace.calls if call.shape.layers == 24]
+    assert shallow == pytest.approx(processed / kept, rel=0.02)
+    assert sum(call.count_per_token for call in deep) == pytest.approx(runs / kept, rel=0.02)
+    fed = sum(call.count_per_token * call.forward_pass.padded_query for call in deep)
+    assert fed == pytest.approx(processed / kept, rel=0.02)  # every token goes through every layer
+
+
+def test_tree_drafting_by_hand() -> None:
+    """60 tokens verified, 4 stay, 5 drafter passes of 10 between: 1/4 and 5/4 passes a token; the drafter is one layer."""
+    drafter = small_drafter(TARGET, layers=1, intermediate_of_hidden=2)
+    trace = tree_drafting(AT, tree_tokens=60, tokens_per_pass=4, drafter=drafter, drafter_passes=5, drafter_query=10)
+    assert rows(trace) == [("target", 32, 60, 1000, 60, 1 / 4), ("drafter", 1, 10, 1000, 10, 5 / 4)]
+    assert (drafter.hidden, drafter.intermediate) == (4096, 8192)
+    assert trace.query_tokens_per_target_pass == 60  # the drafter is another model
+    assert len(tree_drafting(AT, tree_tokens=60, tokens_per_pass=4).calls) == 1
+
+
+def test_chunks_and_pruned_decoding_by_hand() -> None:
+    """4 tokens a vector: 1/4 pass over 250 entries, logits for 4. Pruned: widths 4096 and 14336 times .57, cut off."""
+    assert rows(chunks(AT, chunk_tokens=4)) == [("target", 32, 1, 250, 4, 1 / 4)]
+    decoder = pruned(TARGET, width_share=0.57)
+    assert (decoder.hidden, decoder.intermediate, decoder.heads, decoder.layers) == (2334, 8171, 32, 32)
+    assert 3.1e9 < decoder.params < 3.3e9  # published as the 3B decoder of the 8B model
+    trace = pruned_decoding(AT, decoder=decoder)
+    assert rows(trace) == [("pruned", 32, 1, 1000, 1, 1.0)]
+    assert (trace.target_passes_per_token, trace.tokens_per_target_pass, trace.query_tokens_per_target_pass) == (0, None, None)
+
+
+def test_diffusion_by_hand() -> None:
+    """Whole sequences, an approximate cache in two blocks of 4, blocks with nested drafts, and an auxiliary model."""
+    # 8 new tokens in 2 passes: 1/4 pass a token over 1000 + 8 tokens.
+    assert rows(whole_sequence(AT, new_tokens=8, passes=2)) == [("target", 32, 1008, 0, 8, 1 / 4)]
+    # A block of 4 in 3 passes: one over everything, two over the block and the slots behind it (8, then 4).
+    assert rows(approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="prefix")) == [
+        ("target", 32, 1008, 0, 4, 1 / 8), ("target", 32, 8, 1000, 4, 2 / 8),
+        ("target", 32, 1008, 0, 4, 1 / 8), ("target", 32, 4, 1004, 4, 2 / 8),
+    ]  # fmt: skip
+    both = approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="both")
+    assert rows(both)[1] == rows(both)[3] == ("target", 32, 4, 1004, 4, 2 / 8)
+    # 4 copies of a block of 4, two deciding passes, one that stores without logits.
+    assert rows(block_diffusion(AT, block_size=4, decide_passes=2, drafts=4)) == [
+        ("target", 32, 16, 1000, 16, 2 / 4), ("target", 32, 4, 1000, 0, 1 / 4),
+    ]  # fmt: skip
+    # 2 tokens stay of 4: they are fed clean, the last again with 3 masks; of 1001 known tokens 999 are in the cache.
+    assert rows(longest_prefix(AT, block_size=4, tokens_per_pass=2)) == [("target", 32, 6, 999, 4, 1 / 2)]
+    # 5 stay of a lookahead of 100; 16 known tokens are fed again.
+    assert rows(with_auxiliary(AT, auxiliary=DRAFT, window=16, lookahead=100, tokens_per_pass=5)) == [
+        ("target", 32, 116, 984, 100, 1 / 5), ("auxiliary", 16, 100, 1000, 100, 1 / 5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        lambda at: speculative(at, draft=DRAFT, drafted_tokens=0, acceptance=0.9),
+        lambda at: hierarchy(at, (Drafter(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
+        lambda at: copied_state(at, ((32, 1.0),), head_at_every_exit=True),
+        lambda at: copied_state(at, ((8, 0.0), (32, 1.0)), head_at_every_exit=False),
+        lambda at: caught_up(at, ((32, 1.0),), verified=False),
+        lambda at: caught_up(at, ((32, 1.0),), verified=True, rejected=0.5),
+        lambda at: tree_drafting(at, tree_tokens=1, tokens_per_pass=1),
+        lambda at: longest_prefix(at, block_size=1, tokens_per_pass=1),
+        lambda at: chunks(at, chunk_tokens=1),
+        lambda at: pruned_decoding(at, decoder=pruned(at.target, width_share=1.0)),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_limits_are_next_token_exactly(limit: Callable[[Setting], MethodTrace], batch: int) -> None:
+    """No draft, an exit at the last layer, a tree, block or chunk of one token, nothing pruned: the price of NTP itself."""
+    at = Setting(target=TARGET, batch=batch, context_tokens=1000)
+    assert price_method(limit(at), "bfloat16", roof()) == price_method(next_token(at), "bfloat16", roof())
+
+
+def test_a_set_block_of_one_token_is_not_next_token() -> None:
+    """Its pass feeds the token before and a mask, so it can only cost more."""
+    assert rows(set_block(AT, block_size=1, passes_per_block=1)) == [("target", 32, 2, 999, 1, 1.0)]
+    assert seconds(set_block(AT, block_size=1, passes_per_block=1)) > seconds(next_token(AT))
+
+
+@given(st.floats(1, 60))
+def test_whole_widths_keep_the_mean(mean: float) -> None:
+    """Shares of 1, whole widths next to each other, and the mean itself."""
+    parts = whole_widths(mean)
+    assert sum(share for _, share in parts) == pytest.approx(1)
+    assert sum(width * share for width, share in parts) == pytest.approx(mean)
+    assert max(width for width, _ in parts) - min(width for width, _ in parts) <= 1
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 8))
+def test_more_acceptance_never_costs_more(one: float, other: float, drafted: int) -> None:
+    """With the draft length fixed, time per token falls as the acceptance grows."""
+    low, high = sorted((one, other))
+    slow, fast = (speculative(AT, draft=DRAFT, drafted_tokens=drafted, acceptance=chance) for chance in (low, high))
+    assert seconds(slow) >= seconds(fast) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (lambda: Setting(target=TARGET, batch=0), "batch >= 1"),
+        (lambda: Setting(target=TARGET, context_tokens=-1), "context >= 0"),
+        (lambda: speculative(AT, draft=DRAFT, drafted_tokens=3, acceptance=1.1), "allowed are 0 to 1"),
+        (lambda: speculative(AT, draft=DRAFT, drafted_tokens=-1, acceptance=0.5), "allowed is 0 or more"),
+        (lambda: hierarchy(AT, ()), "at least one draft model"),
+        (lambda: set_block(AT, block_size=4, passes_per_block=5), "1 to the block size, 4"),
+        (lambda: copied_state(AT, ((8, 0.5), (16, 0.5)), head_at_every_exit=True), "last layer, 32"),
+        (lambda: copied_state(AT, ((8, 0.5), (32, 0.4)), head_at_every_exit=True), "add up to 1"),
+        (lambda: caught_up(AT, ((8, 1.0), (32, 0.0)), verified=True), "give the last exit a share"),
+        (lambda: tree_drafting(AT, tree_tokens=4, tokens_per_pass=5), "1 to the tree's 4 tokens"),
+        (lambda: tree_drafting(AT, tree_tokens=4, tokens_per_pass=2, drafter_passes=1), "give both, or neither"),
+        (lambda: approximate_cache(AT, new_tokens=9, block_size=4, passes_per_block=2, cached="both"), "whole blocks"),
+        (lambda: longest_prefix(AT, block_size=4, tokens_per_pass=5), "1 to the block size, 4"),
+        (lambda: with_auxiliary(AT, auxiliary=DRAFT, window=1, lookahead=2, tokens_per_pass=3), "1 to the lookahead, 2"),
+        (lambda: pruned(TARGET, width_share=0), "above 0 and at most 1"),
+    ],
+)
+def test_impossible_figures_are_refused(refused: Callable[[], object], words: str) -> None:
+    """What was given and what is allowed is said."""
+    with pytest.raises(UserError, match=words):
+        refused()
