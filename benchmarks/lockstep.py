@@ -61,8 +61,8 @@ class Row:
     @property
     def inside(self) -> bool:
         """Whether the measured mean lies in the interval for so many batches."""
-        mean = self.measured.passes / self.measured.batches
-        return self.interval.low is not None and self.interval.high is not None and self.interval.low <= mean <= self.interval.high
+        low, high, mean = self.interval.low, self.interval.high, self.measured.passes / self.measured.batches
+        return low is not None and high is not None and low <= mean <= high
 
     def error_of(self, passes: float) -> float:
         """Percent by which so many passes a batch miss the measured total."""
@@ -109,7 +109,7 @@ def main() -> None:
         if arm.case.part == RECORDS
     }
     rows = [compared(one, records[one.case.task, one.case.arm["gamma"]]) for one in totals(held)]
-    print("batching, task, γ, batch | batches | passes of them | predicted (95 %) | error | query tokens | assumed from the mean")
+    print("batching, task, γ, batch | batches | their passes | predicted (95 %) | error | query tokens | assumed from the mean")
     figures: dict[str, float] = {}
     for row in rows:
         count = row.measured.batches

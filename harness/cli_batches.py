@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,8 @@ def _predicted(
     interval = passes_interval(arm.rows, batch, batching)
     found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
     return {
-        "passes": passes.passes, "passes_low": interval.low, "passes_high": interval.high, "row_passes": passes.row_passes,
+        "passes": passes.passes, "passes_low": interval.low, "passes_high": interval.high,
+        "passes_reason": interval.reason, "row_passes": passes.row_passes,
         "query_tokens_per_pass": passes.query_tokens_per_pass(block_size), "waiting_share": passes.waiting_share,
         "ntp_passes": found.ntp_passes, "wall_speedup": found.wall_speedup,
         "wall_speedup_overlapped": found.wall_speedup_overlapped, "wall_speedup_serial": found.wall_speedup_serial,
@@ -78,9 +80,16 @@ def render_batches(found: dict[str, Any]) -> str:
         for name in ("lockstep", "ragged"):
             one = arm[name]
             lines.append(
-                f"  {name:12}  {one['passes']:8.2f} passes ({one['passes_low']:g}-{one['passes_high']:g} in 95 % of batches), "
+                f"  {name:12}  {one['passes']:8.2f} passes ({_range(one)}), "
                 f"{one['query_tokens_per_pass']:.1f} tokens a row and pass, rows wait in {100 * one['waiting_share']:.0f} %; "
                 f"wall speedup {one['wall_speedup']:.2f}x ({one['wall_speedup_overlapped']:.2f}x overlapped, "
                 f"{one['wall_speedup_serial']:.2f}x serial)"
             )
     return "\n".join(lines)
+
+
+def _range(one: dict[str, Any]) -> str:
+    """The whole passes of 95 % of batches, or why they are not known."""
+    if one["passes_low"] is None:
+        return str(one["passes_reason"])
+    return f"{math.ceil(round(one['passes_low'], 6))} to {math.floor(round(one['passes_high'], 6))} in 95 % of batches"

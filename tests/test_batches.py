@@ -76,7 +76,7 @@ def test_a_batch_agrees_with_every_batch_there_can_be(batching: str, prompts: li
 
 
 def test_two_prompts_by_hand() -> None:
-    """Passes (1, 3) and (2, 1): lockstep 2 + 3; ragged 4, wide where the first (pass 2) and the second (pass 3) open a block."""
+    """Passes (1, 3) and (2, 1): lockstep 2 + 3; ragged 4, wide where the first (pass 2) and the second (pass 3) open one."""
     record = record_of([[1, 3], [2, 1]])
     lockstep, ragged = (recorded_batch(record, 2, batching) for batching in ("lockstep", "ragged"))
     assert (lockstep.passes, lockstep.opening_passes, lockstep.row_passes) == (5, 1, 3.5)
@@ -86,8 +86,8 @@ def test_two_prompts_by_hand() -> None:
 
 @given(prompts=PROMPTS)
 def test_order_of_the_batchings(prompts: list[list[int]]) -> None:
-    """Lockstep takes at least what ragged takes, ragged at least the mean row's own, more rows at least as many; one row exactly
-    what was recorded; nothing is assumed.
+    """Lockstep takes at least what ragged takes, ragged at least the mean row's own, more rows at least as many; one row
+    exactly what was recorded; nothing is assumed.
     """
     record = record_of(prompts)
     last = dict.fromkeys(BATCHINGS, 0.0)
@@ -105,7 +105,7 @@ def test_order_of_the_batchings(prompts: list[list[int]]) -> None:
 
 def test_a_batch_larger_than_the_record_is_refused() -> None:
     """Named are the rows asked for, the prompts there are, and what to do."""
-    with pytest.raises(UserError, match="batch of 3 from 2 recorded prompts.*record more"):
+    with pytest.raises(UserError, match=r"batch of 3 from 2 recorded prompts.*record more"):
         recorded_batch(record_of([[1], [2]]), 3, "lockstep")
     with pytest.raises(UserError, match="batch of 0"):
         recorded_batch(record_of([[1], [2]]), 0, "ragged")
