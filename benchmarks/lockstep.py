@@ -100,6 +100,21 @@ def compared(measured: Measured, record: tuple[RecordedRow, ...]) -> Row:
     )
 
 
+def figures_of(row: Row) -> dict[str, float]:
+    """The committed figures of one case; passes are totals over its batches."""
+    count = row.measured.batches
+    found: dict[str, float] = {
+        "measured_passes": row.measured.passes,
+        "predicted_passes": round(row.predicted.passes * count, 1),
+        "error_pct": round(row.error_pct, 2),
+        "query_tokens_error_pct": round(row.query_error_pct, 2),
+        "assumed_error_pct": round(row.error_of(row.assumed_passes), 2),
+    }
+    if row.interval.low is not None and row.interval.high is not None:
+        found |= {"predicted_low": round(row.interval.low * count, 1), "predicted_high": round(row.interval.high * count, 1)}
+    return found
+
+
 def main() -> None:
     """Measure (or read RUN), print, write."""
     held = measured_run(SCENARIO)
@@ -112,30 +127,19 @@ def main() -> None:
     print("batching, task, γ, batch | batches | their passes | predicted (95 %) | error | query tokens | assumed from the mean")
     figures: dict[str, float] = {}
     for row in rows:
-        count = row.measured.batches
-        low, high = (count * (bound or 0.0) for bound in (row.interval.low, row.interval.high))
+        one = figures_of(row)
         print(
-            f"{row.key} | {count} | {row.measured.passes} | {row.predicted.passes * count:.1f} ({low:.1f}-{high:.1f}) | "
-            f"{row.error_pct:+.2f} % | {row.query_error_pct:+.2f} % | {row.error_of(row.assumed_passes):+.1f} %"
+            f"{row.key} | {row.measured.batches} | {one['measured_passes']} | {one['predicted_passes']} "
+            f"({one['predicted_low']}-{one['predicted_high']}) | {one['error_pct']:+} % | "
+            f"{one['query_tokens_error_pct']:+} % | {one['assumed_error_pct']:+} %"
         )
-        figures |= {
-            f"{row.key}_measured_passes": row.measured.passes,
-            f"{row.key}_predicted_passes": round(row.predicted.passes * count, 1),
-            f"{row.key}_predicted_low": round(low, 1),
-            f"{row.key}_predicted_high": round(high, 1),
-            f"{row.key}_error_pct": round(row.error_pct, 2),
-            f"{row.key}_query_tokens_error_pct": round(row.query_error_pct, 2),
-            f"{row.key}_assumed_error_pct": round(row.error_of(row.assumed_passes), 2),
-        }
-    worst = {
-        name: max(abs(row.error_pct) for row in rows if row.measured.case.arm["batching"] == name)
-        for name in ("lockstep", "ragged")
-    }
+        figures |= {f"{row.key}_{name}": value for name, value in one.items()}
     summary = {
-        "passes_error_pct_max": round(worst["lockstep"], 2),
-        "ragged_passes_error_pct_max": round(worst["ragged"], 2),
-        "cells_inside_interval_pct": round(100 * sum(row.inside for row in rows) / len(rows), 1),
-    }
+        f"{prefix}passes_error_pct_max": round(
+            max(abs(row.error_pct) for row in rows if row.measured.case.arm["batching"] == batching), 2
+        )
+        for prefix, batching in (("", "lockstep"), ("ragged_", "ragged"))
+    } | {"cells_inside_interval_pct": round(100 * sum(row.inside for row in rows) / len(rows), 1)}
     print(write_results("lockstep", summary | figures, held.header.environment))
 
 
