@@ -37,10 +37,10 @@ def print_methods(
     from harness.methods.calls import Setting
     from harness.methods.systems import known_systems, read_systems
     from harness.modelshape import KNOWN_SHAPES
-    from harness.roofline.ceilings import ceilings_from_profile
+    from harness.roofline.ceilings import ceilings_of
 
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
-    ceilings = ceilings_from_profile(load_profile(hardware or HARDWARE), dtype)
+    ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_methods(described))
 

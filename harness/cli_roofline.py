@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness.roofline.decode import SpeedupPrediction
 
 WHAT_IF_VERSION = 1
+ASSUMED_NFE_SPEEDUP = 3.0
 MS_PER_S = 1e3
 
 
@@ -35,7 +36,12 @@ def roofline_command(
     hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None,
     dtype: Annotated[str, typer.Option(help="what-if: dtype of weights and KV cache")] = "bfloat16",
     block_size: Annotated[int, typer.Option("--block-size", "-k", help="what-if: block size k")] = 16,
-    nfe_speedup: Annotated[float, typer.Option(help="what-if: mean tokens per forward pass of a row")] = 3.0,
+    nfe_speedup: Annotated[
+        float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
+    ] = None,
+    from_run: Annotated[
+        Path | None, typer.Option(help="what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged")
+    ] = None,
     batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1,
     context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096,
     calibrate: Annotated[
@@ -69,6 +75,10 @@ def roofline_command(
 
         hardware = profile_here(None, [dtype], given=hardware).name
     assert hardware is not None
+    if from_run is not None:
+        _print_batches(shape, hardware, dtype, from_run, block_size, nfe_speedup, batch, context, as_json)
+        return
+    nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else _render_prediction(described))
 
@@ -82,8 +92,8 @@ def describe_prediction(
         UnknownHardwareError: no such profile. UserError: a value out of range.
     """
     from harness.errors import UserError
-    from harness.estimates import slowest_row_passes
     from harness.hardware import load_profile
+    from harness.roofline.batches_assumed import slowest_row_passes
     from harness.roofline.ceilings import ceilings_of
     from harness.roofline.decode import predict_speedup
 
@@ -137,6 +147,19 @@ def _render_prediction(found: dict[str, Any]) -> str:
 def _was_given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
+
+
+def _print_batches(
+    shape: ModelShape, hardware: str, dtype: str, run: Path, block_size: int, nfe_speedup: float | None, batch: int,
+    context: int, as_json: bool,
+) -> None:  # fmt: skip
+    from harness.cli_batches import describe_batches, render_batches
+    from harness.errors import UserError
+
+    if nfe_speedup is not None:
+        raise UserError(f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out")
+    described = describe_batches(shape, hardware, dtype, run, block_size, batch, context)
+    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_batches(described))
 
 
 def _shape(model: str) -> ModelShape:

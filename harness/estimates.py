@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import comb
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +14,7 @@ from harness.errors import UserError
 from harness.modelshape import DTYPE_BYTES
 from harness.plan import Case
 from harness.prompts import read_prompts
+from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
@@ -95,18 +95,6 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     samples = case.sample_count
     bound: Bound = "expected" if case.stops_suppressed else "at_most"
     return TimeEstimate(total_s=samples * sample_s, bound=bound, rung=ceilings.rung), None
-
-
-def slowest_row_passes(block_size: int, mean_passes: float, rows: int) -> float:
-    """Mean passes of a block in lockstep: the largest of ``rows`` draws of 1 + Binomial(k-1, (mean-1)/(k-1)).
-
-    That is the distribution assumed where passes are replayed from a mean: E[max] = sum over n of 1 - F(n)^rows.
-    """
-    if block_size == 1:
-        return 1.0
-    chance = (mean_passes - 1) / (block_size - 1)
-    mass = [comb(block_size - 1, n) * chance**n * (1 - chance) ** (block_size - 1 - n) for n in range(block_size)]
-    return 1 + sum(1 - min(1.0, sum(mass[: n + 1])) ** rows for n in range(block_size - 1))
 
 
 def _prefill_s(case: Case, ceilings: Ceilings) -> float:

@@ -1,12 +1,25 @@
-"""What a recorded run says about acceptance: passes per block, to be replayed on a model that has no SBD checkpoint yet."""
+"""What a recorded run says about acceptance: passes per block, to be replayed on a model that has no SBD checkpoint yet, and
+row by row, to say what a batch of other prompts would take.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.record import PassColumns
+from harness.record import CaseHeader, PassColumns, Run
+from harness.roofline.batches import RecordedRow
 from harness.store import read_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedArm:
+    """An SBD case of a run with its prompts, each decoded once."""
+
+    case: CaseHeader
+    rows: tuple[RecordedRow, ...]
 
 
 def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
@@ -22,27 +35,66 @@ def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
         for sample in run.samples
         if not sample.warmup and sizes.get(sample.case_id) == block_size
         for row in range(len(sample.rows))
-        for passes in _of_row(sample.passes, row, block_size)
+        for passes, decided in blocks_of_row(sample.passes, row)
+        if decided == block_size
     ]
     if not found:
-        known = sorted({str(size) for size in sizes.values() if size})
         raise RecordError(
-            f"{run_dir}: no full block of size {block_size} in its samples (block sizes there: {', '.join(known) or 'none'}); "
+            f"{run_dir}: no full block of size {block_size} in its samples (block sizes there: {_known(run)}); "
             "replay with one of those, or give an nfe_speedup"
         )
     return found
 
 
-def _of_row(passes: PassColumns, row: int, block_size: int) -> list[int]:
-    """A block ends where the next pass commits it; the last one counts only if all its slots were decided."""
-    blocks: list[int] = []
+def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
+    """The SBD cases of a run with real acceptance and blocks of this size, prompt by prompt, first repeats only.
+
+    A row takes its own passes whatever the other rows do, so of an arm that ran at several batch sizes, or in lockstep and
+    ragged, the case with the smallest batches stands for all.
+
+    Raises:
+        RecordError: the run holds no such sample.
+    """
+    taken: dict[str, list[RecordedRow]] = {}
+    for sample in run.samples:
+        if not sample.warmup and sample.repeat == 0:
+            taken.setdefault(sample.case_id, []).extend(
+                RecordedRow(
+                    passes=tuple(passes for passes, _ in blocks_of_row(sample.passes, row) if passes),
+                    output_tokens=result.output_tokens,
+                )
+                for row, result in enumerate(sample.rows)
+            )
+    smallest: dict[str, CaseHeader] = {}
+    for case in sorted(run.header.cases, key=lambda case: case.batch_size):
+        if case.replayed is None and case.arm.get("block_size") == block_size and case.case_id in taken:
+            arm = {name: value for name, value in case.arm.items() if name != "batching"}
+            smallest.setdefault(repr((case.part, case.task, sorted(arm.items()))), case)
+    if not smallest:
+        raise RecordError(
+            f"{run.header.run_id}: no SBD sample with real acceptance and block size {block_size} (block sizes there: "
+            f"{_known(run)}); give another run, or one of those block sizes"
+        )
+    return tuple(RecordedArm(case=case, rows=tuple(taken[case.case_id])) for case in smallest.values())
+
+
+def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
+    """(passes, decided tokens) of every block of a row, the last one included; a block ends in the pass before it is committed.
+
+    In lockstep a row that has ended goes on committing blocks of no pass.
+    """
     taken = decided = 0
     for index, role in enumerate(passes.role):
         if role == "prefill":
             continue
-        if role == "commit+decide":
-            blocks.extend([taken] if decided == block_size else [])
+        if passes.kept_tokens[index][row]:
+            yield taken, decided
             taken = decided = 0
         taken += passes.active[index][row]
         decided += passes.decided_tokens[index][row]
-    return [*blocks, taken] if decided == block_size else blocks
+    yield taken, decided
+
+
+def _known(run: Run) -> str:
+    sizes = {case.arm.get("block_size") for case in run.header.cases if case.replayed is None}
+    return ", ".join(sorted({str(size) for size in sizes if size})) or "none"

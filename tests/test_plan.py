@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.errors import UnknownModelError, UserError
-from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most, slowest_row_passes
+from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.modelshape import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup
 from harness.plan import Case, Plan, make_plan
@@ -187,19 +184,6 @@ def test_real_acceptance_has_an_upper_bound_only() -> None:
     slowest, _ = estimate_time(case_of("sbd", arms=replay), CEILINGS)
     assert estimate is not None and slowest is not None and estimate.bound == "at_most"
     assert estimate.total_s == pytest.approx(slowest.total_s)
-
-
-@settings(max_examples=25, deadline=None)
-@given(k=st.integers(2, 5), rows=st.integers(1, 3), share=st.floats(0, 1))
-def test_the_slowest_row_agrees_with_enumeration(k: int, rows: int, share: float) -> None:
-    """Against every outcome of rows x (k-1) coin tosses, weighted; one row gives the mean itself."""
-    chance, expected = share, 0.0
-    for tosses in itertools.product((0, 1), repeat=rows * (k - 1)):
-        heads = [sum(tosses[row * (k - 1) : (row + 1) * (k - 1)]) for row in range(rows)]
-        expected += chance ** sum(tosses) * (1 - chance) ** (len(tosses) - sum(tosses)) * (1 + max(heads))
-    mean = 1 + share * (k - 1)
-    assert slowest_row_passes(k, mean, rows) == pytest.approx(expected)
-    assert slowest_row_passes(k, mean, 1) == pytest.approx(mean)
 
 
 def test_prompt_bytes_bound_prompt_tokens() -> None:

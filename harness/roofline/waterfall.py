@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UserError
-from harness.estimates import slowest_row_passes
 from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
+from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.corrections import Kind, corrections
 from harness.roofline.decode import predict_speedup

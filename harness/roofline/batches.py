@@ -1,0 +1,168 @@
+"""Forward passes that a batch takes, from what each of its prompts took alone.
+
+In lockstep a block takes as many passes as the row that needs most; ragged, the whole batch takes as many as its largest
+row. Means are exact, over all batches of n different prompts of a record, each equally likely: a maximum has the mean
+Σ_t 1 - C(c_t, n) / C(N, n), where c_t of the N prompts lie below t. This is the U-statistic (Hoeffding, Ann. Math. Stat. 19
+(1948) 293) of the maximum of n prompts, unbiased for prompts that were not recorded; drawn with replacement, a batch could
+hold a prompt twice, and the mean would come out too low. A prompt is drawn with all its blocks, and one that ended earlier
+counts as 0 in the blocks it does not have, so lengths and the correlation between blocks are kept.
+
+Knows counts only: no record, shape, device or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.arms import Batching
+from harness.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRow:
+    """One prompt: the passes of each of its blocks, the last one included, and the tokens it wrote."""
+
+    passes: tuple[int, ...]
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Passes alike in width and context, ``count`` of them in a batch on average.
+
+    ``opening``: some row commits its last block with the pass, so every row's tensor is 2k wide instead of k.
+    ``committed_blocks``: blocks in the cache before the pass, of the row that has most; a mean where batches differ.
+    """
+
+    count: float
+    opening: bool
+    committed_blocks: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPasses:
+    """What a batch takes on average. ``assumed`` says which distribution was assumed; None: it was recorded.
+
+    ``row_passes`` is the mean over rows of the passes in which the row itself had something to decide.
+    """
+
+    rows: int
+    batching: Batching
+    steps: tuple[Step, ...]
+    row_passes: float
+    assumed: str | None = None
+
+    @property
+    def passes(self) -> float:
+        """Forward passes after prefill."""
+        return sum(step.count for step in self.steps)
+
+    @property
+    def opening_passes(self) -> float:
+        """Those of them that are 2k wide."""
+        return sum(step.count for step in self.steps if step.opening)
+
+    @property
+    def waiting_share(self) -> float:
+        """Share of all row-passes in which the row had nothing to decide."""
+        return 1 - self.row_passes / self.passes
+
+    def query_tokens_per_pass(self, block_size: int) -> float:
+        """Mean query tokens of a row's tensor per pass."""
+        return block_size * (1 + self.opening_passes / self.passes)
+
+
+def recorded_batch(record: Sequence[RecordedRow], rows: int, batching: Batching) -> BatchPasses:
+    """Mean passes of a batch of ``rows`` different prompts like those of ``record``.
+
+    Raises:
+        UserError: no row, or more rows than recorded prompts.
+    """
+    matrix, chance = passes_by_block(record), chance_of_all(len(record), rows)
+    steps = _lockstep(matrix, chance) if batching == "lockstep" else _ragged(matrix, chance)
+    return BatchPasses(rows=rows, batching=batching, steps=tuple(steps), row_passes=float(matrix.sum(axis=1).mean()))
+
+
+def passes_by_block(record: Sequence[RecordedRow]) -> NDArray[np.int64]:
+    """(N, blocks): the passes of each prompt by block, 0 behind its last one."""
+    blocks = max((len(row.passes) for row in record), default=0)
+    return np.array([[*row.passes, *[0] * (blocks - len(row.passes))] for row in record], dtype=np.int64)
+
+
+def chance_of_all(prompts: int, rows: int) -> NDArray[np.float64]:
+    """(N + 1,): entry c is C(c, n) / C(N, n), the chance that all n rows of a batch are among a certain c of N prompts.
+
+    Raises:
+        UserError: n is below 1, or above N.
+    """
+    if not 1 <= rows <= prompts:
+        raise UserError(
+            f"a batch of {rows} from {prompts} recorded prompts: the largest of more rows than were recorded cannot be known; "
+            f"ask for 1 to {prompts} rows, or record more prompts"
+        )
+    drawn = np.arange(rows)
+    product: NDArray[np.float64] = np.prod(
+        np.maximum(np.arange(prompts + 1)[:, None] - drawn, 0) / (prompts - drawn), axis=1
+    )
+    return product
+
+
+def mean_maximum(values: NDArray[np.int64], chance: NDArray[np.float64]) -> float:
+    """Mean of the largest of n of the N ``values`` (counts from 0 on), every subset equally likely."""
+    return float((1 - chance[at_most(values)]).sum())
+
+
+def at_most(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(largest,): how many values are at most 0, 1, …, largest - 1."""
+    found: NDArray[np.int64] = np.cumsum(np.bincount(values))[:-1]
+    return found
+
+
+def _lockstep(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step]:
+    """Block by block; every row commits its block when the next one opens, also one that has ended."""
+    steps = []
+    for block, passes in enumerate(matrix.T):
+        opened = float(1 - chance[np.count_nonzero(passes == 0)])
+        later = mean_maximum(passes, chance)
+        if block:
+            steps.append(Step(count=opened, opening=True, committed_blocks=block - 1))
+            later -= opened
+        steps.append(Step(count=later, opening=False, committed_blocks=block))
+    return steps
+
+
+def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step]:
+    """Pass by pass; a row commits a block in the pass after the block's last one, unless it has ended."""
+    ends = np.cumsum(matrix, axis=1)
+    totals, never = ends[:, -1], -1
+    opens = np.where(matrix[:, 1:] > 0, ends[:, :-1], never)
+    committed = np.zeros(len(matrix), dtype=np.int64)
+    steps = []
+    for index in range(int(totals.max())):
+        ended = totals <= index
+        happens = float(1 - chance[np.count_nonzero(ended)])
+        opening = (opens == index).any(axis=1)
+        wide = float(1 - chance[np.count_nonzero(~opening)])
+        context = _largest_given(committed, ended, happens, chance)
+        steps += [
+            Step(count=wide, opening=True, committed_blocks=context),
+            Step(count=happens - wide, opening=False, committed_blocks=context),
+        ]
+        committed += opening
+    return [step for step in steps if step.count > 0]
+
+
+def _largest_given(
+    values: NDArray[np.int64], ended: NDArray[np.bool_], happens: float, chance: NDArray[np.float64]
+) -> float:
+    """Mean of the largest value in a batch, given that not all its rows have ended; by inclusion and exclusion.
+
+    Unconditioned it would be too small in the late passes, which only batches with long rows reach.
+    """
+    below = at_most(values)
+    below_and_ended = np.cumsum(np.bincount(values[ended], minlength=len(below)))[: len(below)]
+    return float((happens - chance[below] + chance[below_and_ended]).sum() / happens)

@@ -1,0 +1,115 @@
+"""Batches predicted from rows decoded alone, against the same decoder on that very batch; their price against its trace's."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guard
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.set_block import decode_set_block  # noqa: E402
+from harness.decoding.solvers import entropy_bounded  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.modelshape import ModelShape  # noqa: E402
+from harness.record import PassColumns  # noqa: E402
+from harness.replay import blocks_of_row  # noqa: E402
+from harness.roofline.batch_decode import predict_batch  # noqa: E402
+from harness.roofline.batches import RecordedRow, recorded_batch  # noqa: E402
+from harness.roofline.ceilings import Ceilings  # noqa: E402
+from harness.roofline.pricing import price_trace  # noqa: E402
+from harness.trace import ForwardPass  # noqa: E402
+from tests.test_exactness import MASK_ID, drain, request, tiny_model  # noqa: E402
+
+BLOCK, PROMPT = 4, 5
+# Prompts of equal length, so that the context of a batch's trace is not padding; the stop ends some of them early.
+PROMPTS = tuple(tuple((3 * row + 7 * i) % 31 + 1 for i in range(PROMPT)) for row in range(6))
+STOPS = (2, 11, 17)
+SHAPE = ModelShape(name="toy", layers=4, hidden=64, intermediate=128, heads=4, kv_heads=2, head_dim=16, vocab=37)
+CEILINGS = Ceilings(
+    rung="datasheet", device_name="toy", dtype="float32", bandwidth_bytes_per_s=1e8, matrix_rates=((1, 1e9),), overlap=0.5
+)  # fmt: skip
+
+
+def decoded(prompts, batching, gamma=2.2):
+    """SBD on the tiny model; its γ lets the blocks of these prompts take different numbers of passes."""
+    session = StaticSession(tiny_model("llama"))
+    decoder = decode_set_block(
+        session, request(prompts, STOPS), block_size=BLOCK, mask_id=MASK_ID,
+        acceptance=SolverAcceptance(entropy_bounded, gamma), batching=batching,
+    )  # fmt: skip
+    return drain(decoder)
+
+
+def columns(generation):
+    """The passes as a record keeps them."""
+    lists = {field.name: [getattr(one, field.name) for one in generation.passes] for field in fields(ForwardPass)}
+    return PassColumns(**{name: [list(v) if isinstance(v, tuple) else v for v in values] for name, values in lists.items()})
+
+
+def rows_of(generation):
+    """The record of every row."""
+    return [
+        RecordedRow(passes=tuple(n for n, _ in blocks_of_row(columns(generation), row) if n), output_tokens=len(output))
+        for row, output in enumerate(generation.output_ids)
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Every prompt decoded in a batch of its own."""
+    return [rows_of(decoded((prompt,), "lockstep"))[0] for prompt in PROMPTS]
+
+
+def test_the_rows_are_worth_predicting_from(alone):
+    """They differ in blocks and in passes per block: else the tests below show little."""
+    assert len({len(row.passes) for row in alone}) > 1
+    assert len({passes for row in alone for passes in row.passes}) > 2
+
+
+@pytest.mark.parametrize("batching", ["lockstep", "ragged"])
+def test_a_row_takes_its_own_passes_in_every_batch(alone, batching):
+    """What a record of a batch says of a row is what the row alone says: blocks end where the row itself commits."""
+    assert rows_of(decoded(PROMPTS, batching)) == alone
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6])
+@pytest.mark.parametrize("batching", ["lockstep", "ragged"])
+def test_a_batch_takes_the_passes_predicted_from_its_rows(alone, batching, rows):
+    """A batch of all its recorded rows is no average: passes, query tokens and context are those of the decoder's trace."""
+    trace = decoded(PROMPTS[:rows], batching).decode_passes
+    found = recorded_batch(alone[:rows], rows, batching)
+    assert found.passes == pytest.approx(len(trace))
+    query_tokens = found.passes * found.query_tokens_per_pass(BLOCK)
+    assert query_tokens == pytest.approx(sum(one.padded_query for one in trace))
+    context = sum(step.count * (PROMPT + BLOCK * step.committed_blocks) for step in found.steps)
+    assert context == pytest.approx(sum(one.padded_context for one in trace))
+    assert found.row_passes * rows == pytest.approx(sum(sum(one.active) for one in trace))
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("batching", ["lockstep", "ragged"])
+def test_the_price_is_that_of_the_decoders_trace(alone, batching, rows):
+    """Both arms' seconds are those of their traces, NTP writing the lengths SBD wrote. Ragged passes are priced as if every row
+    wrote KV, which is all that differs.
+    """
+    generation = decoded(PROMPTS[:rows], batching)
+    found = predict_batch(
+        SHAPE, "float32", CEILINGS, recorded_batch(alone[:rows], rows, batching), alone[:rows], block_size=BLOCK,
+        prompt_tokens=PROMPT,
+    )  # fmt: skip
+    price = price_trace(SHAPE, "float32", generation.decode_passes, CEILINGS)
+    tolerance = 1e-9 if batching == "lockstep" or rows == 1 else 0.01
+    for side in ("low_s", "expected_s", "high_s"):
+        assert getattr(found.sbd, side) == pytest.approx(getattr(price, side), rel=tolerance)
+    longest = max(len(output) for output in generation.output_ids)
+    ntp = drain(decode_next_token(StaticSession(tiny_model("llama")), request(PROMPTS[:rows], max_new_tokens=longest)))
+    ntp_price = price_trace(SHAPE, "float32", ntp.decode_passes, CEILINGS)
+    assert found.ntp_passes == pytest.approx(longest - 1)
+    assert found.ntp.expected_s == pytest.approx(ntp_price.expected_s)
+    tokens = sum(len(output) for output in generation.output_ids)
+    by_hand = (ntp_price.expected_s / (tokens - rows)) / (price.expected_s / tokens)
+    assert found.wall_speedup == pytest.approx(by_hand, rel=tolerance)
