@@ -114,7 +114,7 @@ class _Device:
         """Why a split cannot be priced; None where it can."""
         if degree == 1 or self.ceilings.link_bytes_per_s is not None:
             return None
-        return f"a split over {degree} has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
+        return f"a split has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
@@ -166,16 +166,27 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
 
 
 def _arm_plan(device: _Device, method: Method) -> ArmPlan:
-    """The smallest split that reaches the goal, or the reasons of the smallest and the largest one why none does."""
-    reasons: list[str] = []
-    for degree in device.question.possible_degrees:
-        need = device.need(method, degree, device.question.workload.longest_tokens)
+    """The smallest split that fits; where a speed is asked for, of those that reach it the one with most tokens/s per GPU.
+
+    (With a speed as the goal the smallest split that just reaches it serves few rows at a time, so it is often the dearest.)
+    """
+    question, reasons, possible = device.question, list[str](), list[ArmPlan]()
+    for degree in question.possible_degrees:
+        need = device.need(method, degree, question.workload.longest_tokens)
         found = device.no_link(degree) or _batch(device, method, degree, need)
-        if isinstance(found, int):
-            question = device.question
-            return figures_at(device.replica(degree), device.profile, question.workload, question.goal, method, found, need)
-        reasons.append(found)
-    return ArmPlan(method=method, reason="; ".join(dict.fromkeys((reasons[0], reasons[-1]))))
+        if isinstance(found, str):
+            reasons.append(found)
+            continue
+        possible.append(
+            figures_at(device.replica(degree), device.profile, question.workload, question.goal, method, found, need)
+        )
+        if question.goal.tokens_per_s_per_user is None:
+            break
+    return max(possible, key=_per_gpu) if possible else ArmPlan(method=method, reason=_joined(reasons))
+
+
+def _per_gpu(arm: ArmPlan) -> float:
+    return arm.tokens_per_s_per_gpu.expected if arm.tokens_per_s_per_gpu else 0.0
 
 
 def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
@@ -209,25 +220,28 @@ def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
 
 def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
     """At the split of SBD's plan where this is its context, else at the smallest one that holds a row of it."""
-    workload, reason = device.question.workload, ""
-    degrees = device.question.possible_degrees
-    if context == workload.context_tokens and sbd.tensor_parallel is not None:
+    workload, degrees = device.question.workload, device.question.possible_degrees
+    own = context == workload.context_tokens
+    if own and sbd.tensor_parallel is not None:
         degrees = (sbd.tensor_parallel,)
+    reasons = []
     for degree in degrees:
-        tokens = workload.longest_tokens if context == workload.context_tokens else context
-        need = device.need("sbd", degree, tokens)
-        if no_link := device.no_link(degree):
-            reason = reason or no_link
-        elif need.largest_batch < 1:
-            reason = _too_small(need, 1, degree)
-        else:
+        need = device.need("sbd", degree, workload.longest_tokens if own else context)
+        refused = device.no_link(degree) or (_too_small(need, 1, degree) if need.largest_batch < 1 else None)
+        if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
-    return BreakEven(context_tokens=context, reason=reason)
+        reasons.append(refused)
+    return BreakEven(context_tokens=context, reason=_joined(reasons))
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    """Those of the smallest and the largest split: what lies between says nothing more."""
+    return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
 def _too_small(need: MemoryNeed, batch: int, degree: int) -> str:
     needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
-    return f"batch {batch} on {_devices(degree)} needs {needed:.1f} GB each, {there:.1f} are usable"
+    return f"batch {batch} on {_devices(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
 
 
 def _devices(degree: int) -> str:

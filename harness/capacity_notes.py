@@ -83,6 +83,9 @@ def _of_storage(deployment: Deployment, memory_reserve: float, rate_dtype: str) 
         f"memory: weights, KV cache at its longest, logits and one layer's activations, in {1 - memory_reserve:.0%} of the "
         "device's label; the rest is kept for the runtime, fragmentation and prefill (an assumption)"
     )
-    yield "GPUs of one replica share every layer (tensor parallel) over the profile's link; collective latency is not priced"
+    yield (
+        "GPUs of one replica share every layer (tensor parallel); the profile's link is taken to join them all, and the "
+        "latency of collectives is not priced"
+    )
     if rate_dtype != deployment.dtype:
         yield f"all matrix products, attention's too, at the {rate_dtype} peak"

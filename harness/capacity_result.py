@@ -83,7 +83,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmPlan:
-    """One arm on one kind of device, at the smallest split and best batch that reach the goal.
+    """One arm on one kind of device, at the split and batch that the goal leads to.
 
     ``tensor_parallel`` devices make a replica, which serves ``batch`` rows at once. ``reason`` says why there is no plan, and
     then all that follows is None. ``tokens_per_s_per_user`` is decoding alone; ``tokens_per_s_per_gpu``, and with it GPUs,

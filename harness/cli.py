@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from harness import __version__
+from harness.cli_capacity import capacity_command
 from harness.cli_doctor import doctor_command
 from harness.cli_hardware import hardware_command
 from harness.cli_plan import plan_command
@@ -118,6 +119,7 @@ def schema_command() -> None:
 
 
 app.command("roofline", short_help="predict; the paper's tables")(roofline_command)
+app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_command)
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
