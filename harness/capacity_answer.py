@@ -40,7 +40,9 @@ def pays_words(found: BreakEven) -> str:
     if found.largest_batch is None:
         return "does not fit"
     if pays_wherever_it_fits(found):
-        return f"all {found.largest_batch:,}"
+        searched = found.searched_batch or 0
+        all_fitting = found.largest_batch <= searched
+        return f"all {found.largest_batch:,}" if all_fitting else f"1..{searched:,} (all searched) of {found.largest_batch:,}"
     ranges = ", ".join(f"{first:,}..{last:,}" if first < last else f"{first:,}" for first, last in fitting_ranges(found))
     return f"{ranges or 'none'} of {found.largest_batch:,}"
 

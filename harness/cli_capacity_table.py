@@ -18,7 +18,7 @@ WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
 Cell = Callable[[DevicePlan], str]
 LEGEND = """\
 every figure is predicted, on the rung of its line; a..b: nothing overlapped .. memory and arithmetic fully overlapped
-batch: rows of one replica; a > b: NTP > SBD; "1..47 of 100": SBD pays at batches 1 to 47, 100 of its rows fit; ?: not known"""
+batch: rows of one replica; a | b: NTP | SBD; "1..47 of 100": SBD pays at batches 1 to 47, 100 of its rows fit; ?: not known"""
 
 
 def in_order(plan: Plan, sort: Literal["cost", "speed", "name"]) -> Plan:
@@ -105,11 +105,11 @@ def _gpus(arm: ArmPlan) -> str:
 
 
 def _pair(figure: Callable[[ArmPlan], str]) -> Cell:
-    """NTP's figure > SBD's; one where they are the same."""
+    """NTP's figure | SBD's; one where they are the same."""
 
     def cell(device: DevicePlan) -> str:
         both = [figure(arm) if arm and arm.batch is not None else ABSENT for arm in (device.ntp, device.sbd)]
-        return both[0] if both[0] == both[1] else " > ".join(both)
+        return both[0] if both[0] == both[1] else " | ".join(both)
 
     return cell
 
