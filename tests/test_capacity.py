@@ -133,6 +133,8 @@ def test_the_smallest_split_that_fits() -> None:
     """Batch 4 needs a fifth more than one device has, and half of that on each of two; a given split is taken as it is."""
     found = planned(device(), goal=Goal(batch=4))
     assert found.ntp and found.ntp.tensor_parallel == 2 and found.sbd and found.sbd.tensor_parallel == 2
+    full = planned(device(), goal=Goal(batch=3))
+    assert full.sbd and full.sbd.tensor_parallel == 1 and full.sbd.batch == 3  # exactly what fits
     one = planned(device(), goal=Goal(batch=4), degrees=(1,))
     assert one.ntp and one.ntp.batch is None and "batch 4 on 1 device needs 1.84 GB each, 1.8 are usable" in str(one.ntp.reason)
     no_link = planned(device(link_bytes_per_s=None), goal=Goal(batch=4))
@@ -280,6 +282,11 @@ def test_a_mixture_fits_by_all_experts_and_streams_the_visited() -> None:
     fits, too_small = plan(asked, [load_profile("h100-sxm"), load_profile("l40s")]).devices
     assert fits.ntp and fits.ntp.memory and fits.ntp.memory.weight_bytes == 2 * shape.params > 61e9
     assert too_small.ntp and too_small.ntp.batch is None and "61.1 GB" in str(too_small.ntp.reason)
+    in_4_bits = Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["int4-g128"])
+    small = plan(replace(asked, deployment=in_4_bits), [load_profile("l40s")]).devices[0].ntp
+    experts = 48 * 128 * 3 * 2048 * 768  # layers x experts x gate, up and down: 95 % of all weights, at 4 bits and scales
+    others_bytes = 2 * (shape.params - experts)
+    assert small and small.memory and 0 < small.memory.weight_bytes - experts * 0.5195 < others_bytes
     reading_all_per_s = 3350e9 / (2 * shape.params)
     reading_active_per_s = 3350e9 / (2 * shape.active_params)
     assert fits.ntp.tokens_per_s_per_user
