@@ -75,13 +75,13 @@ def _reach(found: Sequence[tuple[BreakEven, str]]) -> Iterator[str]:
     until = sorted((ranges[-1][1], name) for ranges, one, name in partly if ranges[-1][1] < (one.largest_batch or 0))
     since = sorted((ranges[0][0], name) for ranges, _, name in partly if ranges[0][0] > 1)
     if since:
-        yield f"it pays only from batch {_span(since)}"
+        yield f"SBD needs a batch of at least {_span(since)} to pay"
     if until:
-        yield f"it pays up to batch {_span(until)}"
+        yield f"SBD stops paying after batch {_span(until)}"
     if everywhere:
-        yield f"it pays at every batch that fits on {everywhere}"
+        yield f"on {everywhere} it pays at every batch that fits"
     if nowhere:
-        yield f"it pays at no batch that fits on {nowhere}"
+        yield f"on {nowhere} it pays at no batch that fits"
 
 
 def _span(batches: Sequence[tuple[int, str]]) -> str:

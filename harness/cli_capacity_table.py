@@ -141,8 +141,8 @@ def _unplanned(plan: Plan) -> str:
         arms = {arm.method.upper(): arm.reason for arm in (device.ntp, device.sbd) if arm and arm.reason}
         if device.reason:
             found.append((device.hardware, device.reason))
-        elif len(set(arms.values())) == 1 and len(arms) == 2:
-            found.append((device.hardware, next(iter(arms.values()))))
+        elif len(arms) == 2 and plan.goal.tokens_per_s_per_user is None:
+            found.append((device.hardware, arms["NTP"]))  # memory: what is too small for NTP is so for SBD, which needs more
         else:
             found += [(f"{device.hardware} ({method})", reason) for method, reason in arms.items()]
     return _listed("no plan", found)

@@ -396,7 +396,7 @@ def test_the_answer_counts_what_the_plan_holds() -> None:
     words = answer(found)
     assert "possible with SBD on 3 of 4 devices, with more tokens/s per GPU than NTP on 2;" in words
     ends = f"{breaks['h20'].last_batch} (h20) to {breaks['h200-sxm'].last_batch} (h200-sxm)"
-    assert f"pays up to batch {ends}; it pays at every batch that fits on 1" in words
+    assert f"SBD stops paying after batch {ends}; on 1 it pays at every batch that fits" in words
     assert "cheapest with SBD where a price is known: rtx-4090" in words
     assert "no plan with SBD on any of 1 devices" in answer(plan(asked, [load_profile("m4")]))
 
