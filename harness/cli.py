@@ -15,6 +15,7 @@ import typer
 
 from harness import __version__
 from harness.cli_calibrate import calibrate_command
+from harness.cli_capacity import capacity_command
 from harness.cli_check import check_command
 from harness.cli_doctor import doctor_command
 from harness.cli_hardware import hardware_command
@@ -127,6 +128,7 @@ def schema_command() -> None:
 
 
 app.command("roofline", short_help="predict; the paper's tables")(roofline_command)
+app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_command)
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("check", short_help="what only a GPU can show")(check_command)

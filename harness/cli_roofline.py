@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -163,20 +162,9 @@ def _print_batches(
 
 
 def _shape(model: str) -> ModelShape:
-    """A known shape by name, or the shape of the model in a folder."""
-    from harness.errors import UnknownModelError
-    from harness.model_choice import HuggingFaceModel, shape_of
-    from harness.modelshape import KNOWN_SHAPES
+    from harness.model_choice import shape_called
 
-    if model in KNOWN_SHAPES:
-        return KNOWN_SHAPES[model]
-    if (Path(model) / "config.json").is_file():
-        shape, _ = shape_of(HuggingFaceModel(huggingface=model))
-        if shape is not None:
-            return shape
-    raise UnknownModelError(
-        f"unknown model {model!r}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
-    )
+    return shape_called(model)
 
 
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:

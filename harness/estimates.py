@@ -18,6 +18,7 @@ from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
+from harness.roofline.storage import kv_cache_bytes
 from harness.tasks import TASKS, problems
 
 FLOAT32_BYTES = 4
@@ -74,7 +75,7 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (2 * block if block > 1 else 0)
     return MemoryEstimate(
         weight_bytes=case.shape.params * size,
-        kv_bytes=case.batch_size * length * case.shape.kv_bytes_per_token(case.part.dtype),
+        kv_bytes=case.batch_size * kv_cache_bytes(case.shape, case.part.dtype, length),
         logit_bytes=case.batch_size * block * case.shape.vocab * (size + FLOAT32_BYTES),
     ), None
 

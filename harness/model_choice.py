@@ -112,6 +112,20 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
     return _read_config(model.huggingface, cached), None
 
 
+def shape_called(name: str) -> ModelShape:
+    """A known shape by name, or the shape of the model in the folder ``name``.
+
+    Raises:
+        UnknownModelError: it is neither, and the message lists the known ones; or the folder's config.json is refused.
+    """
+    config = Path(name) / "config.json"
+    if name in KNOWN_SHAPES:
+        return KNOWN_SHAPES[name]
+    if config.is_file():
+        return _read_config(Path(name).resolve().name, config)
+    raise UnknownModelError(f"unknown model {name!r}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json")
+
+
 def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
     """A short name for tables."""
     if isinstance(model, RandomModel):

@@ -155,6 +155,13 @@ def test_memory_is_weights_kv_and_logits() -> None:
     assert sbd is not None and sbd.kv_bytes == 2 * (64 + 33 + 32) * 128 * 1024 and sbd.logit_bytes == 16 * memory.logit_bytes
 
 
+def test_layers_that_slide_keep_their_window() -> None:
+    """Gemma 3 4B by hand: 29 of 34 layers keep 1023 tokens at most, of 2 x 4 heads x 256 x 2 bytes in each layer."""
+    synthetic = {"synthetic": {"prompt_tokens": 2000}, "max_new_tokens": 48, "prompts": 1}
+    memory, _ = estimate_memory(case_of("ntp", model={"random": "gemma-3-4b"}, workload=synthetic))
+    assert memory is not None and memory.kv_bytes == (5 * 2048 + 29 * 1023) * 4096
+
+
 def test_time_is_the_sum_of_its_passes() -> None:
     """33 tokens: NTP 32 steps after prefill; SBD blocks of 16, 16 and 1 slots, 4 passes a block (1 in the last)."""
     shape = KNOWN_SHAPES["llama-250m"]

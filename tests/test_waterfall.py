@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.estimates import slowest_row_passes
 from harness.hardware import load_profile
 from harness.modelshape import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
+from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.corrections import corrections
 from harness.roofline.decode import describe_pass, predict_speedup

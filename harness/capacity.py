@@ -1,0 +1,252 @@
+"""The planner: where a model fits, how fast NTP and SBD decode it there, what that costs, and up to which batch SBD pays.
+
+Pure arithmetic on a shape, profiles and an acceptance: nothing here was run, and every figure is a prediction on the rung of
+its device. Knows no file, terminal or run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from harness.capacity_acceptance import Acceptance
+from harness.capacity_break_even import break_even
+from harness.capacity_memory import MemoryNeed, memory_need
+from harness.capacity_notes import missing_figures, notes_of
+from harness.capacity_point import figures_at
+from harness.capacity_replica import Replica
+from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
+from harness.deployment import Deployment
+from harness.errors import UnknownHardwareError, UserError
+from harness.hardware import HardwareProfile
+from harness.hardware_figures import Figure, PeakDtype
+from harness.modelshape import ModelShape
+from harness.roofline.ceilings import Ceilings, ceilings_of
+
+Method = Literal["ntp", "sbd"]
+DEGREES = (1, 2, 4, 8)  # devices per replica that are tried where the split is left open
+MEMORY_RESERVE = 0.1
+_SAME = 1e-9  # relative; throughputs closer than this are rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Everything a plan depends on but the devices.
+
+    ``degrees``         devices per replica to try, smallest first; those that do not divide the heads are left out where
+                        there are several
+    ``matrix_dtype``    whose peak bounds all arithmetic; None: the deployment's dtype
+    ``memory_reserve``  share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations
+    ``contexts``        for which break-even is asked besides the workload's own
+
+    Raises:
+        UserError: a reserve outside [0, 1), a dtype without a peak, a context below 0, no degree that divides the heads, or a
+            batch of unknown acceptance.
+    """
+
+    shape: ModelShape
+    deployment: Deployment
+    acceptance: Acceptance
+    workload: Workload
+    goal: Goal
+    degrees: tuple[int, ...] = DEGREES
+    matrix_dtype: str | None = None
+    memory_reserve: float = MEMORY_RESERVE
+    contexts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory_reserve < 1:
+            raise UserError(f"a memory reserve of {self.memory_reserve:g} was given; it is a share, from 0 to below 1")
+        if self.rate_dtype not in get_args(PeakDtype):
+            raise UserError(f"no device has a peak for {self.rate_dtype!r}; allowed are {', '.join(get_args(PeakDtype))}")
+        if min(self.contexts, default=0) < 0:
+            raise UserError(f"got a context of {min(self.contexts)} tokens; it must be at least 0")
+        if not self.possible_degrees:
+            raise UserError(
+                f"{self.shape.name} has {self.shape.heads} attention heads, which cannot be split evenly over "
+                f"{' or '.join(map(str, self.degrees))} devices; choose a divisor of {self.shape.heads}"
+            )
+        known = self.acceptance.largest_batch
+        if self.goal.batch is not None and known is not None and self.goal.batch > known:
+            raise UserError(f"passes per block are given up to batch {known}, not for {self.goal.batch}; give them for it too")
+        if self.goal.requests_per_s is not None and self.workload.output_tokens is None:
+            raise UserError("requests per second were given, but not how many tokens a request writes; give its output tokens")
+
+    @property
+    def rate_dtype(self) -> str:
+        """The dtype whose peak bounds all arithmetic."""
+        return self.matrix_dtype or self.deployment.dtype
+
+    def split(self, degree: int) -> Deployment:
+        """The deployment with a replica of ``degree`` devices."""
+        return replace(self.deployment, tensor_parallel=degree)
+
+    @property
+    def possible_degrees(self) -> tuple[int, ...]:
+        """Degrees over which the heads can be split."""
+        return tuple(sorted(degree for degree in self.degrees if degree >= 1 and self.shape.heads % degree == 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """A profile that has the figures a plan needs, and the question asked of it."""
+
+    question: Question
+    profile: HardwareProfile
+    ceilings: Ceilings
+    budget_bytes: float
+
+    def replica(self, degree: int) -> Replica:
+        return Replica(
+            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.ceilings,
+            acceptance=self.question.acceptance,
+        )  # fmt: skip
+
+    def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
+        block = self.question.acceptance.block_size if method == "sbd" else None
+        split = self.question.split(degree)
+        return memory_need(self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes)
+
+    def no_link(self, degree: int) -> str | None:
+        """Why a split cannot be priced; None where it can."""
+        if degree == 1 or self.ceilings.link_bytes_per_s is not None:
+            return None
+        return f"a split has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
+
+
+def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
+    """The plan for every profile, in their order; one that lacks a figure is listed with the reason."""
+    devices = tuple(_device_plan(question, profile) for profile in profiles)
+    return Plan(
+        model=question.shape.name,
+        params=question.shape.params,
+        deployment=question.deployment,
+        matrix_dtype=question.rate_dtype,
+        acceptance=question.acceptance,
+        workload=question.workload,
+        goal=question.goal,
+        memory_reserve=question.memory_reserve,
+        devices=devices,
+        notes=notes_of(
+            question.shape, question.deployment, question.acceptance, question.workload, question.memory_reserve,
+            question.rate_dtype, sorted({device.rung for device in devices if device.rung}),
+        ),
+    )  # fmt: skip
+
+
+def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
+    price, power = _sourced(profile.price_usd_per_hour), _sourced(profile.power_w)
+    capacity = profile.memory_bytes.value
+    try:
+        ceilings = ceilings_of(profile, question.rate_dtype)
+    except UnknownHardwareError as error:
+        reason = missing_figures(profile, question.rate_dtype) or str(error)
+        return DevicePlan(hardware=profile.name, rung=None, reason=reason, price_usd_per_hour=price, power_w=power)
+    if capacity is None:
+        reason = missing_figures(profile, question.rate_dtype)
+        return DevicePlan(hardware=profile.name, rung=ceilings.rung, reason=reason, price_usd_per_hour=price, power_w=power)
+    budget_bytes = capacity * (1 - question.memory_reserve)
+    device = _Device(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
+    sbd = _arm_plan(device, "sbd")
+    contexts = sorted({question.workload.context_tokens, *question.contexts})
+    return DevicePlan(
+        hardware=profile.name,
+        rung=ceilings.rung,
+        reason=None,
+        price_usd_per_hour=price,
+        power_w=power,
+        ntp=_arm_plan(device, "ntp"),
+        sbd=sbd,
+        wall_speedup=_speedup(device, sbd),
+        break_even=tuple(_break_even(device, context, sbd) for context in contexts),
+    )
+
+
+def _arm_plan(device: _Device, method: Method) -> ArmPlan:
+    """The smallest split that fits; where a speed is asked for, of those that reach it the one with most tokens/s per GPU.
+
+    (With a speed as the goal the smallest split that just reaches it serves few rows at a time, so it is often the dearest.)
+    """
+    question, reasons, possible = device.question, list[str](), list[ArmPlan]()
+    for degree in question.possible_degrees:
+        need = device.need(method, degree, question.workload.longest_tokens)
+        found = device.no_link(degree) or _batch(device, method, degree, need)
+        if isinstance(found, str):
+            reasons.append(found)
+            continue
+        possible.append(
+            figures_at(device.replica(degree), device.profile, question.workload, question.goal, method, found, need)
+        )
+        if question.goal.tokens_per_s_per_user is None:
+            break
+    return max(possible, key=_per_gpu) if possible else ArmPlan(method=method, reason=_joined(reasons))
+
+
+def _per_gpu(arm: ArmPlan) -> float:
+    return arm.tokens_per_s_per_gpu.expected if arm.tokens_per_s_per_gpu else 0.0
+
+
+def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
+    """The batch that reaches the goal at this split, or why there is none."""
+    goal = device.question.goal
+    if need.largest_batch < (goal.batch or 1):
+        return _too_small(need, goal.batch or 1, degree)
+    if goal.batch is not None:
+        return goal.batch
+    replica = device.replica(degree)
+    batches = replica.batches[: need.largest_batch]
+    grid = replica.at_each(batches, device.question.workload.context_tokens)
+    tokens_per_s = grid.ntp_tokens_per_s if method == "ntp" else grid.sbd_tokens_per_s
+    per_user = tokens_per_s / batches
+    fast_enough = per_user >= (goal.tokens_per_s_per_user or 0) * (1 - _SAME)
+    if not fast_enough.any():
+        best = int(np.argmax(per_user))
+        return f"at most {per_user[best]:.3g} tokens/s per user on {_devices(degree)} (batch {batches[best]})"
+    useful = np.where(fast_enough, tokens_per_s, 0.0)
+    return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
+
+
+def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
+    """Wall speedup at SBD's own batch and split."""
+    if sbd.batch is None or sbd.tensor_parallel is None:
+        return None
+    found = device.replica(sbd.tensor_parallel).at(sbd.batch, device.question.workload.context_tokens)
+    sides = (found.wall_speedup, found.wall_speedup_overlapped, found.wall_speedup_serial)
+    return Band(low=min(sides), expected=found.wall_speedup, high=max(sides))
+
+
+def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
+    """At the split of SBD's plan where this is its context, else at the smallest one that holds a row of it."""
+    workload, degrees = device.question.workload, device.question.possible_degrees
+    own = context == workload.context_tokens
+    if own and sbd.tensor_parallel is not None:
+        degrees = (sbd.tensor_parallel,)
+    reasons = []
+    for degree in degrees:
+        need = device.need("sbd", degree, workload.longest_tokens if own else context)
+        refused = device.no_link(degree) or (_too_small(need, 1, degree) if need.largest_batch < 1 else None)
+        if refused is None:
+            return break_even(device.replica(degree), context, need.largest_batch)
+        reasons.append(refused)
+    return BreakEven(context_tokens=context, reason=_joined(reasons))
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    """Those of the smallest and the largest split: what lies between says nothing more."""
+    return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
+
+
+def _too_small(need: MemoryNeed, batch: int, degree: int) -> str:
+    needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
+    return f"batch {batch} on {_devices(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
+
+
+def _devices(degree: int) -> str:
+    return "1 device" if degree == 1 else f"{degree} devices"
+
+
+def _sourced(figure: Figure) -> Sourced:
+    return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)

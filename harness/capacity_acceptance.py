@@ -1,0 +1,126 @@
+"""How many passes a block takes, and who says so: the one assumption of a capacity plan that no datasheet holds.
+
+Knows no device and no file; a recorded run's passes are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from harness.errors import UserError
+from harness.paper_table1 import BaseModelName, nfe_speedup, tasks_of
+from harness.roofline.arrays import interpolate
+
+TABLE1_BLOCK_SIZE = 16
+TABLE1_LEVELS = ("low", "high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """Passes that a block of ``block_size`` tokens takes, the committing one included.
+
+    ``passes_per_block``  mean of one row
+    ``source``            where that figure comes from, in words
+    ``slowest_row``       (batch, mean passes until its slowest row is done), by batch, for rows in lockstep; batch 1 is
+                          ``passes_per_block``. Empty: no row waits for another one (ragged), so the mean holds at any batch
+
+    Raises:
+        UserError: fewer than one pass per block or more than k; batches not in order; a larger batch with fewer passes.
+    """
+
+    block_size: int
+    passes_per_block: float
+    source: str
+    slowest_row: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.block_size < 1 or not 1 <= self.passes_per_block <= self.block_size:
+            raise UserError(
+                f"got block size {self.block_size} and {self.passes_per_block:g} passes per block; a block takes at least 1 "
+                "pass and at most one per token, so 1 <= NFE speedup <= block size"
+            )
+        points = ((1, self.passes_per_block), *self.slowest_row)
+        batches, passes = zip(*points, strict=True)
+        rising = list(batches) == sorted(set(batches)) and list(passes) == sorted(passes)
+        if not rising or passes[-1] > self.block_size:
+            given = ", ".join(f"{batch}={value:g}" for batch, value in points)
+            raise UserError(
+                f"passes per block by batch {given} (batch 1 is the mean of a row); batches must rise from 2, and passes with "
+                f"them to at most the block size {self.block_size}"
+            )
+
+    @property
+    def nfe_speedup(self) -> float:
+        """Mean tokens per pass of a row, k / l."""
+        return self.block_size / self.passes_per_block
+
+    @property
+    def batching(self) -> Literal["ragged", "lockstep"]:
+        """Whether rows wait for one another."""
+        return "lockstep" if self.slowest_row else "ragged"
+
+    @property
+    def largest_batch(self) -> int | None:
+        """The largest batch that ``slowest_row`` speaks of; None where any batch is known."""
+        return self.slowest_row[-1][0] if self.slowest_row else None
+
+    def passes_at(self, batch: Any) -> Any:
+        """Mean passes per block of a batch; ``batch`` is a number or a numpy array of them, and so is the result.
+
+        This is where a model of lockstep batches comes in: whatever it predicts is handed in as ``slowest_row``. Between two
+        batches given it is interpolated, linear in the logarithms of both; it says nothing beyond ``largest_batch``.
+        """
+        return interpolate(((1, self.passes_per_block), *self.slowest_row), batch)
+
+    def in_lockstep(self, slowest_row: Sequence[tuple[int, float]]) -> Acceptance:
+        """The same acceptance of a row, in batches whose rows wait for the slowest one."""
+        return replace(self, slowest_row=tuple(slowest_row))
+
+
+def from_speedup(block_size: int, speedup: float) -> Acceptance:
+    """Acceptance from a mean number of tokens per pass.
+
+    Raises:
+        UserError: it is not between 1 and the block size.
+    """
+    if not 1 <= speedup <= block_size:
+        raise UserError(f"NFE speedup {speedup:g} at block size {block_size}: allowed are 1 to {block_size} tokens per pass")
+    return Acceptance(
+        block_size=block_size, passes_per_block=block_size / speedup, source=f"NFE speedup {speedup:g}, given by hand"
+    )
+
+
+def from_table1(block_size: int, cell: str) -> Acceptance:
+    """Acceptance of one cell of the paper's Table 1, written ``model/task/low`` or ``model/task/high`` (the bound γ).
+
+    Raises:
+        UserError: no such cell, or a block size that Table 1 does not have.
+    """
+    models = get_args(BaseModelName)
+    model, _, rest = cell.partition("/")
+    task, _, level = rest.rpartition("/")
+    known = {name.lower(): name for name in tasks_of()}
+    if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
+        raise UserError(
+            f"no cell of Table 1 is called {cell!r}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
+            f"a task of {', '.join(known.values())}; and the bound γ {' or '.join(TABLE1_LEVELS)}"
+        )
+    if block_size != TABLE1_BLOCK_SIZE:
+        raise UserError(
+            f"Table 1 was taken at block size {TABLE1_BLOCK_SIZE}, not {block_size}; leave out --block-size, or give "
+            "--nfe-speedup or --from-run"
+        )
+    speedup = nfe_speedup(model, known[task.lower()], f"sbd_gamma_{level}")
+    return Acceptance(
+        block_size=block_size, passes_per_block=block_size / speedup,
+        source=f"Table 1 of arXiv 2509.04185: {model}, {known[task.lower()]}, γ {level}: {speedup:g} tokens per pass",
+    )  # fmt: skip
+
+
+def from_passes(block_size: int, passes: Sequence[int], run: str) -> Acceptance:
+    """Acceptance that a run recorded: the mean over its finished blocks."""
+    return Acceptance(
+        block_size=block_size, passes_per_block=sum(passes) / len(passes), source=f"{len(passes)} blocks recorded in {run}"
+    )

@@ -1,0 +1,71 @@
+"""What a batch needs of each device's memory, and the largest batch that fits. Knows no rate, price or time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.deployment import Deployment
+from harness.modelshape import ModelShape
+from harness.roofline.ops import LOGIT_BYTES
+from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeed:
+    """Bytes on each of the devices that share a model. ``weight_bytes`` are there once, the others for every row of a batch.
+
+    ``kv_bytes_per_row``         cache of a row at its longest
+    ``workspace_bytes_per_row``  logits (as computed, and the sampler's float32 copy) and the live activations of one layer
+    ``budget_bytes``             capacity less the reserve
+    ``largest_batch``            rows that fit; 0 where not even one does
+    """
+
+    weight_bytes: float
+    kv_bytes_per_row: float
+    workspace_bytes_per_row: float
+    budget_bytes: float
+    largest_batch: int
+
+    def total_bytes(self, batch: int) -> float:
+        """Bytes that a batch takes."""
+        return self.weight_bytes + batch * (self.kv_bytes_per_row + self.workspace_bytes_per_row)
+
+
+def memory_need(
+    shape: ModelShape, deployment: Deployment, *, tokens: int, block_size: int | None, budget_bytes: float
+) -> MemoryNeed:
+    """The need of one arm: NTP where ``block_size`` is None, else SBD.
+
+    An SBD row holds the keys of two blocks more: the previous one is fed again with the next, and the last may reach past the
+    last token. The workspace of a prefill is not counted; it is chunked to fit, and the reserve is there for it.
+
+    Args:
+        tokens: cached tokens of a row at its longest.
+        budget_bytes: what of the device's memory may be used.
+
+    Raises:
+        UserError: unknown dtype, or heads that cannot be split over the devices.
+    """
+    block = block_size or 0
+    lines, logits = (2 * block, block) if block else (1, 1)
+    weights = stored_weight_bytes(shape, deployment)
+    kv = kv_cache_bytes(shape, deployment, tokens + 2 * block)
+    workspace = logits * shape.vocab * (deployment.element_bytes + LOGIT_BYTES)
+    workspace += lines * _activation_bytes(shard(shape, deployment.tensor_parallel), deployment)
+    return MemoryNeed(
+        weight_bytes=weights,
+        kv_bytes_per_row=kv,
+        workspace_bytes_per_row=workspace,
+        budget_bytes=budget_bytes,
+        largest_batch=max(0, int((budget_bytes - weights) // (kv + workspace))),
+    )
+
+
+def _activation_bytes(part: ModelShape, deployment: Deployment) -> int:
+    """Live activations of one token in the widest place of a layer: residual and normed input, then Q, K and V or the FFN's."""
+    inner = part.intermediate if part.dense_layers else 0
+    if part.moe is not None:
+        inner = max(inner, part.moe.experts_per_token * part.moe.intermediate + part.moe.shared_intermediate)
+    inside = (3 if part.gated_ffn else 2) * inner  # gate, up and their product
+    attention = part.heads * part.head_dim + part.kv_width
+    return (2 * part.hidden + max(inside, attention)) * deployment.element_bytes

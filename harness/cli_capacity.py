@@ -1,0 +1,195 @@
+"""`sbd capacity`: arguments to a question for the planner, and its answer as a table, as JSON or as CSV. Runs nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.capacity_acceptance import Acceptance
+    from harness.capacity_result import Goal, Workload
+    from harness.deployment import Deployment
+
+CONTEXTS = (1024, 8192, 32_768, 131_072)
+CONTEXT = 4096
+MS_PER_S = 1e3
+
+
+def capacity_command(
+    model: Annotated[str, typer.Option(help="a known shape, or a folder with a config.json")],
+    hardware: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="a hardware profile, or its file; repeat for several; default: all")
+    ] = None,
+    nfe_speedup: Annotated[float | None, typer.Option(help="acceptance: mean tokens per forward pass of a row")] = None,
+    table1: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL/TASK/LEVEL", help="acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"),
+    ] = None,
+    from_run: Annotated[Path | None, typer.Option(metavar="RUN", help="acceptance: as a run of yours recorded it")] = None,
+    passes_at: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BATCH=PASSES", help="lockstep: passes per block until a batch's slowest row is done; repeat"),
+    ] = None,
+    block_size: Annotated[int, typer.Option("--block-size", "-k", help="block size k")] = 16,
+    context: Annotated[
+        int | None, typer.Option(help=f"workload: mean tokens in the cache per row; default, without a prompt: {CONTEXT}")
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option(help="workload, instead of --context: a request's prompt; its prefill is priced")
+    ] = None,
+    output_tokens: Annotated[int | None, typer.Option(help="workload: tokens that a request writes")] = None,
+    batch: Annotated[int | None, typer.Option(help="goal: rows per replica; default: the most tokens/s that fit")] = None,
+    tokens_per_s: Annotated[float | None, typer.Option(help="goal: at least so many tokens/s for every user")] = None,
+    latency_ms: Annotated[float | None, typer.Option(help="goal: at most so many ms per token, on average")] = None,
+    requests_per_s: Annotated[
+        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="dtype of activations, embeddings and LM head")] = "bfloat16",
+    weights: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="format of the linear layers, e.g. int4-g128; default: --dtype")
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="dtype of the KV cache; default: --dtype")] = None,
+    matrix_dtype: Annotated[
+        str | None, typer.Option(help="dtype whose peak the matrix products can reach; default: --dtype")
+    ] = None,
+    tensor_parallel: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto", help="GPUs per replica; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"
+        ),
+    ] = "auto",
+    memory_reserve: Annotated[float, typer.Option(help="share of the memory kept for runtime and prefill")] = 0.1,
+    break_even: Annotated[
+        bool, typer.Option("--break-even", help="where SBD stops paying, at contexts 1k, 8k, 32k, 128k and your own")
+    ] = False,
+    sort: Annotated[
+        Literal["cost", "speed", "name"], typer.Option(help="by SBD's USD per token, its tokens/s per user, or by name")
+    ] = "cost",
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="print CSV: a line per device and arm; with --break-even, per device and context")
+    ] = False,
+) -> None:
+    """Plan: on which devices a model fits, how fast and how dear NTP and SBD are there, up to which batch SBD pays.
+
+    Give a model, where the acceptance comes from, and what is wanted. Everything is predicted, nothing runs.
+
+    \b
+    sbd capacity --model llama-3.1-8b --table1 llama-3.1-8b/GSM8K/low --batch 8
+    sbd capacity --model qwen3-30b-a3b --nfe-speedup 3 --prompt-tokens 2000 --output-tokens 500 \\
+        --tokens-per-s 50 --requests-per-s 20 --sort cost
+    sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
+    """
+    from harness.capacity import Question, plan
+    from harness.cli_capacity_csv import to_csv
+    from harness.cli_capacity_table import in_order, render, render_break_even
+    from harness.errors import UserError
+    from harness.hardware import known_profiles, load_profile
+    from harness.model_choice import shape_called
+
+    if as_json and as_csv:
+        raise UserError("--json and --csv were given; choose one")
+    question = Question(
+        shape=shape_called(model),
+        deployment=_deployment(dtype, weights, kv_dtype),
+        acceptance=_acceptance(block_size, nfe_speedup, table1, from_run, passes_at or []),
+        workload=_workload(context, prompt_tokens, output_tokens),
+        goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s),
+        matrix_dtype=matrix_dtype,
+        memory_reserve=memory_reserve,
+        contexts=CONTEXTS if break_even else (),
+        degrees=_degrees(tensor_parallel),
+    )
+    profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
+    found = in_order(plan(question, profiles), sort)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+    elif as_csv:
+        print(to_csv(found, break_even), end="")
+    else:
+        print(render_break_even(found) if break_even else render(found))
+
+
+def _acceptance(
+    block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str]
+) -> Acceptance:
+    from harness.capacity_acceptance import from_passes, from_speedup, from_table1
+    from harness.errors import UserError
+
+    sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) != 1:
+        raise UserError(
+            f"acceptance is given by {' and '.join(given) or 'nothing'}; give exactly one of --nfe-speedup 3, --table1 "
+            "llama-3.1-8b/GSM8K/low (the paper's), --from-run RUN (your own model's)"
+        )
+    if speedup is not None:
+        found = from_speedup(block_size, speedup)
+    elif table1 is not None:
+        found = from_table1(block_size, table1)
+    else:
+        from harness.replay import passes_per_block
+
+        assert run is not None
+        found = from_passes(block_size, passes_per_block(run, block_size), str(run))
+    return found.in_lockstep([_passes_at(text) for text in passes_at]) if passes_at else found
+
+
+def _passes_at(text: str) -> tuple[int, float]:
+    from harness.errors import UserError
+
+    batch, _, passes = text.partition("=")
+    try:
+        return int(batch), float(passes)
+    except ValueError:
+        raise UserError(f"--passes-at {text!r}: write BATCH=PASSES, for example 8=7.9") from None
+
+
+def _workload(context: int | None, prompt_tokens: int | None, output_tokens: int | None) -> Workload:
+    from harness.capacity_result import Workload
+    from harness.errors import UserError
+
+    if prompt_tokens is None:
+        tokens = CONTEXT if context is None else context
+        return Workload(context_tokens=tokens, longest_tokens=tokens, output_tokens=output_tokens)
+    if context is not None or output_tokens is None:
+        raise UserError(
+            "give either --context, or --prompt-tokens together with --output-tokens (the mean context then follows from them)"
+        )
+    return Workload.of_request(prompt_tokens, output_tokens)
+
+
+def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | None, requests_per_s: float | None) -> Goal:
+    from harness.capacity_result import Goal
+    from harness.errors import UserError
+
+    if latency_ms is not None:
+        if tokens_per_s is not None or not latency_ms > 0:
+            raise UserError(
+                f"--latency-ms {latency_ms:g}: it must be more than 0, and is the same goal as --tokens-per-s; give one of them"
+            )
+        tokens_per_s = MS_PER_S / latency_ms
+    return Goal(batch=batch, tokens_per_s_per_user=tokens_per_s, requests_per_s=requests_per_s)
+
+
+def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deployment:
+    from harness.deployment import WEIGHT_FORMATS, Deployment
+    from harness.errors import UserError
+
+    if weights is not None and weights not in WEIGHT_FORMATS:
+        raise UserError(f"unknown weight format {weights!r}; allowed are {', '.join(WEIGHT_FORMATS)}")
+    return Deployment(dtype=dtype, weights=WEIGHT_FORMATS[weights] if weights else None, kv_dtype=kv_dtype)
+
+
+def _degrees(tensor_parallel: str) -> tuple[int, ...]:
+    from harness.capacity import DEGREES
+    from harness.errors import UserError
+
+    if tensor_parallel == "auto":
+        return DEGREES
+    if not tensor_parallel.isdecimal() or int(tensor_parallel) < 1:
+        raise UserError(f"--tensor-parallel {tensor_parallel!r}: allowed are auto, or a number of GPUs per replica from 1")
+    return (int(tensor_parallel),)

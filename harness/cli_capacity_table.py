@@ -1,0 +1,197 @@
+"""A capacity plan for a terminal. Arranges and rounds; what is absent is shown as ? and its reason below."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from io import StringIO
+from shutil import get_terminal_size
+from typing import Literal
+
+from harness.capacity_answer import answer, own_break_even, pays_words
+from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Plan
+from harness.units import rate, ratio
+
+ABSENT = "?"
+WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
+Cell = Callable[[DevicePlan], str]
+LEGEND = """\
+every figure is predicted, on the rung of its line; a..b: nothing overlapped .. memory and arithmetic fully overlapped
+batch: rows of one replica; a | b: NTP | SBD; "1..47 of 100": SBD pays at batches 1 to 47, 100 of its rows fit; ?: not known"""
+
+
+def in_order(plan: Plan, sort: Literal["cost", "speed", "name"]) -> Plan:
+    """The plan with its devices sorted: the best first, then those whose figure is not known, then those without a plan."""
+
+    def key(device: DevicePlan) -> tuple[int, float, str]:
+        arms = [arm for arm in (device.sbd, device.ntp) if arm and arm.batch is not None]
+        if not arms or sort == "name":
+            return 0 if arms else 2, 0.0, device.hardware
+        band = arms[0].usd_per_million_tokens if sort == "cost" else arms[0].tokens_per_s_per_user
+        if band is None:
+            return 1, 0.0, device.hardware
+        return 0, band.expected if sort == "cost" else -band.expected, device.hardware
+
+    return replace(plan, devices=tuple(sorted(plan.devices, key=key)))
+
+
+def render(plan: Plan) -> str:
+    """The answer, a line per device with NTP beside SBD, the devices without a plan, prices with sources, assumptions."""
+    planned = [device for device in plan.devices if _planned(device)]
+    columns = _columns(plan)
+    rows = [[device.hardware, *(cell(device) for _, cell in columns)] for device in planned]
+    table = _table(["\ndevice", *(head for head, _ in columns)], rows) + f"\n{LEGEND}"
+    parts = [f"{_wrapped(answer(plan))}", table if rows else "", _unplanned(plan), _prices(planned), _assumed(plan)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_break_even(plan: Plan) -> str:
+    """Two tables, a line per device and a column per context: the batches that pay, and where that ends in tokens per pass."""
+    planned = [device for device in plan.devices if _planned(device)]
+    contexts = [f"{found.context_tokens:,}" for found in planned[0].break_even] if planned else []
+    k = plan.acceptance.block_size
+    tables = [
+        f"{title}, by tokens in the cache per row (predicted, k = {k})\n\n" + _table(
+            ["device", *contexts, "rung"],
+            [[device.hardware, *map(cell, device.break_even), str(device.rung)] for device in planned],
+        )
+        for title, cell in (
+            ("batches at which SBD decodes faster than NTP, of those that fit", pays_words),
+            (
+                "tokens per pass (B x k) up to which it does, whether they fit or not; nothing .. fully overlapped",
+                lambda found: _end_in_tokens(found, k),
+            ),
+        )
+    ]  # fmt: skip
+    small = _listed(
+        "does not fit", ((f"{device.hardware} at {found.context_tokens:,}", found.reason) for device in planned
+                         for found in device.break_even if found.reason)
+    )  # fmt: skip
+    parts = [_wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), _assumed(plan)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _end_in_tokens(found: BreakEven, block_size: int) -> str:
+    """Where the first paying range ends at both ends of the band; > where it goes beyond all batches searched."""
+    if found.searched_batch is None:
+        return "does not fit"
+    ends = sorted(ranges[0][1] if ranges else 0 for ranges in (found.pays_serial, found.pays_overlapped))
+    words = [f"> {end * block_size:,}" if end == found.searched_batch else f"{end * block_size:,}" for end in ends]
+    return words[0] if words[0] == words[1] else "..".join(words)
+
+
+def _columns(plan: Plan) -> list[tuple[str, Cell]]:
+    columns: list[tuple[str, Cell]] = [
+        ("GPUs per\nreplica", _pair(lambda arm: str(arm.tensor_parallel))),
+        ("\nbatch", _pair(lambda arm: f"{arm.batch:,}")),
+        ("tokens/s\nper user", _pair(lambda arm: _expected(arm.tokens_per_s_per_user))),
+        ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None)),
+        ("tokens/s\nper GPU", _pair(lambda arm: _expected(arm.tokens_per_s_per_gpu))),
+        ("wall\nspeedup", lambda device: ratio(device.wall_speedup.expected) if device.wall_speedup else ABSENT),
+        ("\nits band", lambda device: _speedups(device.wall_speedup)),
+        ("SBD pays\nat batch", lambda device: _pays(own_break_even(plan, device))),
+        ("USD per\nM tokens", _pair(lambda arm: _expected(arm.usd_per_million_tokens))),
+        ("kWh per\nM tokens", _pair(lambda arm: _expected(arm.kwh_per_million_tokens))),
+    ]
+    if plan.goal.requests_per_s is not None:
+        columns.append(("GPUs\nneeded", _pair(_gpus)))
+    return [*columns, ("\nrung", lambda device: str(device.rung))]
+
+
+def _gpus(arm: ArmPlan) -> str:
+    assert arm.gpus is not None and arm.gpus_serial is not None
+    return f"{arm.gpus:,}" if arm.gpus == arm.gpus_serial else f"{arm.gpus:,}..{arm.gpus_serial:,}"
+
+
+def _pair(figure: Callable[[ArmPlan], str]) -> Cell:
+    """NTP's figure | SBD's; one where they are the same."""
+
+    def cell(device: DevicePlan) -> str:
+        both = [figure(arm) if arm and arm.batch is not None else ABSENT for arm in (device.ntp, device.sbd)]
+        return both[0] if both[0] == both[1] else " | ".join(both)
+
+    return cell
+
+
+def _expected(band: Band | None) -> str:
+    return ABSENT if band is None else rate(band.expected)
+
+
+def _band(band: Band | None) -> str:
+    return ABSENT if band is None else f"{rate(band.low)}..{rate(band.high)}"
+
+
+def _speedups(band: Band | None) -> str:
+    return ABSENT if band is None else f"{ratio(band.low)}..{ratio(band.high)}"
+
+
+def _pays(found: BreakEven | None) -> str:
+    return ABSENT if found is None else pays_words(found)
+
+
+def _planned(device: DevicePlan) -> bool:
+    return any(arm is not None and arm.batch is not None for arm in (device.ntp, device.sbd))
+
+
+def _unplanned(plan: Plan) -> str:
+    """Devices and arms without a plan, by reason."""
+    found = []
+    for device in plan.devices:
+        arms = {arm.method.upper(): arm.reason for arm in (device.ntp, device.sbd) if arm and arm.reason}
+        if device.reason:
+            found.append((device.hardware, device.reason))
+        elif len(arms) == 2 and plan.goal.tokens_per_s_per_user is None:
+            found.append((device.hardware, arms["NTP"]))  # memory: what is too small for NTP is so for SBD, which needs more
+        else:
+            found += [(f"{device.hardware} ({method})", reason) for method, reason in arms.items()]
+    return _listed("no plan", found)
+
+
+def _prices(planned: Iterable[DevicePlan]) -> str:
+    """USD per device and hour with source, date and grade; then the devices whose price is not known."""
+    lines = []
+    for device in planned:
+        price = device.price_usd_per_hour
+        if price.value is not None:
+            date = f", {price.date}" if price.date else ""
+            lines.append(f"  {device.hardware}: {price.value:.2f} ({price.source}{date}; grade {price.grade})")
+    known = "\n".join(["USD per GPU and hour (`sbd hardware NAME` shows what other sources say)", *lines]) if lines else ""
+    unknown = _listed("price not known", ((d.hardware, d.price_usd_per_hour.source) for d in planned if not _priced(d)))
+    return "\n".join(part for part in (known, unknown) if part)
+
+
+def _priced(device: DevicePlan) -> bool:
+    return device.price_usd_per_hour.value is not None
+
+
+def _assumed(plan: Plan) -> str:
+    return "\n".join(["assumed", *(_wrapped(note, "  - ", "    ") for note in plan.notes)])
+
+
+def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
+    """Names by what is said of them, each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in named:
+        by_reason.setdefault(str(reason), []).append(name)
+    lines = [_wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason.items()]
+    return "\n".join([title, *lines]) if lines else ""
+
+
+def _wrapped(text: str, first: str = "", other: str = "") -> str:
+    width = max(get_terminal_size(fallback=(140, 50)).columns, 80)
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place in (0, len(heads) - 1) else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    text = StringIO()
+    Console(file=text, width=WIDEST, highlight=False, markup=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
