@@ -29,11 +29,17 @@ def roofline_command(
     nfe_speedup: Annotated[float, typer.Option(help="what-if: mean tokens per forward pass of a row")] = 3.0,
     batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1,
     context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096,
+    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
     if paper:
         _print_paper(mode, as_json)
+        return
+    if anchors:
+        from harness.cli_anchors import print_anchors
+
+        print_anchors(as_json)
         return
     from harness.errors import UserError
 
