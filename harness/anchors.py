@@ -40,10 +40,15 @@ class Rival(Frozen):
 
 
 class Group(Frozen):
-    """Anchors that a prediction should meet: the largest error in per cent for each rung that is judged, fixed by ``chosen``."""
+    """Anchors that a prediction should meet.
+
+    ``within_pct``  the largest error for each rung that is judged, and ``chosen`` by which rule
+    ``assigned``    whether its members were named before their first prediction was seen, or after
+    """
 
     what: Text
     within_pct: dict[JudgedRung, PositiveFloat] = Field(min_length=1)
+    assigned: Literal["before", "after"]
     chosen: Text
 
 

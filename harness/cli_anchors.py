@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.anchors import AnchorTable
-    from harness.roofline.anchors import AnchorReport, Comparison, Prediction
+    from harness.anchors import AnchorTable, Group
+    from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
 
 ANCHORS_VERSION = 1
 MS_PER_S = 1e3
-UNITS = {"tokens_per_s": "tokens/s", "token_s": "ms a token", "first_token_s": "ms to first"}
+UNITS = {"tokens_per_s": "tok/s", "token_s": "ms/token", "first_token_s": "ms"}
+RUNGS: tuple[Rung, ...] = ("datasheet", "published", "anchored")
 HEAD = """\
 Speeds that others published, beside what this roofline predicts for them. Nothing in the column `figure` was measured here.
   datasheet  published peaks: what nothing reaches          rates     rates that others measured on the part, no fixed cost
@@ -86,31 +87,32 @@ def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
     shown.add_column("", no_wrap=True)
     for head in ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool"):
         shown.add_column(head, justify="right", no_wrap=True)
-    shown.add_column("verdict", no_wrap=True)
+    shown.add_column("verdict", min_width=34)
     for one in compared:
-        anchor = one.anchor
-        scale = 1.0 if anchor.measure == "tokens_per_s" else MS_PER_S
-        last = list(one.predictions.values())[-1]
-        shown.add_row(
-            anchor.name.removeprefix(f"{anchor.system}-"), f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}",
-            *(_predicted(one.predictions.get(rung), scale) for rung in ("datasheet", "published", "anchored")),
-            f"{_figure(last.low, scale)}..{_figure(last.high, scale)}",
-            "" if one.datasheet_share is None else f"{100 * one.datasheet_share:.1f} %",
-            f"{anchor.rival.name} {100 * one.rival_error:+.1f} %" if anchor.rival and one.rival_error is not None else "",
-            verdict(table, one),
-        )  # fmt: skip
-    return printed(shown)
+        shown.add_row(*_cells(one), verdict(table, one))
+    return printed(shown, at_least=160)
+
+
+def _cells(one: Comparison) -> Iterator[str]:
+    anchor, last = one.anchor, list(one.predictions.values())[-1]
+    scale = 1.0 if anchor.measure == "tokens_per_s" else MS_PER_S
+    yield anchor.name.removeprefix(f"{anchor.system}-")
+    yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
+    for rung in RUNGS:
+        yield _predicted(one.predictions.get(rung), scale)
+    yield f"{_figure(last.low, scale)}..{_figure(last.high, scale)}"
+    yield "" if one.datasheet_share is None else f"{100 * one.datasheet_share:.1f} %"
+    yield "" if anchor.rival is None or one.rival_error is None else f"{anchor.rival.name} {100 * one.rival_error:+.1f} %"
 
 
 def verdict(table: AnchorTable, one: Comparison) -> str:
-    """In words; a verdict against what the table expects says so."""
-    if one.anchor.group is None:
-        return f"does not agree: {one.anchor.reason}" if one.finding == "disagrees_as_stated" else (
-            f"agrees, although expected not to: {one.anchor.reason}"
-        )  # fmt: skip
-    bar = f"{table.groups[one.anchor.group].within_pct[one.rung]:g} %" if one.rung != "datasheet" else "any bar"
-    said = f"agrees within {bar}" if one.finding == "agrees" else f"does NOT agree within {bar}"
-    return f"{said} ({one.anchor.group}{'; gave the constant' if one.fitted else ''})"
+    """In words; one against what the table expects says so in capitals."""
+    group, reason = one.anchor.group, one.anchor.reason
+    if group is None:
+        return f"no: {reason}" if one.finding == "disagrees_as_stated" else f"AGREES, expected not to: {reason}"
+    bar = table.groups[group].within_pct.get(one.rung) if one.rung != "datasheet" else None
+    said = "within" if one.finding == "agrees" else "NOT within"
+    return f"{said} {bar:g} %: {group}{' (gave the constant)' if one.fitted else ''}"
 
 
 def _predicted(prediction: Prediction | None, scale: float) -> str:
@@ -122,20 +124,24 @@ def _figure(value: float, scale: float) -> str:
 
 
 def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
-    judged = [one for one in report.comparisons if one.anchor.group and not one.fitted]
-    agreeing = sum(one.finding == "agrees" for one in judged)
-    expected = len(report.comparisons) - sum(one.anchor.group is not None for one in report.comparisons)
-    yield f"{agreeing} of {len(judged)} anchors that should agree do, beside the one that gave the constant; {expected} should not:"
+    judged = [(one, table.groups[one.anchor.group]) for one in report.comparisons if one.anchor.group and not one.fitted]
+    agreeing = [group for one, group in judged if one.finding == "agrees"]
+    before = sum(group.assigned == "before" for group in agreeing)
+    yield (
+        f"{len(agreeing)} of {len(judged)} anchors that should agree do (the one that gave the constant is not counted); of "
+        f"{before} this was expected before any prediction was seen."
+    )
+    yield f"\n{sum(one.anchor.reason is not None for one in report.comparisons)} should not agree:"
     yield from _listed(table.reasons)
     yield "\nBars, and how they were chosen:"
-    yield from _listed(
-        {
-            name: f"{group.what}; within {', '.join(f'{bar:g} % ({rung})' for rung, bar in group.within_pct.items())}. {group.chosen}"
-            for name, group in table.groups.items()
-        }
-    )
+    yield from _listed({name: _bar(group) for name, group in table.groups.items()})
     yield "\nPublished, but not predicted:"
     yield from _listed({one.what: one.why for one in table.left_out})
+
+
+def _bar(group: Group) -> str:
+    bars = ", ".join(f"{bar:g} % ({'rates' if rung == 'published' else rung})" for rung, bar in group.within_pct.items())
+    return f"{group.what}; within {bars}, assigned {group.assigned} the first prediction. {group.chosen}"
 
 
 def _listed(entries: dict[str, str]) -> Iterator[str]:

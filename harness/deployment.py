@@ -57,8 +57,8 @@ class Deployment:
     ``dtype``            of activations and of every weight that is not in a linear layer of the blocks: embeddings, LM head,
                          norms, router and biases stay in it (as GPTQ, AWQ and FP8 checkpoints leave them)
     ``weights``          of the linear layers; None: also ``dtype``
-    ``lm_head_weights``  of the LM head where it is quantised too (as gpt-fast and torchao do); None: ``dtype``. A tied embedding
-                         table is then stored twice, once in ``dtype`` for the look-up
+    ``lm_head_weights``  of the LM head where it is quantised too (gpt-fast, torchao); None: ``dtype``. A tied embedding table
+                         is then stored twice, once in ``dtype`` for the look-up
     ``kv_dtype``         of the KV cache; None: also ``dtype``
     ``tensor_parallel``  devices that every layer is split over
     ``split_vocab``      embedding and LM head are split as well (Megatron-LM); False: whole on every device (gpt-fast)

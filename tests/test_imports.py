@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "model_choice"), 1),
+    **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "model_choice"), 1),
     **dict.fromkeys(("modelshape", "paper_table1", "prompts", "record", "scenario", "tasks", "trace"), 1),
     **dict.fromkeys(("workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),

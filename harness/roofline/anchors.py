@@ -175,7 +175,9 @@ def _judge(
     if anchor.group is None:
         bar = min(bar for group in table.groups.values() for bar in group.within_pct.values()) / 100
         return ("disagrees_as_stated" if predictions[best].too_fast > 1 + bar else "agrees_against_reason"), best
-    bars = {rung: bar / 100 for rung, bar in table.groups[anchor.group].within_pct.items() if not (fitted and rung == "anchored")}
+    bars = {rung: bar / 100 for rung, bar in table.groups[anchor.group].within_pct.items()}
+    if fitted:
+        bars.pop("anchored", None)
     agrees = bool(bars) and all(rung in predictions and abs(predictions[rung].error) <= bar for rung, bar in bars.items())
     return ("agrees" if agrees else "disagrees"), list(bars)[-1] if bars else best
 

@@ -99,8 +99,8 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
     if copy is None or copy.value is None or matrix is None or matrix.value is None:
         missing = "copy rate" if copy is None or copy.value is None else f"matrix rate for {dtype!r}"
         raise UnknownHardwareError(
-            f"nobody's measured {missing} is known for the hardware profile {profile.name!r}; use the datasheet rung, or add the "
-            "figure with its source under published_ceilings"
+            f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
+            "or add the figure with its source under published_ceilings"
         )
     link = profile.link_bytes_per_s.value
     return Ceilings(

@@ -10,9 +10,9 @@ from harness.modelshape import ModelShape
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
     """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
 
-    Split are heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary. Whole on every device stay
-    norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the cached latent.
-    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
+    Split are heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary. Whole on
+    every device stay norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the
+    cached latent. Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
 
     Raises:
         UserError: the heads do not divide evenly.
