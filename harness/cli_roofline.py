@@ -32,7 +32,7 @@ def roofline_command(
     anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
+    """Predict: the paper's own tables (--paper), published speeds (--anchors), or a speedup for a model on a hardware profile. Runs nothing."""
     if paper:
         _print_paper(mode, as_json)
         return
@@ -44,7 +44,7 @@ def roofline_command(
     from harness.errors import UserError
 
     if model is None or hardware is None:
-        raise UserError("give --paper for the paper's tables, or --model and --hardware for a prediction (see `sbd hardware`)")
+        raise UserError("give --paper, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)")
     shape = _shape(model)
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else _render_prediction(described))

@@ -66,7 +66,7 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
             assert files
             for file in files:
                 assert archive.read(f"harness/_data/{kind}/{file.name}") == file.read_bytes()
-        assert "harness/paper_table1.csv" in names
+        assert {"harness/paper_table1.csv", "harness/anchors.yaml"} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)
 
