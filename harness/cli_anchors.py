@@ -124,13 +124,10 @@ def _figure(value: float, scale: float) -> str:
 
 
 def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
-    judged = [(one, table.groups[one.anchor.group]) for one in report.comparisons if one.anchor.group and not one.fitted]
-    agreeing = [group for one, group in judged if one.finding == "agrees"]
-    before = sum(group.assigned == "before" for group in agreeing)
-    yield (
-        f"{len(agreeing)} of {len(judged)} anchors that should agree do (the one that gave the constant is not counted); of "
-        f"{before} this was expected before any prediction was seen."
-    )
+    judged = [one for one in report.comparisons if one.anchor.group and not one.fitted]
+    agreeing = sum(one.finding == "agrees" for one in judged)
+    yield f"{agreeing} of {len(judged)} anchors that should agree do; the one that gave the constant is not counted. Whether that was"
+    yield "expected before a prediction was seen, or said afterwards, stands with each bar and reason."
     yield f"\n{sum(one.anchor.reason is not None for one in report.comparisons)} should not agree:"
     yield from _listed(table.reasons)
     yield "\nBars, and how they were chosen:"
