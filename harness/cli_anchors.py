@@ -126,8 +126,8 @@ def _figure(value: float, scale: float) -> str:
 def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
     judged = [one for one in report.comparisons if one.anchor.group and not one.fitted]
     agreeing = sum(one.finding == "agrees" for one in judged)
-    yield f"{agreeing} of {len(judged)} anchors that should agree do; the one that gave the constant is not counted. Whether that was"
-    yield "expected before a prediction was seen, or said afterwards, stands with each bar and reason."
+    yield f"{agreeing} of {len(judged)} anchors that should agree do; the one that gave the constant is not counted. Whether"
+    yield "that was expected before a prediction was seen, or said afterwards, stands with each bar and reason."
     yield f"\n{sum(one.anchor.reason is not None for one in report.comparisons)} should not agree:"
     yield from _listed(table.reasons)
     yield "\nBars, and how they were chosen:"

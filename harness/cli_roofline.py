@@ -32,7 +32,7 @@ def roofline_command(
     anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Predict: the paper's tables (--paper), published speeds (--anchors), or a speedup for a model on a device. Runs nothing."""
+    """Predict: the paper's tables (--paper), published speeds (--anchors), or a what-if on a device. Runs nothing."""
     if paper:
         _print_paper(mode, as_json)
         return
