@@ -51,7 +51,8 @@ def memory_need(
     weights = stored_weight_bytes(shape, deployment)
     kv = kv_cache_bytes(shape, deployment, tokens + 2 * block)
     workspace = logits * shape.vocab * (deployment.element_bytes + LOGIT_BYTES)
-    workspace += lines * _activation_bytes(shard(shape, deployment.tensor_parallel), deployment)
+    part = shard(shape, deployment.tensor_parallel, split_vocab=deployment.split_vocab)
+    workspace += lines * _activation_bytes(part, deployment)
     return MemoryNeed(
         weight_bytes=weights,
         kv_bytes_per_row=kv,

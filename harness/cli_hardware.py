@@ -126,14 +126,14 @@ def with_date(source: str, date: str | None) -> str:
     return f"{source} ({date})" if date else source
 
 
-def printed(table: Table) -> str:
-    """The table as text, at the width of the terminal but at least 100 characters."""
+def printed(table: Table, at_least: int = 100) -> str:
+    """The table as text, at the width of the terminal but at least ``at_least`` characters."""
     from io import StringIO
     from shutil import get_terminal_size
 
     from rich.console import Console
 
     text = StringIO()
-    width = max(get_terminal_size(fallback=(160, 50)).columns, 100)
+    width = max(get_terminal_size(fallback=(160, 50)).columns, at_least)
     Console(file=text, width=width, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -48,9 +49,13 @@ def roofline_command(
     ] = False,
     methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
     systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
+    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Predict: the paper's own tables (--paper), or a speedup for a model on a hardware profile. Runs nothing."""
+    """Predict: the paper's tables (--paper), other methods (--methods), published speeds (--anchors), or a what-if on a device.
+
+    Runs nothing.
+    """
     if explain:
         from harness.cli_explain import explain_paper
 
@@ -64,10 +69,17 @@ def roofline_command(
     if paper:
         _print_paper(mode, as_json)
         return
+    if anchors:
+        from harness.cli_anchors import print_anchors
+
+        print_anchors(as_json)
+        return
     from harness.errors import UserError
 
     if model is None or (hardware is None and not calibrate):
-        raise UserError("give --paper for the paper's tables, or --model and --hardware for a prediction (see `sbd hardware`)")
+        raise UserError(
+            "give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)"
+        )
     shape = _shape(model)
     if calibrate:
         from harness.cli_own_profile import profile_here

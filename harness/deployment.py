@@ -33,13 +33,16 @@ class WeightFormat:
 
 # Besides the plain dtypes: what deployed checkpoints use. Sources: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2: blocks of
 # 128 x 128, float32 scales), GPTQ and AWQ checkpoints (groups of 128, float16 scale, 4-bit zero point), OCP Microscaling 1.0
-# (MXFP4: groups of 32, one-byte scale), NVIDIA NVFP4 (groups of 16, one-byte scale).
+# (MXFP4: groups of 32, one-byte scale), NVIDIA NVFP4 (groups of 16, one-byte scale), PyTorch's tinygemm as gpt-fast and torchao
+# pack it (int4-g32, int4-g64: bfloat16 scale and bfloat16 zero).
 WEIGHT_FORMATS: dict[str, WeightFormat] = {
     weights.name: weights
     for weights in (
         *(WeightFormat(name=dtype, bits=8 * size) for dtype, size in DTYPE_BYTES.items()),
         WeightFormat(name="float8-block128", bits=8, group_size=128 * 128, scale_bytes=4),
         WeightFormat(name="int8", bits=8),
+        WeightFormat(name="int4-g32", bits=4, group_size=32, scale_bytes=4),
+        WeightFormat(name="int4-g64", bits=4, group_size=64, scale_bytes=4),
         WeightFormat(name="int4-g128", bits=4, group_size=128, scale_bytes=2.5),
         WeightFormat(name="mxfp4", bits=4, group_size=32, scale_bytes=1),
         WeightFormat(name="nvfp4", bits=4, group_size=16, scale_bytes=1),
@@ -54,8 +57,11 @@ class Deployment:
     ``dtype``            of activations and of every weight that is not in a linear layer of the blocks: embeddings, LM head,
                          norms, router and biases stay in it (as GPTQ, AWQ and FP8 checkpoints leave them)
     ``weights``          of the linear layers; None: also ``dtype``
+    ``lm_head_weights``  of the LM head where it is quantised too (gpt-fast, torchao); None: ``dtype``. A tied embedding table
+                         is then stored twice, once in ``dtype`` for the look-up
     ``kv_dtype``         of the KV cache; None: also ``dtype``
     ``tensor_parallel``  devices that every layer is split over
+    ``split_vocab``      embedding and LM head are split as well (Megatron-LM); False: whole on every device (gpt-fast)
 
     At which rate matrices are multiplied is the ceilings' affair: 8-bit weights may be multiplied in 8 bits or unpacked first.
 
@@ -66,7 +72,9 @@ class Deployment:
     dtype: str
     weights: WeightFormat | None = None
     kv_dtype: str | None = None
+    lm_head_weights: WeightFormat | None = None
     tensor_parallel: int = 1
+    split_vocab: bool = True
 
     def __post_init__(self) -> None:
         for dtype in (self.dtype, self.kv_dtype or self.dtype):
@@ -83,6 +91,11 @@ class Deployment:
     def weight_bytes(self) -> float:
         """Bytes of a weight of a linear layer, scales included."""
         return self.element_bytes if self.weights is None else self.weights.bytes_per_weight
+
+    @property
+    def lm_head_bytes(self) -> float:
+        """Bytes of a weight of the LM head, scales included."""
+        return self.element_bytes if self.lm_head_weights is None else self.lm_head_weights.bytes_per_weight
 
     @property
     def kv_element_bytes(self) -> int:

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "units", "progress"), 0),
-    **dict.fromkeys(("arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware", "local_profile"), 1),
-    **dict.fromkeys(("measured", "model_choice", "modelshape", "paper_table1", "prompts", "record", "scenario"), 1),
-    **dict.fromkeys(("tasks", "trace", "workload_choice", "yaml_lines"), 1),
+    **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware"), 1),
+    **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
+    **dict.fromkeys(("scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
     **dict.fromkeys(("methods", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),

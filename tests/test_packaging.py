@@ -66,7 +66,8 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
             assert files
             for file in files:
                 assert archive.read(f"harness/_data/{kind}/{file.name}") == file.read_bytes()
-        assert {"harness/paper_table1.csv", "harness/roofline/paper_table3.csv", "harness/roofline/paper_table4.csv"} <= names
+        tables = ("paper_table1.csv", "roofline/paper_table3.csv", "roofline/paper_table4.csv", "anchors.yaml")
+        assert {f"harness/{table}" for table in tables} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)
 

@@ -162,6 +162,28 @@ def test_weight_formats_and_cache_dtype() -> None:
         Deployment(dtype="bfloat16", kv_dtype="int3")
 
 
+def test_a_quantised_head() -> None:
+    """Only its own weights change: 8 x 10 of them; a tied table is stored a second time, an untied one is replaced."""
+    quantised = Deployment(dtype="bfloat16", lm_head_weights=WEIGHT_FORMATS["int8"])
+    plain, found = operations(TINY, "bfloat16", 1, 2, 3), operations(TINY, quantised, 1, 2, 3)
+    assert (plain.pop("lm_head").weight_bytes, found.pop("lm_head").weight_bytes) == (8 * 10 * 2, 8 * 10)
+    assert plain == found
+    tied = TINY.model_copy(update={"tied_embeddings": True})
+    assert stored_weight_bytes(TINY, quantised) == stored_weight_bytes(TINY, "bfloat16") - 8 * 10
+    assert stored_weight_bytes(tied, quantised) == stored_weight_bytes(tied, "bfloat16") + 8 * 10
+
+
+def test_a_split_with_the_vocabulary_whole() -> None:
+    """Embedding and head stay whole on every device, nothing is gathered; the layers are split as before."""
+    split, whole = (Deployment(dtype="bfloat16", tensor_parallel=4, split_vocab=vocab) for vocab in (True, False))
+    found, halves = operations(TINY, whole, 2, 3, 5, kept=4), operations(TINY, split, 2, 3, 5, kept=4)
+    assert found["lm_head"].weight_bytes == 8 * 10 * 2 and halves["lm_head"].weight_bytes == 8 * 3 * 2
+    assert found["collectives"].link_bytes == 4 * 2 * 0.75 * (6 * 8 * 2)  # after both halves of 2 layers
+    for name in set(found) - {"lm_head", "collectives"}:
+        assert found[name] == halves[name], name
+    assert stored_weight_bytes(TINY, whole) - stored_weight_bytes(TINY, split) == 2 * 8 * (10 - 3) * 2
+
+
 @pytest.mark.parametrize(
     ("name", "stored"),
     [("bfloat16", 2), ("float8-block128", 1 + 4 / 16384), ("int8", 1), ("mxfp4", 0.5 + 1 / 32), ("nvfp4", 0.5 + 1 / 16)],

@@ -1,7 +1,9 @@
-"""How fast a device can go, in the form the pricing needs: from a datasheet or from an on-machine calibration.
+"""How fast a device can go, in the form the pricing needs: from a datasheet, from what others measured, or from a calibration.
 
-The two are rungs of one ladder. The datasheet rung has one peak, no fixed cost and perfect overlap; the calibrated rung
-has the rates this machine reached, and an overlap fitted to them. Knows no model, pass or tensor.
+These are rungs of one ladder. The datasheet rung has one peak, no fixed cost and perfect overlap; the published rung has the
+rates that others measured on the part, and knows as little else; the calibrated rung has the rates this machine reached, and
+an overlap fitted to them. The anchored rung is the published one with a fixed cost solved from one published decode
+(harness.roofline.anchors). Knows no model, pass or tensor.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from harness.hardware import Calibration, HardwareProfile
 from harness.roofline.arrays import interpolate
 from harness.roofline.pass_factors import PassFactors
 
-Rung = Literal["datasheet", "calibrated", "shape-calibrated"]
-"""Of the ladder of ceilings: published figures; rates that this machine reached; and those put right by measured passes."""
+Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
+"""Of the ladder of ceilings: a vendor's figures; rates that others reached, also with one constant from a published speed;
+rates that this machine reached; and those put right by measured passes.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,38 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason="a datasheet knows no launch cost",
         link_bytes_per_s=None if link is None else link / 2,  # published for both directions together
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
+    )
+
+
+def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The published rung: the copy rate and matrix rate that others measured on the part.
+
+    A copy reads and writes; decode mostly reads, so its own ceiling may lie a little higher. Half precision is one rate: a
+    figure for bfloat16 serves float16.
+
+    Raises:
+        UnknownHardwareError: the profile has no published copy rate, or no matrix rate for ``dtype``.
+    """
+    measured = profile.published_ceilings
+    copy, rates = measured.copy_bytes_per_s, measured.matrix_flops_per_s
+    matrix = rates.get("bfloat16" if dtype == "float16" else dtype)  # type: ignore[call-overload]  # any dtype may be asked for
+    if copy is None or copy.value is None or matrix is None or matrix.value is None:
+        missing = "copy rate" if copy is None or copy.value is None else f"matrix rate for {dtype!r}"
+        raise UnknownHardwareError(
+            f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
+            "or add the figure with its source under published_ceilings"
+        )
+    link = profile.link_bytes_per_s.value
+    return Ceilings(
+        rung="published",
+        device_name=profile.name,
+        dtype=dtype,
+        bandwidth_bytes_per_s=copy.value,
+        matrix_rates=((1, matrix.value),),
+        overlap=None,
+        fixed_reason="rates measured by others come without a launch cost",
+        link_bytes_per_s=None if link is None else link / 2,  # no measured link rate is published
+        share_reason=f"copy rate measured by others: {copy.source}",
     )
 
 

@@ -52,14 +52,14 @@ def count_operations(
         UserError: unknown dtype, or heads that cannot be split over the devices.
     """
     deployed = as_deployment(deployment)
-    part = shard(shape, deployed.tensor_parallel)
+    part = shard(shape, deployed.tensor_parallel, split_vocab=deployed.split_vocab)
     operations = [
         *attention_operations(part, deployed, counts),
         *feed_forward_operations(part, deployed, counts.lines, visited_experts),
         _elementwise(part, deployed.element_bytes, counts.lines),
     ]
     if some(counts.logit_lines):
-        operations.append(_lm_head(part, deployed.element_bytes, counts.logit_lines))
+        operations.append(_lm_head(part, deployed, counts.logit_lines))
     if deployed.tensor_parallel > 1:
         operations.append(_collectives(shape, part, deployed, counts))
     return tuple(operations)
@@ -91,14 +91,14 @@ def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
     )
 
 
-def _lm_head(shape: ModelShape, size: int, lines: int) -> Operation:
+def _lm_head(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     return Operation(
         name="lm_head",
         kind="linear",
         tokens=lines,
         flops=2 * lines * shape.hidden * shape.vocab,
-        weight_bytes=shape.embedding_params * (lines > 0) * size,
-        activation_bytes=lines * (shape.hidden + shape.vocab) * size,
+        weight_bytes=shape.embedding_params * (lines > 0) * deployment.lm_head_bytes,
+        activation_bytes=lines * (shape.hidden + shape.vocab) * deployment.element_bytes,
     )
 
 
@@ -107,10 +107,11 @@ def _collectives(shape: ModelShape, part: ModelShape, deployment: Deployment, co
 
     A ring all-reduce of S bytes over t devices sends 2 (t - 1) / t * S from each, an all-gather of S bytes in total
     (t - 1) / t * S (Patarasuk & Yuan 2009, doi 10.1016/j.jpdc.2008.09.002). The partial sums of a layer and of the split
-    embedding are reduced, the logits gathered. The latency of a collective is not known here and not counted.
+    embedding are reduced, the logits gathered; neither where every device has the whole of both. The latency of a collective
+    is not known here and not counted.
     """
     devices, size = deployment.tensor_parallel, deployment.element_bytes
     share = (devices - 1) / devices
-    reduced = (2 * shape.layers + 1) * counts.lines * shape.hidden * size
-    gathered = counts.logit_lines * part.vocab * devices * size
+    reduced = (2 * shape.layers + deployment.split_vocab) * counts.lines * shape.hidden * size
+    gathered = counts.logit_lines * part.vocab * devices * size * deployment.split_vocab
     return Operation(name="collectives", kind="link", tokens=counts.lines, link_bytes=share * (2 * reduced + gathered))

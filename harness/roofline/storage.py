@@ -7,12 +7,12 @@ from harness.errors import UserError
 from harness.modelshape import ModelShape
 
 
-def shard(shape: ModelShape, devices: int) -> ModelShape:
+def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
     """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
 
-    Split are heads, the inner widths of feed-forward networks and experts, and the vocabulary. Whole on every device stay
-    norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the cached latent.
-    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
+    Split are heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary. Whole on
+    every device stay norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the
+    cached latent. Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
 
     Raises:
         UserError: the heads do not divide evenly.
@@ -34,7 +34,7 @@ def shard(shape: ModelShape, devices: int) -> ModelShape:
             "heads": heads,
             "kv_heads": heads if shape.mla else _part(shape.kv_heads, devices),
             "intermediate": _part(shape.intermediate, devices),
-            "vocab": _part(shape.vocab, devices),
+            "vocab": _part(shape.vocab, devices) if split_vocab else shape.vocab,
             "moe": moe,
         }
     )
@@ -43,13 +43,18 @@ def shard(shape: ModelShape, devices: int) -> ModelShape:
 def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> float:
     """Bytes of all weights that one device of a deployment holds, whether a pass reads them or not."""
     deployed = as_deployment(deployment)
-    part = shard(shape, deployed.tensor_parallel)
+    part = shard(shape, deployed.tensor_parallel, split_vocab=deployed.split_vocab)
     linear = part.layers * (part.qkv_weights + part.o_width * part.hidden)
     linear += part.dense_layers * part.ffn_weights(part.intermediate)
     if part.moe:
         experts = part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * part.ffn_weights(part.moe.intermediate)
         linear += part.moe.layers * experts
-    return linear * deployed.weight_bytes + (part.params - linear) * deployed.element_bytes
+    head = 0.0
+    if deployed.lm_head_weights is not None:
+        # A tied table is looked up in the plain dtype, so its quantised copy comes on top instead of replacing it.
+        replaced = 0 if part.tied_embeddings else deployed.element_bytes
+        head = part.embedding_params * (deployed.lm_head_bytes - replaced)
+    return linear * deployed.weight_bytes + (part.params - linear) * deployed.element_bytes + head
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:

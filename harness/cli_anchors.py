@@ -1,0 +1,145 @@
+"""`sbd roofline --anchors`: predictions beside speeds that others published, each with its verdict and its reason."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from harness.anchors import AnchorTable, Group
+    from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
+
+ANCHORS_VERSION = 1
+MS_PER_S = 1e3
+UNITS = {"tokens_per_s": "tok/s", "token_s": "ms/token", "first_token_s": "ms"}
+RUNGS: tuple[Rung, ...] = ("datasheet", "published", "anchored")
+HEAD = """\
+Speeds that others published, beside what this roofline predicts for them. Nothing in the column `figure` was measured here.
+  datasheet  published peaks: what nothing reaches          rates     rates that others measured on the part, no fixed cost
+  anchored   rates, and {fixed:.1f} µs per layer and pass, the one constant solved here, from {source}
+  low..high  memory and arithmetic fully overlapped .. one after the other, on the last rung of the line
+  share      modelled bytes per pass times passes per second over the datasheet's bandwidth, per GPU (batch 1, dense models)
+Percentages are predicted over published, less 1."""
+
+
+def print_anchors(as_json: bool) -> None:
+    """The table, or all of it as JSON."""
+    from harness.anchors import known_anchors
+    from harness.hardware import known_profiles
+    from harness.roofline.anchors import compare_anchors
+
+    table = known_anchors()
+    report = compare_anchors(table, known_profiles())
+    print(json.dumps(describe(table, report), indent=1, ensure_ascii=False) if as_json else render(table, report))
+
+
+def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
+    """Everything as plain data; values in SI units, errors and shares as ratios."""
+    return {
+        "version": ANCHORS_VERSION,
+        "fixed_cost_from": table.fixed_cost_from,
+        "fixed_s_per_layer": report.fixed_s_per_layer,
+        "groups": {name: group.model_dump(mode="json") for name, group in table.groups.items()},
+        "reasons": dict(table.reasons),
+        "left_out": [one.model_dump(mode="json") for one in table.left_out],
+        "anchors": [_described(one) for one in report.comparisons],
+    }
+
+
+def _described(one: Comparison) -> dict[str, Any]:
+    names = ("value", "low", "high", "error")
+    return {
+        **one.anchor.model_dump(mode="json"),
+        "measure": one.anchor.measure,
+        "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in one.predictions.items()},
+        "finding": one.finding,
+        "judged_rung": one.rung,
+        "gave_the_constant": one.fitted,
+        "rival_error": one.rival_error,
+        "modelled_bytes_per_s": one.modelled_bytes_per_s,
+        "datasheet_share": one.datasheet_share,
+    }
+
+
+def render(table: AnchorTable, report: AnchorReport) -> str:
+    """One block a system, with its conditions and source; then bars, reasons and what is left out."""
+    blocks = [HEAD.format(fixed=1e6 * report.fixed_s_per_layer, source=table.fixed_cost_from)]
+    by_system = sorted(report.comparisons, key=lambda one: list(table.systems).index(one.anchor.system))
+    for name, group in groupby(by_system, key=lambda one: one.anchor.system):
+        system = table.systems[name]
+        dated = f", {system.source.date}" if system.source.date else ""
+        about = f"{name} on {system.device}: {system.conditions}. Source [{system.source.grade}]: {system.source.text}{dated}"
+        blocks.append(f"{fill(about, 128)}\n{_rows(table, list(group))}")
+    blocks.append("\n".join(_notes(table, report)))
+    return "\n\n".join(blocks)
+
+
+def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
+    from rich.table import Table
+
+    from harness.cli_hardware import printed
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("", no_wrap=True)
+    for head in ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool"):
+        shown.add_column(head, justify="right", no_wrap=True)
+    shown.add_column("verdict", min_width=34)
+    for one in compared:
+        shown.add_row(*_cells(one), verdict(table, one))
+    return printed(shown, at_least=160)
+
+
+def _cells(one: Comparison) -> Iterator[str]:
+    anchor, last = one.anchor, list(one.predictions.values())[-1]
+    scale = 1.0 if anchor.measure == "tokens_per_s" else MS_PER_S
+    yield anchor.name.removeprefix(f"{anchor.system}-")
+    yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
+    for rung in RUNGS:
+        yield _predicted(one.predictions.get(rung), scale)
+    yield f"{_figure(last.low, scale)}..{_figure(last.high, scale)}"
+    yield "" if one.datasheet_share is None else f"{100 * one.datasheet_share:.1f} %"
+    yield "" if anchor.rival is None or one.rival_error is None else f"{anchor.rival.name} {100 * one.rival_error:+.1f} %"
+
+
+def verdict(table: AnchorTable, one: Comparison) -> str:
+    """In words; one against what the table expects says so in capitals."""
+    group, reason = one.anchor.group, one.anchor.reason
+    if group is None:
+        return f"no: {reason}" if one.finding == "disagrees_as_stated" else f"AGREES, expected not to: {reason}"
+    bar = table.groups[group].within_pct.get(one.rung) if one.rung != "datasheet" else None
+    said = "within" if one.finding == "agrees" else "NOT within"
+    return f"{said} {bar:g} %: {group}{' (gave the constant)' if one.fitted else ''}"
+
+
+def _predicted(prediction: Prediction | None, scale: float) -> str:
+    return "?" if prediction is None else f"{_figure(prediction.value, scale)} {100 * prediction.error:+6.1f} %"
+
+
+def _figure(value: float, scale: float) -> str:
+    return f"{value * scale:,.4g}" if value * scale < 1000 else f"{value * scale:,.0f}"
+
+
+def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
+    judged = [one for one in report.comparisons if one.anchor.group and not one.fitted]
+    agreeing = sum(one.finding == "agrees" for one in judged)
+    yield f"{agreeing} of {len(judged)} anchors that should agree do; the one that gave the constant is not counted. Whether"
+    yield "that was expected before a prediction was seen, or said afterwards, stands with each bar and reason."
+    yield f"\n{sum(one.anchor.reason is not None for one in report.comparisons)} should not agree:"
+    yield from _listed(table.reasons)
+    yield "\nBars, and how they were chosen:"
+    yield from _listed({name: _bar(group) for name, group in table.groups.items()})
+    yield "\nPublished, but not predicted:"
+    yield from _listed({one.what: one.why for one in table.left_out})
+
+
+def _bar(group: Group) -> str:
+    bars = ", ".join(f"{bar:g} % ({'rates' if rung == 'published' else rung})" for rung, bar in group.within_pct.items())
+    return f"{group.what}; within {bars}, assigned {group.assigned} the first prediction. {group.chosen}"
+
+
+def _listed(entries: dict[str, str]) -> Iterator[str]:
+    yield from (fill(f"{name}: {text}", 128, initial_indent="  ", subsequent_indent="    ") for name, text in entries.items())
