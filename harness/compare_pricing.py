@@ -103,7 +103,10 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     elif isinstance(passes, Missing):
         reasons["shape-calibrated"] = passes
     else:
-        ceilings["shape-calibrated"] = shape_calibrated(base, case.model, case.dtype, passes)
+        try:
+            ceilings["shape-calibrated"] = shape_calibrated(base, case.model, case.dtype, passes)
+        except SbdError as error:
+            reasons["shape-calibrated"] = str(error)
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
 

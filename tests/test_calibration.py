@@ -20,6 +20,7 @@ GIB = 1 << 30
 MODEL = 500_000_000
 
 
+RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
 STEPPING = Stepping(engine="none", steps=lambda model: model)
 
 
@@ -167,6 +168,35 @@ def test_broken_cache_is_measured_again(tmp_path: Path):
         found = cached_or_measured(bench, "bfloat16", MODEL, tmp_path, quiet)
         assert bench.runs > 0
         assert found.rates == kept.rates
+
+
+class DisturbedBench(FakeBench):
+    """Another process holds the cores while the first ``disturbed`` products are timed: they take 40 times as long."""
+
+    def __init__(self, disturbed: int) -> None:
+        super().__init__()
+        self.disturbed = disturbed
+
+    def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
+        kernel, flops = super().resident_linear(tokens)
+        self.disturbed -= 1
+        if self.disturbed >= 0:
+            self.planned[kernel] *= 40
+        return kernel, flops
+
+
+def test_a_calibration_that_contradicts_itself_is_measured_again_and_never_kept(tmp_path: Path):
+    """Layers streamed from memory cannot be many times faster than their arithmetic out of the cache: nobody prices on that."""
+    said: list[str] = []
+    found = cached_or_measured(DisturbedBench(RESIDENT_POINTS), "bfloat16", MODEL, tmp_path, said.append)
+    assert any("contradicts itself" in words and "measured once more" in words for words in said)
+    assert ceilings_from_calibration(found, "bfloat16").overlap == pytest.approx(0.4)
+    assert len(list(tmp_path.iterdir())) == 1
+    other = tmp_path / "other"
+    found = cached_or_measured(DisturbedBench(1000), "bfloat16", MODEL, other, quiet)
+    with pytest.raises(UserError, match="when it is quiet"):
+        ceilings_from_calibration(found, "bfloat16")
+    assert not other.exists()
 
 
 def test_unwritable_cache_is_said_and_survived(tmp_path: Path):

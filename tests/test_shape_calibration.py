@@ -136,6 +136,13 @@ def test_nothing_measured_is_refused():
         shape_calibrated(BASE, SHAPE, "bfloat16", [])
 
 
+def test_a_pass_shorter_than_its_attention_is_refused():
+    """Then the rung below is wrong by more than a factor can mend."""
+    one = counts(1, 16, 100_000, 16)
+    with pytest.raises(UserError, match="attention alone"):
+        shape_calibrated(BASE, SHAPE, "bfloat16", [MeasuredPass(counts=one, forward_s=1e-6, after_s=0.0)])
+
+
 def event(decode_s: float = 0.5) -> dict[str, object]:
     """One NTP decode as the runner records it."""
     columns = synthetic.columns(synthetic.NTP, blocks=1, rows=1, slowdown=1.0, timed=True)

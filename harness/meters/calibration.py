@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from harness.errors import UserError
 from harness.hardware import BandwidthPoint, Calibration, DtypeRates
+from harness.roofline.ceilings import ceilings_from_calibration
 
 Kernel = Callable[[], object]
 Progress = Callable[[str], None]
@@ -118,14 +120,29 @@ def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path,
     path = folder / f"calibration-{_digest(bench, dtype, model_bytes)}.json"
     with suppress(OSError, ValidationError, UnicodeDecodeError):
         cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
-        progress(f"calibration of {cached.created_at} read from {path}")
-        return cached
+        if why_unusable(cached, dtype) is None:
+            progress(f"calibration of {cached.created_at} read from {path}")
+            return cached
     calibration = measure(bench, dtype, model_bytes, progress)
+    if reason := why_unusable(calibration, dtype):
+        progress(f"{reason}; measured once more")
+        calibration = measure(bench, dtype, model_bytes, progress)
+    if why_unusable(calibration, dtype):
+        return calibration  # the record keeps it with its reason; nobody else is to use it
     try:
         _write(path, calibration)
     except OSError as error:
         progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
     return calibration
+
+
+def why_unusable(calibration: Calibration, dtype: str) -> str | None:
+    """Why no ceilings follow from a calibration, or None."""
+    try:
+        ceilings_from_calibration(calibration, dtype)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:

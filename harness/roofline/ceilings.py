@@ -23,6 +23,10 @@ rates that this machine reached; and those put right by measured passes.
 """
 
 
+LARGEST_FIT_ERROR = 1.0
+"""Of a calibration's rates on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
     """Rates that bound a pass.
@@ -128,7 +132,7 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
     """The calibrated rung: the read rate at the model's own size, matrix rates by m, fitted overlap, fixed costs.
 
     Raises:
-        UserError: the calibration was not made for ``dtype``.
+        UserError: the calibration was not made for ``dtype``, or contradicts itself.
     """
     rates = calibration.rates.get(dtype)
     if rates is None:
@@ -138,6 +142,12 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
         )
     bandwidth = calibration.read_bandwidth[0].bytes_per_s
     fit = fit_overlap(rates.streaming, rates.resident, bandwidth, element_bytes(dtype))
+    if fit.error > LARGEST_FIT_ERROR:
+        raise UserError(
+            f"the calibration of {calibration.device_name!r} for {dtype} contradicts itself: what its rates say of layers "
+            f"streamed from memory is off by {fit.error:.0%} of the measured times (allowed {LARGEST_FIT_ERROR:.0%}); the "
+            "machine was busy with something else, calibrate again when it is quiet"
+        )
     return Ceilings(
         rung="calibrated",
         device_name=calibration.device_name,

@@ -39,11 +39,16 @@ def shape_calibrated(
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
     Raises:
-        UserError: there is no measured pass.
+        UserError: there is no measured pass, or one took less than the price of its attention.
     """
     if not passes:
         raise UserError("no measured pass to start from; give at least one")
     factors = np.array([_factors(one, price_counts(shape, deployment, one.counts, base)) for one in passes])
+    if factors.min() <= 0:
+        raise UserError(
+            f"a measured pass took less than attention alone should on the {base.rung} rung, so that rung is no ground to stand "
+            "on; calibrate again when the machine is quiet"
+        )
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
