@@ -46,8 +46,8 @@ def shape_calibrated(
     factors = np.array([_factors(one, price_counts(shape, deployment, one.counts, base)) for one in passes])
     if factors.min() <= 0:
         raise UserError(
-            f"a measured pass took less than attention alone should on the {base.rung} rung, so that rung is no ground to stand "
-            "on; calibrate again when the machine is quiet"
+            f"a measured pass took less than attention alone should on the {base.rung} rung, so that rung is no ground to "
+            "stand on; calibrate again when the machine is quiet"
         )
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
