@@ -208,7 +208,7 @@ def test_a_dry_run_without_time_writes_every_file_and_lists_everything_as_not_ru
     assert cells["version"] == 2 and cells["dry_run"] and cells["stopped"] == "the time was up"
     assert {cell["state"] for cell in cells["cells"]} == {"not run: the time was up"} and len(cells["cells"]) == 40
     times = json.loads((tmp_path / "out" / "attention.json").read_text())["times"]
-    assert {(one["reason"], one["seconds"]) for one in times} == {("not run: the time was up", None)} and len(times) == 36
+    assert {(one["reason"], one["seconds"]) for one in times} == {("not run: the time was up", None)} and len(times) == 45
     assert json.loads((tmp_path / "out" / "doctor.json").read_text())["device"] == "cpu"
     assert "context_32768_batch_4" in capsys.readouterr().out
 

@@ -339,3 +339,14 @@ def test_impossible_figures_are_refused(refused: Callable[[], object], words: st
     """What was given and what is allowed is said."""
     with pytest.raises(UserError, match=words):
         refused()
+
+
+def test_a_part_of_a_model_has_its_layers_of_each_kind_in_proportion():
+    """Gemma 3 12B: 40 of 48 layers slide, so 5 of 6 and none of a single full one; DeepSeek-V3: 58 of 61 route, so 29 of 30."""
+    gemma, deepseek = KNOWN_SHAPES["gemma-3-12b"], KNOWN_SHAPES["deepseek-v3"]
+    assert gemma.moe is None and (gemma.layers, gemma.sliding_layers) == (48, 40)
+    assert with_layers(gemma, 6).sliding_layers == 5
+    assert deepseek.moe is not None and (deepseek.layers, deepseek.moe.layers) == (61, 58)
+    part = with_layers(deepseek, 30).moe
+    assert part is not None and part.layers == 29 and with_layers(deepseek, 30).dense_layers == 1
+    assert small_drafter(deepseek, layers=1, intermediate_of_hidden=4.0).moe is None

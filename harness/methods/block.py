@@ -60,7 +60,8 @@ def pruned_decoding(at: Setting, *, decoder: ModelShape) -> MethodTrace:
 
 
 def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
-    """``shape`` with this share of its hidden and intermediate widths; heads and layers stay, as OverFill prunes.
+    """``shape`` with this share of its hidden and intermediate widths (of experts too); heads and layers stay, as OverFill
+    prunes.
 
     Raises:
         UserError: the share is not above 0 and at most 1.
@@ -68,5 +69,6 @@ def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
     if not 0 < width_share <= 1:
         raise UserError(f"width share: given was {width_share:g}, allowed is above 0 and at most 1")
     hidden, intermediate = int(shape.hidden * width_share), int(shape.intermediate * width_share)
-    name = f"{shape.name}, width {width_share:g}"
-    return shape.model_copy(update={"name": name, "hidden": max(1, hidden), "intermediate": max(1, intermediate)})
+    experts = shape.moe and shape.moe.model_copy(update={"intermediate": max(1, int(shape.moe.intermediate * width_share))})
+    changed = {"name": f"{shape.name}, width {width_share:g}", "hidden": max(1, hidden), "intermediate": max(1, intermediate)}
+    return shape.model_copy(update=changed | {"moe": experts})

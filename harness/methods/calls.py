@@ -103,10 +103,19 @@ def other_call(
 
 
 def with_layers(shape: ModelShape, layers: int) -> ModelShape:
-    """The same widths with another number of layers; the LM head and the final norm stay."""
+    """The same widths with another number of layers, of each kind in proportion; the LM head and the final norm stay."""
     if layers == shape.layers:
         return shape
-    return shape.model_copy(update={"name": f"{shape.name}, {layers} of {shape.layers} layers", "layers": layers})
+    share = layers / shape.layers
+    sliding, routed = round(share * shape.sliding_layers), round(share * shape.moe.layers) if shape.moe else 0
+    changed = {
+        "name": f"{shape.name}, {layers} of {shape.layers} layers",
+        "layers": layers,
+        "sliding_layers": sliding,
+        "sliding_window": shape.sliding_window if sliding else None,
+        "moe": shape.moe.model_copy(update={"layers": routed}) if shape.moe and routed else None,
+    }
+    return ModelShape.model_validate({**dict(shape), **changed})
 
 
 def whole_widths(mean: float) -> tuple[tuple[int, float], ...]:

@@ -42,7 +42,7 @@ def tree_drafting(
 
 
 def small_drafter(target: ModelShape, *, layers: int, intermediate_of_hidden: float | None = None) -> ModelShape:
-    """A drafter with the target's widths and vocabulary, few layers, and if said so its own feed-forward width.
+    """A drafter with the target's widths and vocabulary, few layers, and if said so its own dense feed-forward width.
 
     Raises:
         UserError: no layer, or no feed-forward width.
@@ -52,4 +52,4 @@ def small_drafter(target: ModelShape, *, layers: int, intermediate_of_hidden: fl
     if intermediate_of_hidden is None:
         return shape
     intermediate = int(at_least("drafter feed-forward width", target.hidden * intermediate_of_hidden, 1))
-    return shape.model_copy(update={"intermediate": intermediate})
+    return shape.model_copy(update={"intermediate": intermediate, "moe": None})
