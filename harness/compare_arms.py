@@ -116,7 +116,8 @@ def predictions(
     """Per rung: the price of the arm's decode and of the wall speedup, with the error against the clock.
 
     The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
-    totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike.
+    totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike; on the
+    top rung, where each kind of pass was measured by itself, the errors of the two arms are independent.
     """
     timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
     return tuple(_prediction(rung, pairs, timed, measured) for rung in rungs) if timed else ()
@@ -141,8 +142,22 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
         return absent("no decode of NTP to compare with")
     ntp = np.sum([pair[0].priced_s[rung] for pair in usable], axis=0) / sum(pair[0].decode_tokens for pair in usable)
     arm = np.sum([pair[1].priced_s[rung] for pair in usable], axis=0) / sum(pair[1].decode_tokens for pair in usable)
+    if rung == "shape-calibrated":
+        low, expected, high = ratio_of_independent(ntp.tolist(), arm.tolist())
+        return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")
     ratios = (ntp / arm).tolist()
     return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
+
+
+def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a ratio of two such triples whose errors have nothing to do with one another.
+
+    The distances of their ends from the middle, as logarithms, are added as squares (propagation of independent errors).
+    """
+    top, bottom = (np.log(np.asarray(triple)) for triple in (over, under))
+    down, up = math.hypot(top[1] - top[0], bottom[2] - bottom[1]), math.hypot(top[2] - top[1], bottom[1] - bottom[0])
+    middle = float(top[1] - bottom[1])
+    return math.exp(middle - down), math.exp(middle), math.exp(middle + up)
 
 
 def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:

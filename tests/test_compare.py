@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from harness.compare import compare, to_json
+from harness.compare_arms import ratio_of_independent
 from harness.compare_values import ArmResult, Comparison
 from harness.hardware import Calibration
 from harness.record import CaseOutcome, Run
@@ -279,3 +280,11 @@ def test_arms_with_the_same_label_are_told_apart() -> None:
     run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, base, replace(base, gamma=0.2))))
     labels = [found.label for found in compare(run).cells[0].arms]
     assert len(set(labels)) == 3
+
+
+def test_independent_errors_of_a_ratio_add_as_squares() -> None:
+    """By hand: 3/4 powers of e up and down make 5/4; equal triples have 1 in the middle, and no error no width."""
+    e = math.e
+    low, middle, high = ratio_of_independent((e**-3, 1.0, e**3), (e**-4, 1.0, e**4))
+    assert (low, middle, high) == pytest.approx((e**-5, 1.0, e**5))
+    assert ratio_of_independent((1.0, 2.0, 4.0), (5.0, 5.0, 5.0)) == pytest.approx((0.2, 0.4, 0.8))

@@ -75,21 +75,22 @@ def _tensors(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool]:
     """Query (B, H, Q, D), keys and values (B, G, C, D), mask (B, 1, Q, C) or None, and whether heads are grouped by the kernel.
 
-    The static session reads the used part of wider buffers. The plain one leaves it to transformers, which, under a mask,
-    repeats the KV heads, or packs a single token's query heads behind one another. Values are never looked at, nor written.
+    The static session reads the used part of wider buffers, with the query heads of a KV head behind one another. The plain one
+    leaves it to transformers, which, under a mask, does the same for a single token and repeats the KV heads for several.
+    Values are never looked at, nor written.
     """
     heads, groups, width = shape.heads, shape.kv_heads, shape.head_dim
     static, grouped, slots = part.session == "static", heads != groups, context + query
-    fed, kv_heads = query, groups
-    if masked and grouped and not static:
-        if query == 1:
-            heads, fed = groups, heads // groups
+    fed, kv_heads, lines = query, groups, query
+    if grouped and (static or masked):
+        if static or query == 1:
+            heads, fed = groups, heads // groups * query
         else:
             kv_heads = heads
-        grouped = False
+        grouped, lines = False, fed if static else query
     q = torch.empty(rows, fed, heads, width, dtype=dtype, device=part.device).transpose(1, 2)
     room = slots + 1 if static else slots
     k = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
-    mask = torch.empty(rows, 1, query, slots, dtype=torch.bool, device=part.device) if masked else None
+    mask = torch.empty(rows, 1, lines, slots, dtype=torch.bool, device=part.device) if masked else None
     v = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
     return q, k, v, mask, grouped
