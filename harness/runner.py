@@ -142,9 +142,9 @@ def _take(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine, pr
         store.append_session({"event": "engine", "part": part.name} | engine.fingerprint(part))
         if engine.meters is not None:
             store.append_session({"event": "meters", "part": part.name} | engine.meters)
-        if part.timed:
-            store.append_session({"event": "measured_passes", "part": part.name} | _measured_passes(part, engine))
+        _measure_passes(part, engine, store)
         _take_part(slots, pace, engine, store, progress)
+        _measure_passes(part, engine, store)  # again, so that a machine that changed meanwhile shows in their spread
     store.append_session(snapshot() | {"event": "end"})
 
 
@@ -168,13 +168,17 @@ def _give_up(case_id: str, error: CaseError, pace: Pace, store: RunStore) -> Non
     pace.leave_out(case_id)
 
 
-def _measured_passes(part: Part, engine: Engine) -> dict[str, Any]:
-    """What a few passes of the part's model cost, before its samples: plain data for the record, or why there is none."""
+def _measure_passes(part: Part, engine: Engine, store: RunStore) -> None:
+    """Record what a few passes of a timed part's model cost now, or why that is not known."""
+    if not part.timed:
+        return
+    found: dict[str, Any] = {"event": "measured_passes", "part": part.name, "decodes": []}
     try:
-        decodes = engine.measure_passes(part.block_sizes)
+        for one in engine.measure_passes(part.block_sizes):
+            found["decodes"].append({"passes": _columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
     except CaseError as error:
-        return {"decodes": [], "reason": str(error)}
-    return {"decodes": [{"passes": _columns(one).model_dump(mode="json"), "decode_s": one.decode_s} for one in decodes]}
+        found["reason"] = str(error)
+    store.append_session(found)
 
 
 def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:
