@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from harness.record import PassColumns, Run
 from harness.roofline.operation import PassCounts
-from harness.roofline.shape_calibration import MeasuredPass
+from harness.roofline.shape_calibration import SPREAD_PERCENTILES, MeasuredPass
 
 Missing = str
 """Why something is not there, in words for the reader."""
@@ -24,6 +25,19 @@ def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
     except (KeyError, TypeError, ValidationError) as error:
         return f"the measured passes of this part cannot be read ({type(error).__name__})"
     return found or str(events[-1].get("reason", "its decodes made no pass"))
+
+
+def machine_spread(run: Run, part: str) -> tuple[float, float]:
+    """How much the machine itself changed while the part ran: the 10th and 90th percentile of its fixed calibration kernel,
+    timed before and after every sample, as multiples of the median; (1, 1) where no sample has it.
+    """
+    cases = {case.case_id for case in run.header.cases if case.part == part}
+    meters = [sample.meters for sample in run.samples if sample.case_id in cases]
+    times = [one[name] for one in meters for name in ("kernel_before_s", "kernel_after_s") if name in one]
+    if not times:
+        return 1.0, 1.0
+    low, high = (np.percentile(times, SPREAD_PERCENTILES) / np.median(times)).tolist()
+    return low, high
 
 
 def _of_decode(decode: dict[str, Any]) -> list[MeasuredPass]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from harness.compare_passes import Missing, measured_passes
+from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
@@ -104,7 +104,9 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         reasons["shape-calibrated"] = passes
     else:
         try:
-            ceilings["shape-calibrated"] = shape_calibrated(base, case.model, case.dtype, passes)
+            ceilings["shape-calibrated"] = shape_calibrated(
+                base, case.model, case.dtype, passes, machine_spread(run, case.part)
+            )
         except SbdError as error:
             reasons["shape-calibrated"] = str(error)
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")

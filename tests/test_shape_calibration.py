@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare import compare
-from harness.compare_passes import measured_passes
+from harness.compare_passes import machine_spread, measured_passes
 from harness.errors import UserError
 from harness.modelshape import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
@@ -170,3 +171,27 @@ def test_without_measured_passes_the_rung_is_absent_with_its_reason(sessions, wo
     """Never a silent fall to the rung below."""
     run = synthetic.build(calibration=synthetic.calibration(True)).model_copy(update={"sessions": sessions})
     assert words in compare(run).cells[0].rung_reasons["shape-calibrated"]
+
+
+def test_a_machine_that_changed_meanwhile_widens_the_band():
+    """Its fixed kernel took 1 s for most of the part, and 0.9 and 1.2 s for a tenth each; passes agreed among themselves."""
+    kernels = [0.9] * 2 + [1.0] * 16 + [1.2] * 2
+    run = synthetic.build(synthetic.Part(prompts=20, arms=(synthetic.NTP,)))
+    warmups = [sample for sample in run.samples if sample.warmup]
+    taken = [sample for sample in run.samples if not sample.warmup]
+    metered = [
+        sample.model_copy(update={"meters": {"kernel_before_s": kernel, "kernel_after_s": kernel}})
+        for sample, kernel in zip(taken, kernels, strict=True)
+    ]
+    run = run.model_copy(update={"samples": [*warmups, *metered]})
+    spread = machine_spread(run, "reference")
+    assert spread == pytest.approx((np.percentile(kernels * 2, 10), np.percentile(kernels * 2, 90)))
+    assert machine_spread(synthetic.build(), "reference") == (1.0, 1.0)
+    steady = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED), (0.8, 1.25))
+    price = price_counts(SHAPE, "bfloat16", MEASURED[1], steady)
+    assert [side / price.forward[1] for side in price.forward] == pytest.approx([0.8, 1.0, 1.25])
+    both = shape_calibrated(BASE, SHAPE, "bfloat16", [
+        one for factor in (0.8, 1.0, 1.25) for one in seen(TRUTH, *MEASURED, factor=factor)
+    ], (0.8, 1.25))  # fmt: skip
+    wide = price_counts(SHAPE, "bfloat16", MEASURED[1], both)
+    assert math.log(wide.forward[2] / wide.forward[1]) == pytest.approx(math.sqrt(2) * math.log(1.25), rel=0.02)

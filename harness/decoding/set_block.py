@@ -43,10 +43,7 @@ def decode_set_block(
     rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
     passes = [prefill_pass(lengths, final_tokens=0)]
     yield passes[-1]
-    while True:
-        _open_blocks(rows, acceptance, batching)
-        if not any(any(row.masked) for row in rows):
-            break
+    while _open_blocks(rows, acceptance, batching):
         passes.append(_pass(session, request, rows, suppressed, acceptance))
         yield passes[-1]
     return Generation(
@@ -57,15 +54,19 @@ def decode_set_block(
     )
 
 
-def _open_blocks(rows: list[BlockRow], acceptance: Acceptance, batching: Batching) -> None:
-    """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged."""
+def _open_blocks(rows: list[BlockRow], acceptance: Acceptance, batching: Batching) -> bool:
+    """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged.
+
+    Returns whether there is anything left to decide.
+    """
     deciding = [any(row.masked) for row in rows]
     if batching == "lockstep" and any(deciding):
-        return
+        return True
     for index, row in enumerate(rows):
         if batching == "lockstep" or not (deciding[index] or row.ended):
             row.open_block()
             acceptance.begin_block(index, sum(row.masked))
+    return any(any(row.masked) for row in rows)
 
 
 def _upload(rows: list[BlockRow], context: tuple[int, ...], commits: tuple[int, ...], device: torch.device) -> Tensor:
@@ -107,18 +108,18 @@ def _pass(
     """One forward pass with its decision; rows with a finished block commit it in this pass."""
     size = len(rows[0].slots)
     context, width = session.context_tokens, session.context_width
-    commits = tuple(0 if row.finished is None else size for row in rows)
-    active = tuple(any(row.masked) for row in rows)
+    commits = tuple([0 if row.finished is None else size for row in rows])
+    active = tuple([any(row.masked) for row in rows])
     uploaded = _upload(rows, context, commits, request.device)
     logits = session.forward(_segments(uploaded, commits))
     decided = session.read(_sample(logits, uploaded[-1], request, suppressed, acceptance))
     session.keep(commits)
     for row in rows:
         row.finished = None
-    final = tuple(row.decide(slots) for row, slots in zip(rows, decided, strict=True))
+    final = tuple([row.decide(slots) for row, slots in zip(rows, decided, strict=True)])
     return ForwardPass(
         role="commit+decide" if any(commits) else "decide",
-        query_tokens=tuple(commit + size for commit in commits),
+        query_tokens=tuple([commit + size for commit in commits]),
         context_tokens=context,
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,

@@ -5,6 +5,7 @@ Both arms go through the same function, session object and synchronisation polic
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -267,4 +268,5 @@ def open_engine(part: Part) -> Engine:
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     session = open_session(model.module, part.session, part.attention, execution_of(part))
+    gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
     return Engine(model, session, part.device, clock, find_meters(part.device) if part.timed else None)

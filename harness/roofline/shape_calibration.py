@@ -34,9 +34,16 @@ class MeasuredPass:
 
 
 def shape_calibrated(
-    base: Ceilings, shape: ModelShape, deployment: Deployment | str, passes: Sequence[MeasuredPass]
+    base: Ceilings,
+    shape: ModelShape,
+    deployment: Deployment | str,
+    passes: Sequence[MeasuredPass],
+    machine_spread: tuple[float, float] = (1.0, 1.0),
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
+
+    ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows.
+    It has nothing to do with the spread of the passes, so the two are added as squares of logarithms.
 
     Raises:
         UserError: there is no measured pass, or one took less than the price of its attention.
@@ -52,7 +59,8 @@ def shape_calibrated(
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
-    low, high = np.percentile(relative, SPREAD_PERCENTILES).tolist()
+    own = np.log(np.percentile(relative, SPREAD_PERCENTILES))
+    low, high = np.exp(np.hypot(own, np.log(machine_spread)) * (-1, 1)).tolist()
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_logit = base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s
