@@ -37,10 +37,11 @@ def counts(rows: int, query: int, context: int, logits: int = 1) -> PassCounts:
 
 
 def seen(ceilings: Ceilings, *passes: PassCounts, factor: float = 1.0) -> list[MeasuredPass]:
-    """What a clock would say on a machine with these ceilings."""
+    """What a clock would say on a machine with these ceilings; every factor is another decode."""
+    times = {one: factor * price_counts(SHAPE, "bfloat16", one, ceilings).forward_s for one in passes}
     return [
-        MeasuredPass(counts=one, forward_s=factor * price_counts(SHAPE, "bfloat16", one, ceilings).forward_s, after_s=0.001)
-        for one in passes
+        MeasuredPass(counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor))
+        for one, forward_s in times.items()
     ]
 
 
@@ -58,6 +59,14 @@ def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
         # Attention is not scaled, so the factor's spread is a little more than the pass's own.
         assert price.forward[0] / measured == pytest.approx(0.9, abs=5e-3)
         assert price.forward[2] / measured == pytest.approx(1.3, abs=5e-3)
+
+
+def test_single_slow_passes_of_a_decode_average_out():
+    """Every decode has one pass of 1.3 and nine of 1: the median is 1, every decode's mean 1.03, and so is the whole spread."""
+    one = MEASURED[1]
+    passes = [replace(p, decode=d) for d in range(4) for f in (1.3, *[1.0] * 9) for p in seen(TRUTH, one, factor=f)]
+    spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors.spread
+    assert spread == pytest.approx((1 / 1.03, 1.03), rel=2e-3)
 
 
 def test_only_the_part_without_attention_is_corrected():

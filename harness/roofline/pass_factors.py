@@ -20,7 +20,7 @@ class PassFactors:
 
     ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
                        each way of adding memory and arithmetic
-    ``spread``         measured passes lie between these multiples of their median (10th and 90th percentile)
+    ``spread``         measured decodes lie between these multiples of the median (10th and 90th percentile of their means)
     ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
                        was measured
     ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several

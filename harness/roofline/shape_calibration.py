@@ -26,11 +26,14 @@ SPREAD_PERCENTILES = (10, 90)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
-    """One decode pass by the clock: its forward, and everything behind it until the next one."""
+    """One decode pass by the clock: its forward, and everything behind it until the next one; ``decode`` numbers the decode
+    that it was part of.
+    """
 
     counts: PassCounts
     forward_s: float
     after_s: float
+    decode: int = 0
 
 
 def shape_calibrated(
@@ -59,7 +62,10 @@ def shape_calibrated(
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
-    own = np.log(np.percentile(relative, SPREAD_PERCENTILES))
+    # What is predicted is a decode, in which single slow passes average out: so its mean is what may spread.
+    of_decode = np.array([one.decode for one in passes])
+    means = [relative[(of_decode == d) & (lines == n)].mean() for d, n in sorted(set(zip(of_decode, lines, strict=True)))]
+    own = np.log(np.percentile(means, SPREAD_PERCENTILES))
     low, high = np.exp(np.hypot(own, np.log(machine_spread)) * (-1, 1)).tolist()
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
