@@ -127,7 +127,7 @@ def schema_command() -> None:
     print(json.dumps(Scenario.model_json_schema(), indent=1, ensure_ascii=False))
 
 
-app.command("roofline", short_help="predict; the paper's tables")(roofline_command)
+app.command("roofline", short_help="predict; the paper, other methods, anchors")(roofline_command)
 app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_command)
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)

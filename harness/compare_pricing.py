@@ -69,7 +69,7 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The rungs of ceilings that a case can be priced on, the reasons for those it cannot, and the read ceiling."""
+    """The rungs of ceilings that a case can be priced on, the highest first, why it cannot on others, and the read ceiling."""
 
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]
@@ -110,6 +110,7 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         except SbdError as error:
             reasons["shape-calibrated"] = str(error)
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
+    ceilings = {rung: ceilings[rung] for rung in RUNGS if rung in ceilings}
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
 
 

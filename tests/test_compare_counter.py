@@ -135,7 +135,8 @@ def test_the_report_shows_the_counter_its_scale_and_the_doubt():
     assert page.count("3 GB/s (+50 %) by the memory clock and bus width") >= 2, "at the figure's note and with the scale"
     plain = build()
     page = html.unescape(render(plain, compare(plain)))
-    assert "this run recorded no counter of memory bandwidth" in page and "One percent of" not in page
+    assert "No memory traffic was counted: this run recorded no counter of memory bandwidth." in page
+    assert "One percent of" not in page and "Counter ÷ modelled</th>" not in page, "no columns of nothing"
 
 
 def test_a_warning_beside_a_fact_of_the_machine_is_shown():

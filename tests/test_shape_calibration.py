@@ -168,6 +168,7 @@ def test_recorded_passes_are_read_with_the_loop_shared_out():
     assert passes[0].after_s == pytest.approx((0.5 - 16 * 0.010) / 16)
     rungs = {one.rung for arm in compare(run).cells[0].arms for one in arm.predictions}
     assert rungs == {"shape-calibrated", "calibrated"}
+    assert all(arm.predictions[0].rung == "shape-calibrated" for arm in compare(run).cells[0].arms), "the page quotes the first"
     assert "reference" in run.sessions[0]["part"] and isinstance(measured_passes(run, "other"), str)
 
 

@@ -104,8 +104,11 @@ def _health(comparison: Comparison, part: str) -> list[str]:
 
 
 def _counter(cell: Cell) -> list[str]:
-    """What one percent of the memory counter was found to be worth; nothing is said where there is no counter."""
+    """What one percent of the memory counter was found to be worth, or why nothing was counted."""
     scale = cell.counter_scale
+    if all(arm.measured_bandwidth_bytes_per_s.value is None for arm in cell.arms):
+        reasons = dict.fromkeys(arm.measured_bandwidth_bytes_per_s.reason or "no reason recorded" for arm in cell.arms)
+        return [f"No memory traffic was counted: {'; '.join(reasons)}."] if cell.timed and reasons else []
     if scale.counter is None or scale.bytes_per_s_per_percent.value is None:
         return []
     theoretical = scale.theoretical_bytes_per_s_per_percent

@@ -63,10 +63,14 @@ class Notes:
 
 
 def arms_table(cells: list[Cell]) -> Table:
-    """All arms of one part: a section per task and batch size, the summary over tasks first."""
+    """All arms of one part: a section per task and batch size, the summary over tasks first.
+
+    Counted bandwidth has its columns where any was counted; where none was, the page says why.
+    """
     notes = Notes()
+    counted = any(arm.measured_bandwidth_bytes_per_s.value is not None for cell in cells for arm in cell.arms)
     sections = tuple(
-        (section_name(cell), pd.DataFrame([_arm_row(arm, notes) for arm in cell.arms])) for cell in cells if cell.arms
+        (section_name(cell), pd.DataFrame([_arm_row(arm, notes, counted) for arm in cell.arms])) for cell in cells if cell.arms
     )
     marks = {"GB/s": "modelled", "Share of ceiling": "modelled", "GB/s, counter": "measured"}
     return Table(heading="Arms", sections=sections, notes=tuple(notes.texts), marks=marks)
@@ -78,7 +82,14 @@ def section_name(cell: Cell) -> str:
     return f"{task}, batch {cell.batch_size}"
 
 
-def _arm_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
+def _counter(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
+    return {
+        "GB/s, counter": notes.entry(arm.measured_bandwidth_bytes_per_s, units.gigabytes, small="prefill and decode"),
+        "Counter ÷ modelled": notes.entry(arm.measured_over_modelled, units.ratio, small="same window"),
+    }
+
+
+def _arm_row(arm: ArmResult, notes: Notes, counted: bool) -> dict[str, Entry]:
     replayed = ("replayed",) if arm.replayed else ()
     wall, right = arm.wall_speedup, arm.accuracy
     return {
@@ -92,8 +103,7 @@ def _arm_row(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
         **_baseline(arm, notes),
         "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, units.gigabytes),
         "Share of ceiling": notes.entry(arm.ceiling_share, units.percent, small=arm.ceiling_share.method or ""),
-        "GB/s, counter": notes.entry(arm.measured_bandwidth_bytes_per_s, units.gigabytes, small="prefill and decode"),
-        "Counter ÷ modelled": notes.entry(arm.measured_over_modelled, units.ratio, small="same window"),
+        **(_counter(arm, notes) if counted else {}),
         "NFE": Entry(text=units.count(arm.nfe), small=f"{units.count(arm.decode_tokens)} decode tokens", raw=arm.nfe),
         "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
         "Request latency": notes.entry(arm.latency_s, units.seconds, small="median" if arm.latency_s.value is not None else ""),
