@@ -6,7 +6,8 @@ Both arms go through the same function, session object and synchronisation polic
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,14 @@ class Engine:
         Raises:
             DoesNotFitError: the device ran out of memory.
         """
-        try:
+        with self._as_it_fits():
             return self._timed(case, prompts, seed)
+
+    @contextmanager
+    def _as_it_fits(self) -> Iterator[None]:
+        """Where memory runs out, give back the KV and say so."""
+        try:
+            yield
         except (torch.OutOfMemoryError, MemoryError) as error:
             self._session.reset(0, 0)
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
@@ -124,11 +131,8 @@ class Engine:
             DoesNotFitError: the device ran out of memory.
         """
         sizes = [None, *block_sizes] if self._model.mask_id is not None else [None]
-        try:
+        with self._as_it_fits():
             rounds = [[self._bench(size) for size in sizes] for _ in range(WARM_ROUNDS + ROUNDS)]
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            self._session.reset(0, 0)
-            raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
         return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
 
     def _bench(self, block_size: int | None) -> Decoded:
@@ -263,6 +267,8 @@ def open_engine(part: Part) -> Engine:
         )
     if part.threads is not None:
         torch.set_num_threads(part.threads)
+    gc.unfreeze()  # an earlier part's model was frozen below; what it left in cycles must be found
+    gc.collect()
     map_what_comes()
     model = load_model(part)
     keep_what_is_freed()
