@@ -20,10 +20,11 @@ import yaml
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
 from harness.compare import compare
-from harness.compare_pricing import curve_pass, ladder
+from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.modeling.bench_decodes import CONTEXT_TOKENS
 from harness.record import Run
+from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 
 RUNGS = {"shape-calibrated": "shape_calibrated", "calibrated": "calibrated"}
@@ -148,7 +149,8 @@ def dominating(run: Run) -> list[str]:
         case = next(case for case in run.header.cases if case.part == part)
         ceilings = ladder(run, case).ceilings.get("calibrated")
         if ceilings is not None:
-            prices = {q: price_pass(case.model, case.dtype, curve_pass(q, q, CONTEXT_TOKENS, 1), ceilings) for q in (1, 16)}
+            passes = {q: describe_pass("decide", 1, q, CONTEXT_TOKENS, logits=q) for q in (1, 16)}
+            prices = {q: price_pass(case.model, case.dtype, one, ceilings) for q, one in passes.items()}
             lines += [f"{part}: of a {q}-token pass most is {price.dominating}" for q, price in prices.items()]
     return lines
 

@@ -56,6 +56,9 @@ def roofline_command(
 
     Runs nothing.
     """
+    from harness.errors import UserError
+    from harness.model_choice import shape_called
+
     if explain:
         from harness.cli_explain import explain_paper
 
@@ -64,7 +67,7 @@ def roofline_command(
     if methods:
         from harness.cli_methods import print_methods
 
-        print_methods(None if model is None else _shape(model), hardware, dtype, batch, context, systems, as_json)
+        print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
         return
     if paper:
         _print_paper(mode, as_json)
@@ -74,13 +77,11 @@ def roofline_command(
 
         print_anchors(as_json)
         return
-    from harness.errors import UserError
-
     if model is None or (hardware is None and not calibrate):
         raise UserError(
             "give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)"
         )
-    shape = _shape(model)
+    shape = shape_called(model)
     if calibrate:
         from harness.cli_own_profile import profile_here
 
@@ -171,12 +172,6 @@ def _print_batches(
         raise UserError(f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out")
     described = describe_batches(shape, hardware, dtype, run, block_size, batch, context)
     print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_batches(described))
-
-
-def _shape(model: str) -> ModelShape:
-    from harness.model_choice import shape_called
-
-    return shape_called(model)
 
 
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from harness.health import kernel_times_s
 from harness.record import PassColumns, Run
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, MeasuredPass
@@ -33,8 +34,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     timed before and after every sample, as multiples of the median; (1, 1) where no sample has it.
     """
     cases = {case.case_id for case in run.header.cases if case.part == part}
-    meters = [sample.meters for sample in run.samples if sample.case_id in cases]
-    times = [one[name] for one in meters for name in ("kernel_before_s", "kernel_after_s") if name in one]
+    times = kernel_times_s(sample for sample in run.samples if sample.case_id in cases)
     if not times:
         return 1.0, 1.0
     low, high = (np.percentile(times, SPREAD_PERCENTILES) / np.median(times)).tolist()

@@ -6,6 +6,7 @@ statistic and pairs no arms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -81,37 +82,41 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
-    try:
-        if isinstance(calibration, Calibration):
-            ceilings["calibrated"] = ceilings_from_calibration(calibration, case.dtype)
-        elif isinstance(profile, HardwareProfile) and profile.measured is not None:
-            ceilings["calibrated"] = ceilings_from_measured(profile, case.dtype)
-        else:
-            reasons["calibrated"] = calibration
-    except SbdError as error:
-        reasons["calibrated"] = str(error)
-    try:
-        if isinstance(profile, HardwareProfile):
-            ceilings["datasheet"] = ceilings_from_profile(profile, case.dtype)
-        else:
-            reasons["datasheet"] = profile
-    except SbdError as error:
-        reasons["datasheet"] = str(error)
-    base, passes = ceilings.get("calibrated") or ceilings.get("datasheet"), measured_passes(run, case.part)
-    if base is None:
-        reasons["shape-calibrated"] = "there are no ceilings for measured passes to correct"
-    elif isinstance(passes, Missing):
-        reasons["shape-calibrated"] = passes
-    else:
+    steps: dict[str, Callable[[], Ceilings | Missing]] = {
+        "calibrated": lambda: _calibrated(calibration, profile, case.dtype),
+        "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
+        "shape-calibrated": lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case),
+    }
+    for rung, step in steps.items():
         try:
-            ceilings["shape-calibrated"] = shape_calibrated(
-                base, case.model, case.dtype, passes, machine_spread(run, case.part)
-            )
+            found = step()
         except SbdError as error:
-            reasons["shape-calibrated"] = str(error)
+            found = str(error)
+        if isinstance(found, Ceilings):
+            ceilings[rung] = found
+        else:
+            reasons[rung] = found
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
     ceilings = {rung: ceilings[rung] for rung in RUNGS if rung in ceilings}
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
+
+
+def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
+    """By the run's own calibration, else by what the profile of this very machine holds."""
+    if isinstance(calibration, Calibration):
+        return ceilings_from_calibration(calibration, dtype)
+    if isinstance(profile, HardwareProfile) and profile.measured is not None:
+        return ceilings_from_measured(profile, dtype)
+    return calibration
+
+
+def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceilings | Missing:
+    passes = measured_passes(run, case.part)
+    if base is None:
+        return "there are no ceilings for measured passes to correct"
+    if isinstance(passes, Missing):
+        return passes
+    return shape_calibrated(base, case.model, case.dtype, passes, machine_spread(run, case.part))
 
 
 def read_ceiling(
@@ -182,19 +187,3 @@ class Pricer:
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
             forward[rung] = price.forward
         return PricedPass(bytes_=pass_bytes(self._shape, self._dtype, one), forward_s=forward, decode_s=decode)
-
-
-def curve_pass(width: int, logits: int, context: int, rows: int) -> ForwardPass:
-    """A decode pass that was not run, for the line through the measured ones: ``width`` query tokens in each of ``rows``."""
-    return ForwardPass(
-        role="decide",
-        query_tokens=(width,) * rows,
-        context_tokens=(context,) * rows,
-        logit_tokens=(logits,) * rows,
-        kept_tokens=(0,) * rows,
-        decided_tokens=(0,) * rows,
-        final_tokens=(0,) * rows,
-        active=(True,) * rows,
-        padded_query=width,
-        padded_context=context,
-    )

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.compare_pricing import Pricer, curve_pass
+from harness.compare_pricing import Pricer
 from harness.compare_tally import Tally, TimedPass
 from harness.compare_values import PassCurve, PassWidth
+from harness.roofline.decode import describe_pass
 from harness.stats import Quantity, absent, exact
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -78,7 +79,8 @@ def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int 
     context = round(float(np.median([one.context_tokens for one in timed])))
     widest = max(one.query_tokens for one in timed)
     steps = sorted({step for step in CURVE_STEPS if step < widest} | {widest})
-    prices = [pricer.price(curve_pass(step, min(step, block_size or step), context, rows)).forward_s for step in steps]
+    passes = [describe_pass("decide", rows, step, context, logits=min(step, block_size or step)) for step in steps]
+    prices = [pricer.price(one).forward_s for one in passes]
     return tuple(
         PassCurve(
             rung=rung,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.record import Run, Sample
@@ -41,9 +41,13 @@ class PartHealth:
 Rule = Callable[[Sample, Usual, HealthLimits], bool]
 
 
+def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
+    """What the fixed calibration kernel took before and after each sample, where it was timed."""
+    return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
+
+
 def _kernel_moved(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    times = [sample.meters[name] for name in ("kernel_before_s", "kernel_after_s") if name in sample.meters]
-    return usual.kernel_s is not None and any(t > usual.kernel_s * (1 + limits.kernel) for t in times)
+    return usual.kernel_s is not None and any(t > usual.kernel_s * (1 + limits.kernel) for t in kernel_times_s([sample]))
 
 
 def _stolen(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
@@ -87,7 +91,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
 
 def usual_of(samples: list[Sample], logical_cores: int | None) -> Usual:
     """What is usual among the timed samples of one part."""
-    kernels = [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
+    kernels = kernel_times_s(samples)
     clocks = [s.meters["sm_clock_mhz"] for s in samples if "sm_clock_mhz" in s.meters]
     return Usual(
         kernel_s=statistics.median(kernels) if kernels else None,

@@ -21,6 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.meters.clock import Clock
+from harness.modeling.kv_buffers import folded_attention
 from harness.modeling.used_kv import UsedKv, used_part
 
 ATTENTION_VERSION = 1
@@ -150,7 +151,7 @@ def way_of(name: str, place: Place, device: str) -> Way | None:
         mask = visible(place, device)
         return lambda q, k, v: sdpa(q, k, v, attn_mask=mask, enable_gqa=True)
     if name == "SDPA, heads packed":
-        return None if place.causal else _packed
+        return None if place.causal else lambda q, k, v: folded_attention(q, k, v, mask=None, scaling=None)
     if name == "flex_attention":
         return _flex(place, device)
     return _used_lengths(place, device) if name == CAPTURABLE else _unmasked(place)
@@ -187,13 +188,6 @@ def _used_lengths(place: Place, device: str) -> Way:
         return layout.attend(0, q, k[:, :, place.context :], v[:, :, place.context :], None).transpose(1, 2)
 
     return attend
-
-
-def _packed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Query heads that share a KV head become queries of it, so that each KV head is read once."""
-    rows, heads, queries, width = q.shape
-    shared = k.shape[1]
-    return sdpa(q.reshape(rows, shared, heads // shared * queries, width), k, v).reshape(rows, heads, queries, width)
 
 
 def _flex(place: Place, device: str) -> Way:
