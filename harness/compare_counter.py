@@ -93,7 +93,7 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
     """The counter of every part, from what the run's sessions recorded of their meters."""
     found: dict[str, TrafficCounter] = {}
     for part in dict.fromkeys(case.part for case in run.header.cases):
-        events = [one for one in run.sessions if one.get("event") == "meters" and one.get("part") == part]
+        events = run.events("meters", part)
         scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
         missing = [one for event in events for one in event.get("absent", []) if PERCENT in one.get("figures", ())]

@@ -17,8 +17,8 @@ Missing = str
 
 
 def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
-    """Every decode pass that was measured before the part's samples, over all sessions, or why there is none."""
-    events = [one for one in run.sessions if one.get("event") == "measured_passes" and one.get("part") == part]
+    """Every decode pass that was measured before and after the part's samples, over all sessions, or why there is none."""
+    events = run.events("measured_passes", part)
     if not events:
         return "no pass of this model was measured apart from the samples (a record older than version 3)"
     try:

@@ -156,9 +156,15 @@ class RunHeader(_Frozen):
 
 
 class Run(_Frozen):
-    """A run as read back from its directory. ``health`` lists environment snapshots: one at start and end of each session."""
+    """A run as read back from its directory. ``sessions`` lists what happened besides samples, each entry under its ``event``:
+    the environment at the start and end of each session, and what was found out about every part.
+    """
 
     header: RunHeader
     samples: list[Sample]
     outcomes: list[CaseOutcome]
     sessions: list[dict[str, Any]]
+
+    def events(self, name: str, part: str) -> list[dict[str, Any]]:
+        """What the sessions recorded under this name of ``part``, in order."""
+        return [one for one in self.sessions if one.get("event") == name and one.get("part") == part]

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
-from harness.arms import SbdArm
 from harness.modeling.loading import LoadedModel
 from harness.modelshape import ModelShape
 from harness.scenario import Part
@@ -41,8 +40,7 @@ def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
 
     Each with and without a mask, for every batch size, as eager torch chooses.
     """
-    sizes = sorted({size for arm in part.arms if isinstance(arm, SbdArm) for size in arm.block_size})
-    widths = sorted({1, *sizes, *(2 * size for size in sizes)})
+    widths = sorted({1, *part.block_sizes, *(2 * size for size in part.block_sizes)})
     return [
         sdpa_backend(part, shape, rows=rows, query=query, masked=masked)
         for rows in part.batch_sizes for query in widths for masked in (False, True)
