@@ -71,13 +71,14 @@ def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
 
 def _tallies(run: Run, pricers: dict[str, Pricer], counter_of: dict[str, TrafficCounter]) -> Tallies:
     cases = {case.case_id: case for case in run.header.cases}
-    gathered: dict[str, dict[tuple[int, int], Tally]] = {case_id: {} for case_id in cases}
+    gathered: dict[str, dict[tuple[int, int, int], Tally]] = {case_id: {} for case_id in cases}
     for sample in run.samples:
         case = cases.get(sample.case_id)
         if case is not None and not sample.warmup:
             priced = case.timed and sample.decode_s is not None and not case.is_check
             pricer = pricers[case.case_id] if priced else None
-            gathered[case.case_id][(sample.group, sample.repeat)] = tally(case, sample, pricer, counter_of[case.part])
+            place = (sample.group, sample.repeat, sample.process)
+            gathered[case.case_id][place] = tally(case, sample, pricer, counter_of[case.part])
     return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
 
 

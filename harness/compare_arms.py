@@ -17,11 +17,11 @@ from harness.stats import Quantity, absent, exact, geometric_mean_ratio, ratio_o
 
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
 Pair = tuple[Tally, Tally]
-"""(NTP, arm): two decodes of the same task, group and repeat."""
+"""(NTP, arm): two decodes of the same task, group, repeat and process."""
 
 
 def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
-    """Decodes of the same (task, group, repeat) by both arms that have decode time and decode tokens."""
+    """Decodes of the same (task, group, repeat, process) by both arms that have decode time and decode tokens."""
     of_ntp = {tally.key: tally for tally in ntp if tally.has_decode_time}
     return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and tally.has_decode_time]
 

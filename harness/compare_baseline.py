@@ -1,6 +1,6 @@
 """Is our own NTP arm as fast as what anybody gets from transformers' generate()? A speedup over a slow baseline is a lie.
 
-Pairs the decodes of generate() with the greedy NTP arm's by (task, group, repeat). Reads tallies only.
+Pairs the decodes of generate() with the greedy NTP arm's by (task, group, repeat, process). Reads tallies only.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from harness.compare_counter import Counted, TrafficCounter
 from harness.compare_pricing import Band, PricedPass, Pricer
 from harness.record import CaseHeader, PassColumns, Sample
 
-Key = tuple[str, int, int]
-"""(task, group, repeat): what one decode of NTP and one of an arm have in common."""
+Key = tuple[str, int, int, int]
+"""(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     from_prefill = int(final[~decode].sum())
     timed = _price(columns, pricer) if pricer is not None else ()
     return Tally(
-        key=(case.task, sample.group, sample.repeat),
+        key=(case.task, sample.group, sample.repeat, sample.process),
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),

@@ -7,12 +7,12 @@ SbdError                      catch this to catch all of them
 │   ├── UnknownHardwareError  a device that no profile describes, never guessed; or a profile refused, with file and line
 │   ├── UnknownTaskError      a built-in task or split that does not exist
 │   └── MissingExtraError     a command needs an extra that is not installed
-├── RecordError               a run directory that cannot be read (exit code 3)
-├── StorageError              the disk refused to take a record (exit code 3)
+├── RecordError               a run directory that cannot be read (exit code 5)
+├── StorageError              the disk refused to take a record (exit code 5)
 ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
 │   ├── DoesNotFitError       it needs more memory than there is
 │   └── NotPossibleError      it needs something that this machine does not have
-└── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 3)
+└── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 5)
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import ClassVar, Literal
 EXIT_OK = 0
 EXIT_REGRESSION = 1
 EXIT_USER_ERROR = 2
-EXIT_TOOL_ERROR = 3
-EXIT_INCONCLUSIVE = 4
+EXIT_INCONCLUSIVE = 3
+EXIT_VOID = 4
+EXIT_TOOL_ERROR = 5
 EXIT_INTERRUPTED = 130
 
 

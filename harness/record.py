@@ -5,6 +5,7 @@ History of the format (RECORD_VERSION):
     2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states; a case
         names its model session (before: always the plain one) and its execution (before: always eager)
     3   a timed pass has the time of its sampler
+    4   a sample names the fresh process that took it (before: always the first)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 3
+RECORD_VERSION = 4
 
 
 class _Frozen(BaseModel):
@@ -80,6 +81,7 @@ class RowResult(_Frozen):
 class Sample(_Frozen):
     """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.
 
+    ``process``: which fresh process took it, from 0; every process decodes the same prompts.
     ``meters`` and ``meter_reasons``: what the meters read over prefill and decode, by figure, and why the others read
     nothing; units and sources are in the session entry of the part.
     """
@@ -87,6 +89,7 @@ class Sample(_Frozen):
     case_id: str
     group: int
     repeat: int
+    process: int = 0
     warmup: bool
     seed: int
     rows: list[RowResult]

@@ -140,11 +140,11 @@ def test_schema_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The target is printed; a folder without a run is a record error (exit code 3)."""
+    """The target is printed; a folder without a run is a record error (exit code 5)."""
     begun(tmp_path / "run", samples=1)
     assert sbd(monkeypatch, "publish", str(tmp_path / "run"), str(tmp_path / "kept")) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "kept")
-    assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 3
+    assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 5
     assert "no run here" in capsys.readouterr().err
 
 
@@ -165,9 +165,9 @@ def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) 
     ("raised", "code", "words"),
     [
         (KeyboardInterrupt(), 130, "finished samples are kept; the same command continues"),
-        (StorageError("disk full; free space"), 3, "disk full"),
-        (RecordError("damaged"), 3, "damaged"),
-        (RuntimeError("odd\nsecond line"), 3, "a fault in sbd, please report it: RuntimeError: odd (sbd --debug"),
+        (StorageError("disk full; free space"), 5, "disk full"),
+        (RecordError("damaged"), 5, "damaged"),
+        (RuntimeError("odd\nsecond line"), 5, "a fault in sbd, please report it: RuntimeError: odd (sbd --debug"),
     ],
 )
 def test_run_ends_with_a_message_and_its_code(

@@ -19,11 +19,11 @@ LAYERS = {
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "datafiles", "deployment", "frozen", "hardware"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
     **dict.fromkeys(("scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
-    **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "health", "history", "pace"), 2),
-    **dict.fromkeys(("methods", "plan", "roofline", "stats", "verdict"), 2),
+    **dict.fromkeys(("capacity", "claims", "compare", "estimates", "exports", "gate", "health", "history"), 2),
+    **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
-    **dict.fromkeys(("check", "continuing", "machine", "reporting", "runner"), 4),
+    **dict.fromkeys(("check", "continuing", "frames", "machine", "processes", "reporting", "revisions", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }
 # Packages from outside that a module may use; longest prefix wins, a layer's number is the default of its modules.
@@ -36,7 +36,7 @@ OUTSIDE = {
     5: {"pydantic", "rich", "typer"},
 }
 OUTSIDE_OF = {
-    "history": {"numpy", "pydantic", "sqlalchemy"},
+    "history": {"numpy", "pydantic", "ruptures", "sqlalchemy"},
     "stats": {"numpy", "scipy"},
     "decoding": {"torch"},
     "modeling": {"accelerate", "pydantic", "safetensors", "tokenizers", "torch", "transformers"},
