@@ -18,10 +18,23 @@ FEW_DIFFERING_PAIRS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What the interval of a ratio is made of, in log units: what planning starts from.
+
+    ``prompt``   standard deviation over prompts of the log ratio, each prompt's mean over all processes
+    ``process``  standard deviation of what is common to all prompts of one process; None where fewer than three show it
+    """
+
+    prompt: float
+    process: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
     """A derived value with its interval. What is None has a ``reason``; ``method`` names the formula of the interval.
 
-    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1).
+    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1), ``processes`` the
+    fresh processes that each decoded all of them (None: there are none to speak of). ``spread`` goes with intervals of ratios.
     """
 
     value: float | None
@@ -30,6 +43,8 @@ class Quantity:
     n: int = 0
     method: str | None = None
     reason: str | None = None
+    processes: int | None = None
+    spread: Spread | None = None
 
 
 def absent(reason: str, n: int = 0) -> Quantity:
