@@ -179,15 +179,14 @@ class Claim(Frozen):
 Claims = tuple[Claim, ...]
 
 
-def misplaced(claims: Claims, batches: dict[str, tuple[int, ...]]) -> list[tuple[int, str, Any, list[Any]]]:
-    """Claims about a part or batch size that a scenario does not have: (index, key, given, allowed). ``batches``: by part."""
-    found: list[tuple[int, str, Any, list[Any]]] = []
-    for index, claim in enumerate(claims):
-        where = claim.where
+def misplaced(claims: Claims, batches: dict[str, tuple[int, ...]]) -> list[tuple[str, Any, list[Any]]]:
+    """Parts and batch sizes that claims name and a scenario does not have: (key, given, allowed). ``batches``: by part."""
+    found: list[tuple[str, Any, list[Any]]] = []
+    for where in (claim.where for claim in claims):
         if where.part is not None and where.part not in batches:
-            found.append((index, "part", where.part, list(batches)))
+            found.append(("part", where.part, list(batches)))
             continue
         sizes = sorted({size for name, known in batches.items() if where.part in (None, name) for size in known})
         if where.batch is not None and where.batch not in sizes:
-            found.append((index, "batch", where.batch, sizes))
+            found.append(("batch", where.batch, sizes))
     return found

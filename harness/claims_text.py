@@ -106,11 +106,10 @@ def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, 
     if len(bounds) > 1:
         return {"all": tuple(bounds)}
     alone = bounds[0]
-    margin = alone.get("max")
-    if alone.keys() == {"metric", "max"} and alone["metric"] == "accuracy_loss_points" and 0 < (margin or 0) <= 100:
-        if "within_points" not in clauses:
-            clauses["within_points"] = margin
-            return {}
+    of_accuracy = alone.keys() == {"metric", "max"} and alone["metric"] == "accuracy_loss_points" and 0 < alone["max"] <= 100
+    if of_accuracy and "within_points" not in clauses:
+        clauses["within_points"] = alone["max"]
+        return {}
     return alone
 
 
