@@ -56,12 +56,11 @@ def state_of(bound: Bound, value: Quantity) -> State:
 
 def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
     """The bound against the figure of ``place``."""
-    cell, arm, metric = place.cell, place.arm, METRICS[bound.metric]
+    cell, arm = place.cell, place.arm
     value = figure(arm, bound)
     why_void = _why_void(bound, place) or _why_absent(bound, place, value, comparison)
     state: State = "void" if why_void else state_of(bound, value)
-    batches = cell.batch_size > 1 and bound.metric != "accuracy_loss_points"
-    sizes = {"batches" if batches else "prompts": value.n} | ({"processes": value.processes or 1} if metric.clock else {})
+    sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
     reason, remedy = why_void or (_reason(bound, place, value, state), None)
     if state == "inconclusive":
         remedy = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
@@ -78,6 +77,8 @@ def _why_void(bound: Bound, place: Place) -> tuple[str, str] | None:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", (
             "claim it of a run with real acceptance"
         )
+    if metric.to_ntp and arm.paired.one_sided:
+        return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
     if metric.to_ntp and check.state == "slow":
         speed = check.best_speed.value if check.best_speed else None
         beside = f": NTP ran at {speed:.2f}x the speed of {check.best}" if speed is not None else ""
@@ -105,8 +106,7 @@ def _reason(bound: Bound, place: Place, value: Quantity, state: State) -> str:
     }  # fmt: skip
     averaged, one = METRICS[bound.metric].averaged, bound.metric == "accuracy_loss_points"
     by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
-    unit = "batches" if place.cell.batch_size > 1 and not one else "prompts"
-    ground = f"{by}{value.n:,} {unit}"
+    ground = f"{by}{value.n:,} {_unit(bound, place)}"
     if value.low is None or value.high is None:
         found = f"{_number(value.value)}, no interval ({value.reason or 'none is known for it'}; {ground})"
     else:
@@ -121,8 +121,8 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
     found = []
     if place.arm.replayed and not place.arm.is_ntp:
         found.append("given this acceptance (replayed)")
-    if metric.clock and (value.processes or 1) == 1:
-        found.append("this process only")
+    if value.these_processes_only:
+        found.append(value.these_processes_only)
     if metric.to_ntp and check.state == "unchecked":
         found.append(f"NTP was not held against generate(): {check.reason}")
     if metric.to_ntp and check.state == "not_shown":
@@ -132,6 +132,11 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
     if place.picked_from is not None:
         found.append(f"the arm was picked from {place.picked_from} on these same decodes")
     return found
+
+
+def _unit(bound: Bound, place: Place) -> str:
+    """What is counted as one: answers are graded prompt by prompt, times are taken batch by batch."""
+    return "batches" if place.cell.batch_size > 1 and bound.metric != "accuracy_loss_points" else "prompts"
 
 
 def _number(value: float | None) -> str:
