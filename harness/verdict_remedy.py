@@ -1,6 +1,6 @@
 """What would decide a claim that these prompts leave open: how many more, planned for a power of 90 %.
 
-Plans from the value and the spread that were measured, so it is an estimate itself. Knows no arm and no run.
+Plans from the value that was measured and a cautious bound of its spread, so it is an estimate itself. Knows no arm and no run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from harness import stats
 from harness.claims import METRICS, Bound
 from harness.stats import Quantity
 from harness.stats_percentile import values_for_percentile
-from harness.stats_planning import POWER, SampleSize, prompts_to_decide
+from harness.stats_planning import POWER, SampleSize, cautious, prompts_to_decide
 
 
 def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size: int) -> str:
@@ -45,7 +45,8 @@ def _for_ratio(bound: Bound, value: Quantity) -> SampleSize:
     """The most that any of the limits asks for."""
     shift = 1.0 if bound.metric == "prediction_error" else 0.0  # predicted ÷ measured is the ratio
     value_at, low, high = (None if end is None else end + shift for end in (value.value, value.low, value.high))
-    ratio = replace(value, value=value_at, low=low, high=high)
+    spread = None if value.spread is None else cautious(value.spread, value.n)
+    ratio = replace(value, value=value_at, low=low, high=high, spread=spread)
     sizes = [prompts_to_decide(ratio, limit + shift) for limit in straddled(bound, value) if limit + shift > 0]
     unplanned = next((size for size in sizes if size.prompts is None), None)
     return unplanned or max(sizes, key=lambda size: size.prompts or 0, default=SampleSize(prompts=None, reason=value.reason))
