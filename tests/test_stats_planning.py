@@ -41,6 +41,18 @@ def test_no_number_of_prompts_narrows_what_processes_add() -> None:
     assert prompts_for_width(ratio, 0.05) is None and prompts_for_width(ratio, 0.5) is not None
 
 
+def test_few_processes_cost_degrees_of_freedom() -> None:
+    """The width by brute force, with the variance of both parts and Satterthwaite's degrees of freedom: 4 processes, 5 %."""
+
+    def reach(n: int) -> float:
+        of_prompts, of_processes = 0.25**2 / n, 0.05**2 / 4
+        degrees = (of_prompts + of_processes) ** 2 / (of_prompts**2 / (n - 1) + of_processes**2 / 3)
+        return float(scipy_stats.t.ppf(0.975, degrees)) * math.sqrt(of_prompts + of_processes)
+
+    wanted = next(n for n in range(2, 10**4) if reach(n) <= math.log(1.1))
+    assert prompts_for_width(measured(3.0, 0.25, 0.05, 4), 0.1) == wanted
+
+
 @pytest.mark.parametrize(("value", "spread"), [(3.3, 0.25), (2.0, 0.4), (3.02, 0.05), (30.0, 0.1)])
 def test_prompts_to_decide_are_the_fewest_with_the_power(value: float, spread: float) -> None:
     """By brute force over n: the power is reached, and not with one prompt fewer."""

@@ -248,11 +248,12 @@ TIME = st.integers(10, 1000).map(lambda n: n / 100)
 
 @st.composite
 def designs(draw: st.DrawFn) -> list[tuple[tuple[float, float], tuple[float, float], str, int]]:
-    """Paired decodes of 5 to 7 prompts in 1 to 4 processes: times, tokens, prompt, process."""
+    """Paired decodes of 5 to 7 prompts in 1 to 4 processes, each once to three times: times, tokens, prompt, process."""
     processes = draw(st.integers(1, 4))
     places = [(f"p{i}", j) for i in range(draw(st.integers(5, 7))) for j in range(processes)]
     tokens = {prompt: (float(draw(st.integers(1, 300))), float(draw(st.integers(1, 300)))) for prompt, _ in places}
-    return [((draw(TIME), draw(TIME)), tokens[prompt], prompt, process) for prompt, process in places]
+    repeats = draw(st.integers(1, 3))
+    return [((draw(TIME), draw(TIME)), tokens[prompt], prompt, process) for prompt, process in places * repeats]
 
 
 def both(design: list[tuple[tuple[float, float], tuple[float, float], str, int]]) -> list[Quantity]:
