@@ -15,10 +15,14 @@ from harness.stats import Quantity, absent
 from harness.verdict_place import Place
 from harness.verdict_remedy import more_prompts
 
+REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
 BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "bandwidth_share": "modelled",
                            "prediction_error": "predicted"}  # fmt: skip
+
+Why = tuple[str, str | None]
+"""A reason, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +72,13 @@ def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
 
 
-def _why_void(bound: Bound, place: Place) -> tuple[str, str] | None:
+def _why_void(bound: Bound, place: Place) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
     if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", "accuracy_loss_points", "prediction_error")):
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
-        return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", (
-            "claim it of a run with real acceptance"
-        )
+        return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
     if metric.to_ntp and arm.paired.one_sided:
         return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
     if metric.to_ntp and check.state == "slow":
@@ -88,7 +90,7 @@ def _why_void(bound: Bound, place: Place) -> tuple[str, str] | None:
     return None
 
 
-def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> tuple[str, str] | None:
+def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> Why | None:
     """Why there is no figure; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
@@ -96,7 +98,12 @@ def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Compari
     if METRICS[bound.metric].clock and health is not None and health.timed and health.void == health.timed:
         rules = "; ".join(health.reasons)
         return f"all {health.timed} timed samples of the part were void: {rules}", "run it again on a quiet machine"
-    return value.reason or "there is no figure", CONTINUE
+    remedy = None
+    if METRICS[bound.metric].clock and not place.cell.timed:
+        remedy = "run it with timed: true"
+    elif bound.metric == "accuracy_loss_points" and place.arm.replayed:
+        remedy = REAL
+    return value.reason or "there is no figure", remedy
 
 
 def _reason(bound: Bound, place: Place, value: Quantity, state: State) -> str:

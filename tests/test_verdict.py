@@ -1,4 +1,4 @@
-"""The verdict on claims: every outcome, what makes it void, and what must not change it. Published runs: test_verdict_published."""
+"""The verdict on claims: every outcome, what makes it void, and what must not change it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_void_says_why() -> None:
     nowhere = one(JITTERED, "3-5x at part=elsewhere, batch=4")
     assert nowhere.word == "void" and "it has part=reference, batch=1" in nowhere.reason
     untimed = one(synthetic.build(synthetic.Part(timed=False)), "3-5x")
-    assert untimed.word == "void" and untimed.reason == "this part was not timed"
+    assert untimed.word == "void" and untimed.reason == "this part was not timed" and "timed: true" in (untimed.remedy or "")
     assert one(JITTERED, "3-5x at arm=NTP").reason == "NTP is what the other arms are compared with"
     assert one(JITTERED, "joules_per_token <= 1").word == "void"
     assert judged(JITTERED, "3-5x at part=elsewhere").exit_code() == 4
@@ -145,7 +145,7 @@ def test_a_replayed_arm_confirms_only_given_its_acceptance() -> None:
     assert (wall.word, wall.basis) == ("confirmed", "replayed") and "given this acceptance (replayed)" in wall.reason
     passes = one(run, "3-5x fewer passes")
     assert (passes.word, passes.basis) == ("void", "replayed") and "no finding" in passes.reason
-    assert one(run, "same accuracy").word == "void"
+    assert one(run, "same accuracy").word == "void" and one(run, "same accuracy").remedy == passes.remedy
     assert one(run, "wall_speedup >= 2 within 1 point").word == "void"
 
 
