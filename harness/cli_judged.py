@@ -99,14 +99,14 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others are, and the table is printed.
     """
-    from harness.exports import FORMATS
+    from harness.cli_judged_table import table
+    from harness.exports import export
 
-    wanted = targets(to, as_json)
-    texts = [(target, FORMATS[target.format].write(judgements)) for target in wanted]
+    texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
-        print(table(judgements))
+        print(table(judgements, judgements.exit_code(inconclusive)))
     for text in printed.values():
         print(text, end="")
     if refusals:
@@ -129,11 +129,3 @@ def _write(file: Path, text: str) -> Exception | None:
         why = getattr(cause, "strerror", None) or cause
         return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
     return None
-
-
-def table(judgements: Judgements) -> str:
-    """One line per answer, gravest first."""
-    from harness.judgement import GRAVEST_FIRST
-
-    ordered = sorted(judgements.judgements, key=lambda one: GRAVEST_FIRST.index(one.state))
-    return "\n".join(f"{one.word}: {one.metric} of {one.subject} {one.bound}: {one.reason}" for one in ordered)
