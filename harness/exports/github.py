@@ -1,6 +1,6 @@
 """GitHub annotations: workflow commands on standard output, ``::error title=...::message``.
 
-Grammar and escaping: docs.github.com, "Workflow commands for GitHub Actions", and command.ts in packages/core of actions/toolkit:
+Grammar and escaping: docs.github.com, "Workflow commands for GitHub Actions", and actions/toolkit, core/src/command.ts:
 ``%``, CR and LF are percent-encoded everywhere, ``:`` and ``,`` in a property as well. GitHub shows ten errors, ten warnings
 and ten notices per step and drops the rest, so the gravest come first and the last line is a notice with the count of all.
 """

@@ -1,8 +1,8 @@
 """Markdown for a job summary ($GITHUB_STEP_SUMMARY) or a comment on a pull or merge request.
 
 The first line is a comment that is the same for every call with this title, so that a bot finds its own comment and rewrites
-it. GitHub Flavored Markdown (its spec, 0.29: tables 4.10, backslash escapes 6.1, entities 6.2, raw HTML 6.10); text is escaped so
-that it shows as it is: no tag, no link, no picture, no further column, and nobody is notified.
+it. GitHub Flavored Markdown (its spec, 0.29: tables 4.10, escapes 6.1, entities 6.2, raw HTML 6.10); text is escaped so that
+it shows as it is: no tag, no link, no picture, no further column, and nobody is notified.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def markdown_text(judgements: Judgements) -> str:
     ordered = gravest_first(judgements)
     head = f"{_marker(judgements.title)}\n\n**{escaped(verdict_words(judgements))}**: {escaped(judgements.title)}: "
     head += f"{escaped(tally(judgements))}\n"
-    foot = "\n" + "".join(f"- run: {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
+    foot = "\nRuns:\n\n" + "".join(f"- {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
     rows, remedies, room = [], [], LONGEST - len(head) - len(foot)
     for one in ordered:
         row, remedy = _row(one), f"- {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"

@@ -1,10 +1,10 @@
 """Prometheus text, for the textfile collector of the node exporter (``sbd.prom``) or a push gateway.
 
 prometheus.io, "Exposition formats", text version 0.0.4: HELP and TYPE once per family with its samples right below, label
-values with ``\\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names as
-in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and ``_high``
-before the unit), and ``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an alert can ask
-for ``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
+values with ``\\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
+as in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and
+``_high`` before the unit), and ``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an
+alert can ask for ``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",
     "bytes": "bytes", "pct": "percent", "%": "percent", "points": "points", "tokens": "tokens", "passes": "passes",
 }  # fmt: skip
-"""A unit, or its suffix in one of our names, as Prometheus spells it. Nothing is converted."""
+"""A unit, as Prometheus spells it. Nothing is converted; a unit in prose stands in HELP and not in the name."""
+_UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
 _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]
 
@@ -57,11 +58,12 @@ def family_name(one: Judgement, part: str = "") -> str:
 
 
 def _unit_name(unit: str) -> str:
-    """``tokens/s``: ``tokens_per_second``."""
-    above, _, below = unit.strip().lower().partition("/")
-    top = UNITS.get(above.strip(), _slug(above))
-    bottom = below.strip()
-    return f"{top}_per_{_PER.get(bottom, _slug(bottom))}" if bottom else top
+    """``tokens/s``: ``tokens_per_second``; nothing for a unit that is no word or quotient of words."""
+    if not _UNIT.fullmatch(unit.lower()):
+        return ""
+    above, _, below = unit.lower().partition("/")
+    top = UNITS.get(above, above)
+    return f"{top}_per_{_PER.get(below, below)}" if below else top
 
 
 def _slug(text: str) -> str:

@@ -87,11 +87,14 @@ def tally(judgements: Judgements) -> str:
 
 
 def details(one: Judgement) -> list[str]:
-    """Value and bound, what it rests on, the reason, the remedy: a line each, for a reader who opens one answer."""
+    """Value and bound, what it rests on, the reason, the remedy: a line each, for a reader who opens one answer.
+
+    Every line starts with a word of ours: a CI runner obeys a line of its log that starts with ``::``.
+    """
     sizes = ", ".join(f"{one_line(unit)}: {number}" for unit, number in one.sizes.items())
     lines = [
         f"{value_words(one)}; asked: {one_line(one.bound)}",
         f"{one.basis}{f'; {sizes}' if sizes else ''}",
-        one_line(one.reason),
+        f"reason: {one_line(one.reason)}",
     ]
     return [*lines, *([f"to decide: {one_line(one.remedy)}"] if one.remedy else [])]
