@@ -83,7 +83,9 @@ def _target(text: str) -> Target:
         raise UserError(f"--to {text}: no file; write {name}=FILE, or {name}=- for standard output")
     if file == STDOUT:
         return Target(name, None)
-    path = Path(os.path.realpath(file))
+    path = Path(file)
+    if not _is_special(path):
+        path = Path(os.path.realpath(file))  # a link is written through, not replaced
     if not path.parent.is_dir():
         raise UserError(f"--to {text}: there is no folder {path.parent}; make it first (mkdir -p {path.parent})")
     if path.is_dir():
@@ -114,13 +116,18 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     raise typer.Exit(judgements.exit_code(inconclusive))
 
 
+def _is_special(file: Path) -> bool:
+    """A device or a pipe (``/dev/fd/63``), which is written to as it is and never replaced by a file."""
+    return file.exists() and not file.is_file() and not file.is_dir()
+
+
 def _write(file: Path, text: str) -> Exception | None:
-    """Whole or not at all; a device or a pipe (``/dev/fd/63``) is written to as it is. Returns what the disk refused with."""
+    """Whole or not at all; returns what the disk refused with."""
     from harness.errors import StorageError
     from harness.journal import write_whole
 
     try:
-        if file.exists() and not file.is_file():
+        if _is_special(file):
             file.write_bytes(text.encode())
         else:
             write_whole(file, text.encode())

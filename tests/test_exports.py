@@ -43,18 +43,18 @@ def number_of(one: Any) -> tuple[float, float | None, float | None] | None:
 # ---- what holds for all of them
 
 
-@pytest.mark.parametrize("name", FORMATS)
 @given(found=synthetic.judgements)
-def test_every_format_takes_any_text(name: str, found: Judgements) -> None:
+def test_every_format_takes_any_text(found: Judgements) -> None:
     """It fits a UTF-8 file, ends in a newline, is the same again, holds no character that a terminal or XML refuses; and no
     line of it is one that a CI runner would obey, except where it is to.
     """
-    written = export(found, name)
-    assert written.encode().decode() == written == export(found, name) and written.endswith("\n")
-    control = {letter for letter in written if unicodedata.category(letter) in ("Cc", "Cs")} - {"\n"}
-    assert name == "json" or not control | (set(written) & {"\u2028", "\u202e", "\ufffe", "\ufeff"})
-    if name != "github":
-        assert not [line for line in written.split("\n") if line.lstrip().startswith("::")]
+    for name in FORMATS:
+        written = export(found, name)
+        assert written.encode().decode() == written == export(found, name) and written.endswith("\n"), name
+        control = {letter for letter in written if unicodedata.category(letter) in ("Cc", "Cs")} - {"\n"}
+        assert name == "json" or not control | (set(written) & {"\u2028", "\u202e", "\ufffe", "\ufeff"}), name
+        obeyed = [line for line in written.split("\n") if line.lstrip().startswith("::")]
+        assert bool(obeyed) == (name == "github"), name
 
 
 # ---- JSON
