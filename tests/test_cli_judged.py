@@ -9,10 +9,10 @@ import stat
 import threading
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
 from hypothesis import given
 from typer.testing import CliRunner
 
@@ -31,7 +31,7 @@ REFUTED = of(
 )
 
 
-def judge(judgements: Judgements, *arguments: str) -> tuple[Result, bool]:
+def judge(judgements: Judgements, *arguments: str) -> tuple[Any, bool]:
     """A command that ends as verify and gate do, and whether it came to measure."""
     app, started = typer.Typer(), []
 
@@ -43,7 +43,7 @@ def judge(judgements: Judgements, *arguments: str) -> tuple[Result, bool]:
     return CliRunner().invoke(app, list(arguments)), bool(started)
 
 
-def lines(result: Result) -> list[str]:
+def lines(result: Any) -> list[str]:
     """What was printed."""
     return result.stdout.splitlines()
 
