@@ -144,10 +144,17 @@ def keep(run: Run, folder: Path) -> None:
             store.append(sample)
 
 
-def with_a_pass_more(run: Run) -> Run:
-    """The same run, but every SBD block takes twice the passes."""
-    arms = tuple(replace(arm, passes_per_block=2 * arm.passes_per_block) if arm.gamma else arm for arm in Part().arms)
-    return build(Part(arms=arms)).model_copy(update={"header": run.header})
+def with_passes(times: float) -> Run:
+    """A run whose SBD blocks take so many times the passes."""
+    arms = tuple(replace(arm, passes_per_block=int(times * arm.passes_per_block)) if arm.gamma else arm for arm in Part().arms)
+    return build(Part(arms=arms, jitter=0.05))
+
+
+def varied() -> Run:
+    """A run in which every second prompt takes half the passes, so that there is a spread to make an interval of."""
+    usual, fast = with_passes(1), with_passes(0.5)
+    samples = [(one, quick)[one.group % 2] for one, quick in zip(usual.samples, fast.samples, strict=True)]
+    return usual.model_copy(update={"samples": samples})
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -157,7 +164,7 @@ def test_the_lines_that_need_no_model_run(
     """In their order, on synthetic runs where `sbd run` would leave its own: all pass, and leave the files that they name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SBD_HISTORY", str(tmp_path / "history.sqlite"))
-    run = build(Part(jitter=0.05))
+    run = varied()
     for name in ("base", "new", "nightly"):
         keep(run, tmp_path / "runs" / name)
     ran = [line for line in lines() if line.file == file and line.words[0] != "run" and "--base-cmd" not in line.words]
@@ -175,9 +182,8 @@ def test_the_deterministic_job_turns_red(
 ) -> None:
     """More passes per block end the job with 1, and the JUnit file that CI shows names the metric."""
     monkeypatch.chdir(tmp_path)
-    run = build()
-    keep(run, tmp_path / "runs" / "base")
-    keep(with_a_pass_more(run), tmp_path / "runs" / "new")
+    keep(with_passes(1), tmp_path / "runs" / "base")
+    keep(with_passes(2), tmp_path / "runs" / "new")
     (line,) = [line for line in lines() if line.file == file and "--deterministic-only" in line.words]
     assert sbd(monkeypatch, *line.words) == 1, capsys.readouterr()
     failed = ElementTree.parse(tmp_path / "deterministic.xml").findall(".//testcase[failure]")
