@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import example, given
 from typer.testing import CliRunner
 
 from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
@@ -69,6 +69,7 @@ def test_nothing_judged_is_said() -> None:
 
 
 @given(found=synthetic.judgements)
+@example(found=of(answer("void", subject="x", reason="::error::a-long-word-that-wraps " * 9)))
 def test_the_table_takes_any_text(found: Judgements) -> None:
     """No text moves the cursor, reverses a line, or becomes a command for the runner whose log this is."""
     written = table(found, 1)
