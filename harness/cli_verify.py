@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli_judged import Inconclusive
+from harness.cli_judged import InconclusiveOption, JsonOption, ToOption
 
 
 def verify_command(
@@ -19,10 +19,9 @@ def verify_command(
     claims: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
-    inconclusive: Annotated[
-        Inconclusive, typer.Option(help="exit code of an open question: its own (3), or that of a pass (0) or a failure (1)")
-    ] = "report",
+    as_json: JsonOption = False,
+    inconclusive: InconclusiveOption = "report",
+    to: ToOption = None,
 ) -> None:
     """Is what is claimed of a run true? Confirmed (exit code 0), refuted (1), inconclusive (3) or void (4).
 
@@ -46,4 +45,4 @@ def verify_command(
 
     record = read_run(run)
     asked = claims_for(record.header, claim or (), claims or ())
-    finish(verdict(compare(record), asked, record.header), as_json, inconclusive)
+    finish(verdict(compare(record), asked, record.header), as_json, inconclusive, to)
