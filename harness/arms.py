@@ -138,7 +138,8 @@ class SbdArm(SolverChoice):
         if self.acceptance == "real":
             self.check_knobs()
             return self
-        for knob in self.given_knobs:
+        if self.given_knobs:
+            knob = self.given_knobs[0]
             raise ValueError(f"{knob} decides nothing where acceptance is replayed; remove {knob}")
         if self.solver != (DEFAULT_SOLVER,):
             raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")

@@ -72,7 +72,7 @@ DEFAULT_SOLVER = "entropy_bounded"
 _EB, _SDLM = "EB-Sampler (arXiv 2505.24857), eq. 18 of 2509.04185", "SDLM (arXiv 2509.24007)"
 _FAST_DLLM, _LLADA = "Fast-dLLM (arXiv 2505.22618)", "LLaDA (arXiv 2502.09992)"
 _GAMMAS, _TAUS, _PREFIX_TAUS = (0.1, 0.35, 0.6), (0.95, 0.9, 0.8), (0.9, 0.8, 0.6)
-_FACTORS, _COUNTS = (0.5, 0.75, 1.0), (2, 4, 8)
+_FACTORS = (0.5, 0.75, 1.0)
 SOLVERS: dict[str, SolverSpec] = {
     "entropy_bounded": SolverSpec(
         sweep={"gamma": _GAMMAS}, reads=("entropy",), words="", source="Set Block Decoding (arXiv 2509.04185), eq. 8"
@@ -103,9 +103,9 @@ SOLVERS: dict[str, SolverSpec] = {
     "longest_prefix_entropy": SolverSpec(
         sweep={"tau": _PREFIX_TAUS}, reads=("entropy",), words="longest prefix by entropy", source=f"{_SDLM}, entropy_conf"
     ),
-    "top_k": SolverSpec(sweep={"tokens": _COUNTS}, reads=("confidence",), words="top-k", source=_LLADA),
+    "top_k": SolverSpec(sweep={"tokens": (2, 4, 8)}, reads=("confidence",), words="top-k", source=_LLADA),
     "uniform": SolverSpec(
-        sweep={"steps": _COUNTS[::-1]}, reads=("confidence",), words="uniform", source=_LLADA
+        sweep={"steps": (12, 6, 3)}, reads=("confidence",), words="uniform", source=_LLADA
     ),
     "low_confidence_dynamic": SolverSpec(
         sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
