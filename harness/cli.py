@@ -19,6 +19,7 @@ from harness.cli_capacity import capacity_command
 from harness.cli_check import check_command
 from harness.cli_doctor import doctor_command
 from harness.cli_hardware import hardware_command
+from harness.cli_history import history_app
 from harness.cli_plan import plan_command
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
@@ -133,6 +134,7 @@ app.command("doctor", short_help="what this machine can measure")(doctor_command
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("check", short_help="what only a GPU can show")(check_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
+app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
 app.command("train", short_help="train an SBD model")(train_command)
 
 
