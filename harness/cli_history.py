@@ -189,7 +189,7 @@ def trend_command(
     """Find where figures changed: between which commits, by how much, and whether for the better.
 
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
-    Nothing is said about a level of fewer than five commits. A series in which nothing changed is given a change with a
+    A level is at least five commits long. A series in which nothing changed is given a change with a
     chance of 1 %, if its figures scatter independently.
     """
     from harness.cli_history_tables import trend_table

@@ -54,8 +54,12 @@ class History:
         url = database_url(where)
         self.place = shown(url)
         self._engine = open_engine(url)
-        with in_words(self.place):
-            migrate(self._engine, self.place)
+        try:
+            with in_words(self.place):
+                migrate(self._engine, self.place)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, record: HistoryRecord) -> Added:
         """Keep a run, whole or not at all. A run that is there is replaced only where something is new: more samples, newer

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_SEGMENT = 5
-"""Fewest points of a level: nothing is said about a change that is younger."""
+"""Fewest points of a level. Of a change that is younger nothing is said or, if it is plain, that it came a little earlier."""
 ALPHA = 0.01
 """A change is kept if its p-value, Holm-adjusted over the changes of its series, is at most this."""
 MIN_CHANGE = 0.01

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.datafiles import user_data_dir
@@ -62,18 +62,18 @@ def shown(url: URL) -> str:
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine whose connections are given back at once; a writing transaction has the execution option ``sbd_writes``.
+    """An engine, to be disposed of; a writing transaction has the execution option ``sbd_writes``.
 
     Raises:
         StorageError: the folder of the file cannot be made.
     """
     if url.drivername != "sqlite":
-        return create_engine(url, poolclass=NullPool)
+        return create_engine(url)
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{url.database}: its folder cannot be made ({error.strerror}); give another --db") from error
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_S})
+    engine = create_engine(url, connect_args={"timeout": BUSY_S})
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
