@@ -55,7 +55,8 @@ def add_command(
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
     """
-    from harness.history_record import Revision, record_of
+    from harness.history_record import Revision
+    from harness.history_run import record_of
     from harness.store import read_run
 
     if committed_at is not None:
@@ -154,7 +155,7 @@ def rebuild_command(
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """What became of it; a run that is not there any more keeps the figures it has."""
     from harness.errors import RecordError
-    from harness.history_record import record_of
+    from harness.history_run import record_of
     from harness.store import read_run
 
     try:

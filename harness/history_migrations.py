@@ -55,7 +55,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     _run(
         "ALTER TABLE records ADD COLUMN committed_at TEXT",
         "ALTER TABLE records ADD COLUMN software TEXT NOT NULL DEFAULT '{}'",
-        "CREATE INDEX figures_of_a_metric ON figures (metric, record_id, cell, arm, value)",
+        "CREATE INDEX figures_of_a_metric ON figures (metric, cell, arm, record_id, value)",
     ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -49,6 +49,6 @@ FIGURES = Table(
     Column("reason", Text),
 )
 TREND_INDEX = Index(
-    "figures_of_a_metric", FIGURES.c.metric, FIGURES.c.record_id, FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.value
+    "figures_of_a_metric", FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.record_id, FIGURES.c.value
 )
 """Holds all that a trend reads of a figure."""

@@ -113,7 +113,9 @@ def test_a_trend_is_printed_written_and_alarms(
         (["trend", "--last", "0"], "--last"),
     ],
 )
-def test_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def test_mistakes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
     """Exit code 2, what was given and what is allowed, no traceback."""
     assert sbd(monkeypatch, "history", *arguments) == 2
     out, err = capsys.readouterr()

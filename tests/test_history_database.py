@@ -189,7 +189,7 @@ def test_the_migrations_lead_to_the_tables_that_are_used(where: str, tmp_path: P
     """Column by column what the tables of the program would be made as, and the index that a trend is read from."""
     with History(where) as history, history.reading() as connection:
         (index,) = (one for one in inspect(connection).get_indexes("figures") if not one["unique"])
-        assert index["column_names"] == ["metric", "record_id", "cell", "arm", "value"]
+        assert index["column_names"] == ["metric", "cell", "arm", "record_id", "value"]
         made = connection.dialect.name
     if made == "postgresql":
         import psycopg

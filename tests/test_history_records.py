@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from harness import compare_pricing
 from harness.compare import compare
 from harness.errors import RecordError, UserError
 from harness.history import History, Wanted
 from harness.history_machine import machine_of, software_of
-from harness.history_metrics import DEFAULT_METRICS, METRICS, known_metrics
-from harness.history_record import HistoryRecord, Revision, record_of, utc
+from harness.history_metrics import DEFAULT_METRICS, METRICS, RUNGS, known_metrics
+from harness.history_record import HistoryRecord, Revision, utc
+from harness.history_run import record_of
 from harness.record import RECORD_VERSION, Run
 from harness.store import read_run
 from tests import synthetic_run as synthetic
@@ -142,6 +144,7 @@ def test_times_are_in_utc_and_sort_as_text() -> None:
 
 def test_metrics_by_name() -> None:
     """A name without its rung means every rung; none means the default ones; an unknown one is refused with the known."""
+    assert RUNGS == compare_pricing.RUNGS
     assert known_metrics([]) == DEFAULT_METRICS and "wall_speedup_error.datasheet" in DEFAULT_METRICS
     assert known_metrics(["decode_error", "accuracy"])[-1] == "accuracy"
     assert set(known_metrics(["decode_error"])) == {name for name in METRICS if name.startswith("decode_error.")}
