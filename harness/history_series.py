@@ -116,7 +116,7 @@ def read_lines(
 
 @contextmanager
 def _no_cycles_looked_for() -> Iterator[None]:
-    """A quarter of the time went into searching half a million rows for cycles, of which they have none."""
+    """A quarter of a large trend's time went into searching its rows for cycles, of which they have none."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -187,7 +187,7 @@ def _by_line(
     if not figures:
         return
     ids, values = map(np.array, zip(*figures, strict=True))
-    known = ids < len(places.number)  # a record may have come since the records were read
+    known = ids < len(places.number)  # records that are left out have no place
     number, values = places.number[ids[known]], values[known]
     order = np.argsort(number, kind="stable")
     order = order[number[order] >= 0]
