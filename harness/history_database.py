@@ -80,8 +80,6 @@ def open_engine(url: URL) -> Engine:
 
 
 def _prepare(connection: Any, _record: Any) -> None:
-    """The driver would begin transactions by itself, and only at the first write: too late to queue for the file."""
-    connection.isolation_level = None
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         connection.execute("PRAGMA journal_mode = wal")
     connection.execute("PRAGMA synchronous = full")
@@ -89,6 +87,7 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Any) -> None:
+    """The driver would begin by itself at the first write: too late for who reads a version first and then acts on it."""
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("sbd_writes") else "BEGIN")
 
 

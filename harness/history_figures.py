@@ -38,7 +38,7 @@ def _quantities(arm: ArmResult) -> dict[str, Quantity]:
     found = {
         "wall_speedup": arm.wall_speedup,
         "nfe_speedup": arm.nfe_speedup,
-        "time_per_token_s": _reciprocal(arm.tokens_per_s),
+        "time_per_token_s": reciprocal(arm.tokens_per_s),
         "tokens_per_s": arm.tokens_per_s,
         "ceiling_share": arm.ceiling_share,
         "accuracy": arm.accuracy,
@@ -51,7 +51,7 @@ def _quantities(arm: ArmResult) -> dict[str, Quantity]:
     return found
 
 
-def _reciprocal(rate: Quantity) -> Quantity:
+def reciprocal(rate: Quantity) -> Quantity:
     """Seconds per token from tokens per second, its interval turned round."""
     if not rate.value:
         return absent(rate.reason or "no tokens were decoded", rate.n)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, event, inspect, text
 
 from harness.errors import MissingExtraError, StorageError, UserError
 from harness.history import History, Wanted
@@ -239,6 +239,26 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(where: str) -> Non
         migrate(engine, where, (broken,))
     engine.dispose()
     assert _columns(where) == {}
+
+
+def test_of_two_programs_that_migrate_at_once_one_waits(tmp_path: Path) -> None:
+    """From before the version is read until it is written nobody else may begin; on PostgreSQL see the two processes above."""
+    file = tmp_path / "h.sqlite"
+    engine = open_engine(database_url(str(file)))
+    other = sqlite3.connect(file, isolation_level=None, timeout=0)
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _try_to_begin(connection: Connection, cursor: object, statement: str, *rest: object) -> None:
+        if connection.get_execution_options().get("sbd_writes") and not statement.startswith("BEGIN"):
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+            tried.append(statement)
+
+    tried: list[str] = []
+    migrate(engine, str(file))
+    assert "schema_version" not in tried[0] and any("CREATE TABLE records" in statement for statement in tried)
+    other.close()
+    engine.dispose()
 
 
 def test_a_database_of_a_newer_program_is_refused(where: str) -> None:

@@ -12,11 +12,13 @@ from harness import compare_pricing
 from harness.compare import compare
 from harness.errors import RecordError, UserError
 from harness.history import History, Wanted
+from harness.history_figures import reciprocal
 from harness.history_machine import machine_of, software_of
 from harness.history_metrics import DEFAULT_METRICS, METRICS, RUNGS, known_metrics
 from harness.history_record import HistoryRecord, Revision, utc
 from harness.history_run import record_of
 from harness.record import RECORD_VERSION, Run
+from harness.stats import Quantity, absent
 from harness.store import read_run
 from tests import synthetic_run as synthetic
 
@@ -90,6 +92,14 @@ def test_the_figures_are_those_of_the_comparison() -> None:
             )  # fmt: skip
     assert all((one.value is None) <= bool(one.reason) for one in figures.values())
     assert {one.metric for one in figures.values()} <= set(METRICS)
+
+
+def test_seconds_per_token_turn_the_interval_round() -> None:
+    """Four tokens a second, between two and five: a quarter of a second, between a fifth and a half."""
+    turned = reciprocal(Quantity(value=4.0, low=2.0, high=5.0, n=7, method="t"))
+    assert turned == Quantity(value=0.25, low=0.2, high=0.5, n=7, method="t")
+    assert reciprocal(Quantity(value=4.0)) == Quantity(value=0.25)
+    assert reciprocal(absent("not timed", 3)) == absent("not timed", 3)
 
 
 def test_a_part_without_a_clock_keeps_what_was_counted() -> None:
