@@ -9,6 +9,8 @@ has no bar: smaller steps, and flat histories whose noise is correlated, which t
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -24,9 +26,10 @@ from harness.history import History
 from harness.history_changes import find_changes
 from harness.history_metrics import Figure
 from harness.history_record import HistoryRecord
+from harness.history_trend import LAST
 from tests.synthetic_history import figure, record, stepped
 
-MACHINES, SCENARIOS, COMMITS = 4, 5, 500
+MACHINES, SCENARIOS, COMMITS, STEP = 4, 5, 500, 400
 CELLS = ("reference/word_problems/b1", "bandwidth_bound/synthetic/b1")
 SBD_ARMS = ("SBD k=16 γ=0.1", "SBD k=16 γ=0.35")
 OF_ALL = ("time_per_token_s", "tokens_per_s", "decode_error.calibrated")
@@ -37,11 +40,11 @@ REPEATS = 5
 
 
 def records(random: np.random.Generator) -> Iterator[HistoryRecord]:
-    """10,000 runs of 37 figures at 1 % noise; in every second scenario all times grow by 3 % after half of the commits."""
-    for place in range(MACHINES * SCENARIOS):
-        machine, scenario = divmod(place, SCENARIOS)
-        for number in range(COMMITS):
-            level = 1.03 if scenario % 2 and number >= COMMITS // 2 else 1.0
+    """10,000 runs of 38 figures at 1 % noise, night by night; in every second scenario all of them grow by 3 % at a commit."""
+    for number in range(COMMITS):
+        for place in range(MACHINES * SCENARIOS):
+            machine, scenario = divmod(place, SCENARIOS)
+            level = 1.03 if scenario % 2 and number >= STEP else 1.0
             one = record(number, *_figures(random, level), fingerprint=f"{machine:012x}", scenario_digest=f"{scenario:064x}")
             yield replace(one, run_id=f"{place:04x}{number:028x}")
 
@@ -53,16 +56,17 @@ def _figures(random: np.random.Generator, level: float) -> Iterator[Figure]:
                 yield figure(level * float(np.exp(random.normal(0, 0.01))), metric, arm, cell)
 
 
-def seconds_of_trend(database: Path) -> list[float]:
-    """Wall seconds of `sbd history trend` as a process of its own, one per repeat."""
-    command = [sys.executable, "-m", "harness", "history", "trend", "--db", str(database)]
-    taken = []
+def seconds_of_trend(database: Path, last: int) -> tuple[list[float], float]:
+    """Wall seconds of `sbd history trend` as a process of its own, one per repeat, and its mean processor seconds."""
+    command = [sys.executable, "-m", "harness", "history", "trend", "--last", str(last), "--db", str(database)]
+    taken, before = [], resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(REPEATS):
         start = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         taken.append(time.perf_counter() - start)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(*done.stdout.splitlines()[-3:], sep="\n")
-    return taken
+    return sorted(taken), (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / REPEATS
 
 
 def found_pct(random: np.random.Generator, factor: float) -> float:
@@ -101,10 +105,16 @@ def main() -> None:
             for one in records(random):
                 count += history.add(one) == "added"
         adding = time.perf_counter() - start
-        taken = sorted(seconds_of_trend(database))
+        load = os.getloadavg()[0]
+        taken, cpu = seconds_of_trend(database, LAST)
+        of_all, _ = seconds_of_trend(database, COMMITS)
         figures |= {
             f"seconds_{count}_records": taken[len(taken) // 2],
+            f"seconds_{count}_records_fastest": taken[0],
             f"seconds_{count}_records_slowest": taken[-1],
+            f"seconds_{count}_records_every_commit": of_all[len(of_all) // 2],
+            f"processor_seconds_{count}_records": cpu,
+            "load_1min_before": load,
             "seconds_per_record_added": adding / count,
             "bytes_per_record": database.stat().st_size / count,
         }

@@ -5,13 +5,10 @@ Runs of one commit are one point, their median; a run whose commit is not known,
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby
-from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -100,49 +97,39 @@ def read_lines(
         wanted: which runs.
         metrics: names.
         cell: a pattern as of a shell.
-        last: so many of the newest points of a series; None: all.
+        last: only the newest so many commits of each line; None: all.
         outdated: figures of older formulas too.
     """
     names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version",
              "fingerprint", "machine", "scenario_name", "scenario_digest", "branch")  # fmt: skip
-    rows = connection.execute(filtered(select(*(RECORDS.c[name] for name in names)), wanted)).all()
+    rows = connection.execute(
+        filtered(select(*(RECORDS.c[name] for name in names)), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
+    ).all()
     newest = max((row.comparison_version for row in rows), default=None)
     current = [row for row in rows if outdated or row.comparison_version == newest]
-    with _no_cycles_looked_for():
-        found = _series(connection, wanted, metrics, cell, _places(current), last)
+    found = _series(connection, wanted, metrics, cell, _places(current, last))
     left_out = len(rows) - len(current)
     return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest)
 
 
-@contextmanager
-def _no_cycles_looked_for() -> Iterator[None]:
-    """A quarter of a large trend's time went into searching its rows for cycles, of which they have none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _places(rows: Sequence[Any]) -> _Places:
-    """Runs of one commit in one line are one point."""
+def _places(rows: Sequence[Any], last: int | None) -> _Places:
+    """Runs of one commit in one line are one point; ``rows`` in the order they were measured."""
     gathered: dict[Any, list[Any]] = {}
-    for row in sorted(rows, key=attrgetter("measured_at", "id")):
+    for row in rows:
         own = row.run_id if row.revision is None or row.revision_has_changes else None
         gathered.setdefault((row.fingerprint, row.scenario_digest, row.branch, row.revision, own), []).append(row)
-    lines: dict[Any, Line] = {}
-    made = []
+    of_lines: dict[Any, list[tuple[Point, list[Any]]]] = {}
     for (*place, _, _), members in gathered.items():
-        line = lines.get(tuple(place)) or lines.setdefault(tuple(place), _line(members[-1]))
-        made.append((line, _point(members), [one.id for one in members]))
-    where = {id(line): i for i, line in enumerate(lines.values())}
-    made.sort(key=lambda one: (where[id(one[0])], one[1].when, one[1].run_ids))
+        of_lines.setdefault(tuple(place), []).append((_point(members), members))
+    points: list[tuple[Line, Point]] = []
     number = np.full(max((row.id for row in rows), default=0) + 1, -1)
-    for i, (_, _, ids) in enumerate(made):
-        number[ids] = i
-    return _Places([(line, point) for line, point, _ in made], number)
+    for made in of_lines.values():
+        made.sort(key=lambda one: (one[0].when, one[0].run_ids))
+        line = _line(made[-1][1][-1])
+        for point, members in made[-last if last else 0 :]:
+            number[[one.id for one in members]] = len(points)
+            points.append((line, point))
+    return _Places(points, number)
 
 
 def _line(row: Any) -> Line:
@@ -162,28 +149,27 @@ def _point(members: list[Any]) -> Point:
     )
 
 
-def _series(
-    connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, places: _Places, last: int | None
-) -> list[Series]:
+def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, places: _Places) -> list[Series]:
     whose = (FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm)
-    wanted_ids = [FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted))] if wanted != Wanted() else []
+    placed = np.flatnonzero(places.number >= 0)
+    ids = [FIGURES.c.record_id >= (int(placed[0]) if len(placed) else 0)]
+    if wanted != Wanted():
+        ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
     found = []
     for metric, where, arm in connection.execute(select(*whose).where(FIGURES.c.metric.in_(metrics)).distinct()).all():
         if not fnmatchcase(where, cell):
             continue
         names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
-        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *wanted_ids)
+        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *ids)
         found += [
             Series(line=line, cell=where, arm=arm, metric=metric, points=points, values=values)
-            for line, points, values in _by_line(connection.execute(asked).all(), places, last)
+            for line, points, values in _by_line(connection.execute(asked).all(), places)
         ]
     return sorted(found, key=_order)
 
 
-def _by_line(
-    figures: Sequence[Any], places: _Places, last: int | None
-) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
-    """One figure of all records, parted by line: the newest points in their order, with the median of each."""
+def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
+    """One figure of all records, parted by line: the points in their order, with the median of each."""
     if not figures:
         return
     ids, values = map(np.array, zip(*figures, strict=True))
@@ -196,8 +182,8 @@ def _by_line(
     medians = [ordered[i] if j - i == 1 else median(ordered[i:j]) for i, j in zip(starts.tolist(), ends, strict=True)]
     of_points = [places.points[i] for i in found.tolist()]
     for line, members in groupby(range(len(of_points)), key=lambda i: of_points[i][0]):
-        newest = list(members)[-last if last else 0 :]
-        yield line, tuple(of_points[i][1] for i in newest), tuple(medians[i] for i in newest)
+        own = list(members)
+        yield line, tuple(of_points[i][1] for i in own), tuple(medians[i] for i in own)
 
 
 def _order(one: Series) -> tuple[str, ...]:

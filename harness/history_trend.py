@@ -17,8 +17,10 @@ from harness.history_tables import RECORDS
 
 TREND_VERSION = 1
 """Version of the JSON form."""
-LAST = 500
-"""So many of the newest commits of a series are looked at unless more are asked for."""
+LAST = 200
+"""So many of the newest commits of each line are looked at unless more are asked for: half a year of nights."""
+AT_ONCE = 500
+"""A statement takes only so many values."""
 Direction = Literal["better", "worse"]
 
 
@@ -182,8 +184,8 @@ def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict
     """Versions at the newest run of each point, by run id."""
     run_ids = sorted({point.run_ids[-1] for point in points})
     found: dict[str, dict[str, str]] = {}
-    for start in range(0, len(run_ids), LAST):  # a statement takes only so many values
-        asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + LAST]))
+    for start in range(0, len(run_ids), AT_ONCE):
+        asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + AT_ONCE]))
         found |= {run_id: json.loads(text) for run_id, text in connection.execute(asked)}
     return found
 
