@@ -15,7 +15,8 @@ import pytest
 
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
-from harness.runner import Machine, run
+from harness.runner import run
+from harness.runner_machine import Machine
 from harness.store import RunStore, read_run
 from harness.trace import ForwardPass, Generation
 
