@@ -33,8 +33,8 @@ def missing_slots(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
     done = finished_keys(held)
     counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
-    unfinished = {case_id for case_id, *_ in counting}
-    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
+    cold = {(case_id, process) for case_id, *_, process in counting}
+    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.key[0], slot.process) in cold)]
 
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:

@@ -26,6 +26,7 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
         case_id=case.case_id,
         group=slot.group,
         repeat=slot.repeat,
+        process=slot.process,
         warmup=slot.warmup,
         seed=seed,
         rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],

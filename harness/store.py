@@ -20,11 +20,10 @@ from pydantic import ValidationError
 
 from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, read_lines, refused, write_whole
-from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample
+from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 REPORTS = ("report.html", "report.json")
-SampleKey = tuple[str, int, int, bool]
 
 
 class RunStore:
@@ -108,8 +107,8 @@ class RunStore:
 
 
 def finished_keys(run: Run) -> frozenset[SampleKey]:
-    """(case id, group, repeat, warmup) of every sample a run holds: what need not be taken again."""
-    return frozenset((sample.case_id, sample.group, sample.repeat, sample.warmup) for sample in run.samples)
+    """The keys of all samples a run holds: what need not be taken again."""
+    return frozenset(sample.key for sample in run.samples)
 
 
 def read_run(path: Path) -> Run:

@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     run = read_run(tmp_path / "run")
     assert run.header == make_header() and run.samples == [make_sample(0, "é\r\n\u2028"), make_sample(1)]
     assert run.outcomes[0].reason == "16 GB" and run.sessions == [{"load": 0.5}]
-    assert finished_keys(run) == {("c", 0, 0, False), ("c", 1, 0, False)}
+    assert finished_keys(run) == {("c", 0, 0, False, 0), ("c", 1, 0, False, 0)}
     assert read_run(tmp_path / "run" / "run.json") == run
 
 
