@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from harness.errors import UserError
@@ -13,14 +13,14 @@ from harness.scenario import Part
 from harness.store import RunStore, finished_keys, read_run
 
 
-def refuse_other_execution(plan: Plan, held: Run, execution: Callable[[Part], str]) -> None:
+def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:
     """Compiled and eager samples must not end up in one case; ``execution`` is how a part's forwards run here.
 
     Raises:
         UserError: here they run otherwise than where the run was begun.
     """
     then = {case.part: case.execution for case in held.header.cases if not case.is_check}
-    for part in plan.scenario.parts:
+    for part in parts:
         before, now = then[part.name], execution(part)
         if now != before:
             raise UserError(

@@ -135,11 +135,6 @@ class Plan:
     scenario: Scenario
     cases: tuple[Case, ...]
 
-    @property
-    def in_fresh_processes(self) -> bool:
-        """Whether some part asks for more than one process; then every share of the run is taken by a process of its own."""
-        return any(part.processes > 1 for part in self.scenario.parts)
-
     def slots(self) -> Iterator[Slot]:
         """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved;
         and all of it again for every further process.

@@ -184,6 +184,11 @@ class Scenario(Frozen):
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
 
+    @property
+    def in_fresh_processes(self) -> bool:
+        """Whether some part asks for more than one process; then every part is taken by processes of its own."""
+        return any(part.processes > 1 for part in self.parts)
+
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:
         names = [part.name for part in self.parts]

@@ -151,7 +151,7 @@ def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
     """Put a runner in place that returns or raises, so that no model is loaded."""
 
-    def run(scenario: Path, out: Path | None, progress: object) -> Path:
+    def run(scenario: Path, out: Path | None, progress: object, spawn: object) -> Path:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
