@@ -24,9 +24,9 @@ def process_command(
     from harness.plan import Share
     from harness.processes import Errand, end_with_parent
 
-    end_with_parent()
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
+    end_with_parent()
     if calibrate:
         from harness.cli_own_profile import profile_of_scenario
         from harness.scenario import load_scenario

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from harness.compare import Comparison, compare
+from harness.compare_values import Cell
 from harness.frames_values import flat
 from harness.health import void_reasons
 from harness.record import Run, RunHeader, Sample
@@ -225,7 +226,7 @@ def load_run(path: Path | str) -> RunFrames:
 _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}
 
 
-def _cell(cell: Any) -> dict[str, Any]:
+def _cell(cell: Cell) -> dict[str, Any]:
     """What identifies a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 

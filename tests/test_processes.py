@@ -26,6 +26,7 @@ from harness.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
 from harness.record import Run
+from harness.replay import recorded_arms
 from harness.runner import run, run_errand
 from harness.scenario import Scenario, scenario_digest
 from harness.store import RunStore, read_run
@@ -120,6 +121,15 @@ def test_each_process_is_repeated_until_its_own_ratios_stand_still():
         taken.append(one.model_copy(update={"decode_s": one.decode_s * slow, "process": slot.process}))
         pace.note(taken[-1])
     assert Counter((s.process, s.repeat) for s in taken) == {(0, r): 12 for r in range(4)} | {(1, r): 12 for r in range(2)}
+
+
+def test_recorded_acceptance_counts_every_prompt_once():
+    """Further processes decode the same prompts again: what is replayed from a run is that of the first."""
+    run = synthetic.build(synthetic.Part(prompts=3))
+    again = [sample.model_copy(update={"process": 1}) for sample in run.samples]
+    both = run.model_copy(update={"samples": [*run.samples, *again]})
+    assert recorded_arms(both, 16) == recorded_arms(run, 16)
+    assert [len(arm.rows) for arm in recorded_arms(both, 16)] == [3, 3]
 
 
 class InThisProcess:

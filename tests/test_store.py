@@ -258,6 +258,45 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     assert resume(tmp_path / "run") == []
 
 
+def test_a_lent_lock_is_shared_and_outlives_the_lender(tmp_path: Path) -> None:
+    """The borrower writes while nobody else may, even behind the lender's end; a torn line of a killed one is mended."""
+    file = tmp_path / "samples.jsonl"
+    lender = Journal(file)
+    lender.append("1")
+    first = Journal(file, lender.descriptor)
+    first.append("2")
+    os.write(first.descriptor, b'{"torn')
+    first.close()
+    second = Journal(file, lender.descriptor)
+    second.append("3")
+    assert read_lines(file) == [1, 2, 3]
+    lender.close()
+    with pytest.raises(StorageError, match="another sbd run is writing here"):
+        Journal(file)
+    second.close()
+    Journal(file).close()
+
+
+def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk cuts the file back to where this line began, not to where the lender had left it."""
+    file = tmp_path / "samples.jsonl"
+    lender = Journal(file)
+    borrower = Journal(file, lender.descriptor)
+    borrower.append("1")
+    borrower.close()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(os, "fsync", full)
+        lender.append("2")
+    assert read_lines(file) == [1]
+    lender.close()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("", "not the header"), ("[]", "not the header"), ('{"record_version": 1}', "run_id"), ('{"record_version": 99}', "newer"),
