@@ -27,7 +27,7 @@ GRACE_S = 5.0
 """So long a child may take to end by itself after Ctrl-C, which a terminal sends to both."""
 PR_SET_PDEATHSIG = 1
 """From Linux' prctl.h."""
-# As this process finds its modules, and nowhere else: with -P the folder that a user stands in is not looked into first.
+# As this process finds its modules, and nowhere else: python -m would look into the folder first that a user stands in.
 PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); from harness.cli import main; main()"
 
 
@@ -73,7 +73,7 @@ class FreshInterpreter:
 
     def command(self, errand: Errand) -> Sequence[str]:
         """The command line of the child."""
-        words = [sys.executable, "-P", "-c", PROGRAM, os.pathsep.join(sys.path)]
+        words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path)]
         words += ["--debug"] if self._debug else []
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]

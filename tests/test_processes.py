@@ -230,7 +230,9 @@ def test_nobody_else_writes_from_the_first_process_to_the_last(mixed, shape, tmp
         refused()
         return status
 
-    run(mixed, out, spawn=spawn)
+    between = Silent()
+    between.note = lambda message: refused()
+    run(mixed, out, between, spawn=spawn)
     assert len(inner.errands) == 5
     with RunStore(out) as other:
         other.hold()
@@ -417,7 +419,7 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
         assert process.returncode == 5
         assert "part one, fresh process 1 of 3: ended with exit status -9 (SIGKILL" in err and "Traceback" not in err
     first = read_run(out)
-    with in_the_middle(command, calibrated, out, 40 + 10) as process:
+    with in_the_middle(command, calibrated, out, 40 + 6) as process:
         child = child_of(process.pid)
         assert child is not None
         process.kill()
