@@ -27,17 +27,13 @@ def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[st
         if one is None and name in inner:
             one = Quantity(value=None) if inner[name] is Quantity else {part.name: math.nan for part in fields(inner[name])}
         if isinstance(one, Quantity):
-            own = {part: math.nan if known is None and part in NUMBERS else known for part, known in _parts(one).items()}
-            found |= {column if part == "value" else f"{column}_{part}": known for part, known in own.items()}
+            found |= {column if part == "value" else f"{column}_{part}": known for part, known in flat(one).items()}
         elif is_dataclass(one) or (name in inner and isinstance(one, Mapping)):
             found |= flat(one, before=f"{column}_")
         else:
-            found[column] = one
+            missing = one is None and isinstance(value, Quantity) and name in NUMBERS
+            found[column] = math.nan if missing else one
     return found
-
-
-def _parts(quantity: Quantity) -> dict[str, Any]:
-    return {field.name: getattr(quantity, field.name) for field in fields(quantity)}
 
 
 def _optional(kind: type) -> dict[str, type]:
