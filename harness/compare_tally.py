@@ -34,7 +34,7 @@ class TimedPass:
 class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
-    ``counted``: what a memory counter says of the whole sample, None where it says nothing.
+    ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
     ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
     are empty where the part was not timed: nothing is compared with a clock there.
     """
@@ -43,6 +43,7 @@ class Tally:
     prompts: tuple[tuple[str, str], ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
+    output_tokens: int
     decode_tokens: int
     row_passes: int
     passes: int
@@ -54,6 +55,7 @@ class Tally:
     sampler_s: float | None
     bytes_: float
     counted: Counted | None
+    energy_j: float | None
     priced_s: dict[str, Band]
     timed: tuple[TimedPass, ...]
 
@@ -71,6 +73,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     active = _matrix(columns.active, rows, np.dtype(np.bool_))
     padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
     histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
+    output_tokens = sum(row.output_tokens for row in sample.rows)
     from_prefill = int(final[~decode].sum())
     timed = _price(columns, pricer) if pricer is not None else ()
     return Tally(
@@ -78,7 +81,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
-        decode_tokens=sum(row.output_tokens for row in sample.rows) - from_prefill,
+        output_tokens=output_tokens,
+        decode_tokens=output_tokens - from_prefill,
         row_passes=int(active[decode].sum()),
         passes=int(decode.sum()),
         fed_tokens=int(padded.sum()) * rows,
@@ -89,6 +93,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         sampler_s=_sum_of(columns.sampler_s, decode),
         bytes_=sum(one.priced.bytes_ for one in timed),
         counted=counter.read(sample, pricer) if counter is not None and pricer is not None else None,
+        energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
         priced_s=_sum_bands(timed),
         timed=timed,
     )
