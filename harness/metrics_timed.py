@@ -1,0 +1,103 @@
+"""Reads the timed figures off processes: one number per process and metric, over the samples that all of them can be asked for.
+
+A fresh process is the unit of replication (Kalibera and Jones, ISMM 2013): whatever repeats inside one shares its luck, so
+it is one number. Void times are left out, and then on every side: medians over other prompts would differ for no reason.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.compare_tally import Tally, tally
+from harness.health import without_void_times
+from harness.metrics import Metric
+from harness.record import Run
+
+_Place = tuple[str, int, int]
+"""(case id, group, repeat)."""
+_Decodes = dict[_Place, Tally]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule."""
+
+    decodes: _Decodes
+    arms: Mapping[tuple[str, int, str], tuple[str, ...]]
+    ntp: Mapping[str, str]
+    void: dict[str, int]
+
+
+def processes_of(run: Run) -> list[Process]:
+    """The fresh processes that a run was taken in, in order, warm-ups and void times left out."""
+    run, health = without_void_times(run)
+    cases = {case.case_id: case for case in run.header.cases if not case.is_check}
+    arms: dict[tuple[str, int, str], tuple[str, ...]] = {}
+    for case_id, case in cases.items():
+        place = (case.part, case.batch_size, case_id.rpartition("/")[2])
+        arms[place] = (*arms.get(place, ()), case_id)
+    found: dict[int, _Decodes] = {}
+    for sample in run.samples:
+        if sample.warmup or sample.case_id not in cases:
+            continue
+        decodes = found.setdefault(sample.process, {})
+        one = tally(cases[sample.case_id], sample, None)
+        if one.has_decode_time:
+            decodes[sample.case_id, sample.group, sample.repeat] = one
+    void = {reason: count for part in health for reason, count in part.reasons.items()}
+    ntp = _ntp_of(run)
+    return [Process(decodes=found[number], arms=arms, ntp=ntp, void=void) for number in sorted(found)]
+
+
+def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
+    """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
+    place = (metric.part, metric.batch_size, metric.arm)
+    case_ids = [set(process.arms.get(place, ())) for process in processes]
+    shared = set[_Place].intersection(
+        *({key for key in process.decodes if key[0] in ids} for process, ids in zip(processes, case_ids, strict=True))
+    ) if processes else set()  # fmt: skip
+    if metric.name == "wall_speedup":
+        shared = {key for key in shared if all(_ntp_key(process, key) in process.decodes for process in processes)}
+    if not shared:
+        rules = sorted({reason for process in processes for reason in process.void})
+        return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
+    return [_number(metric.name, process, sorted(shared)) for process in processes]
+
+
+def _number(name: str, process: Process, keys: Sequence[_Place]) -> float:
+    if name == "wall_speedup":
+        logs = [
+            math.log(_s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(process.decodes[key])) for key in keys
+        ]
+        return math.exp(math.fsum(logs) / len(logs))
+    if name == "prefill_s":
+        return statistics.median(_prefill_s(process.decodes[key]) for key in keys)
+    return statistics.median(_s_per_token(process.decodes[key]) for key in keys)
+
+
+def _ntp_of(run: Run) -> dict[str, str]:
+    """Case id of NTP by case id: same part, batch size and task; at the same temperature, else the first."""
+    cases = [case for case in run.header.cases if not case.is_check]
+    found: dict[str, str] = {}
+    for case in cases:
+        place = (case.part, case.batch_size, case.task)
+        ntp = [one for one in cases if (one.part, one.batch_size, one.task) == place and one.arm.get("method") == "ntp"]
+        same = [one for one in ntp if one.arm.get("temperature") == case.arm.get("temperature")]
+        if ntp:
+            found[case.case_id] = (same or ntp)[0].case_id
+    return found
+
+
+def _ntp_key(process: Process, key: _Place) -> _Place:
+    return (process.ntp.get(key[0], ""), *key[1:])
+
+
+def _s_per_token(one: Tally) -> float:
+    return (one.decode_s or math.nan) / one.decode_tokens
+
+
+def _prefill_s(one: Tally) -> float:
+    return (one.latency_s or math.nan) - (one.decode_s or math.nan)
