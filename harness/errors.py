@@ -9,6 +9,7 @@ SbdError                      catch this to catch all of them
 │   └── MissingExtraError     a command needs an extra that is not installed
 ├── RecordError               a run directory that cannot be read (exit code 5)
 ├── StorageError              the disk refused to take a record (exit code 5)
+├── CommandError              a command that a gate runs ended in an error of its own (exit code 5)
 ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
 │   ├── DoesNotFitError       it needs more memory than there is
 │   └── NotPossibleError      it needs something that this machine does not have
@@ -66,6 +67,10 @@ class RecordError(SbdError):
 
 class StorageError(SbdError):
     """The disk refused to take a record."""
+
+
+class CommandError(SbdError):
+    """A command that a gate runs ended in an error of its own."""
 
 
 class CaseError(SbdError):

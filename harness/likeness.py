@@ -23,7 +23,9 @@ from harness.scenario import Scenario
 Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-HARDWARE = ("cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads")
+HARDWARE = (
+    "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
+)  # fmt: skip
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
 PACKAGES = ("torch", "transformers", "triton")

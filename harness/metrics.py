@@ -13,11 +13,9 @@ from fnmatch import fnmatchcase
 
 from harness.compare import compare
 from harness.errors import UserError
+from harness.gate_metric import MOST_TIMED_METRICS
 from harness.judgement import Basis, Better, Kind
 from harness.record import CaseHeader, Run
-
-MOST_PRIMARIES = 5
-"""More timed metrics than this are not judged together: every further one makes each of them harder to decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +31,13 @@ class Definition:
     tolerance: float = 0.0
 
 
-_COUNTED = (
-    ("passes", "passes", "lower", "forward passes after prefill (NFE), first repeat"),
-    ("final_tokens_per_pass", "tokens/pass", "higher", "decode tokens by forward passes after prefill"),
+_COUNTED: tuple[tuple[str, str, Better, str], ...] = (
+    ("passes", "passes", "equal", "forward passes after prefill (NFE), first repeat"),
+    ("final_tokens_per_pass", "tokens/pass", "equal", "decode tokens by forward passes after prefill"),
     ("decode_tokens", "tokens", "equal", "output tokens less those of the prefill, first repeat"),
     ("output_sha256", "", "equal", "SHA-256 over all output ids in the order of the prompts, first repeat"),
 )
-_TIMED = (
+_TIMED: tuple[tuple[str, str, Better, str], ...] = (
     ("decode_s_per_token", "s/token", "lower", "decode time by decode tokens, median over the samples of a process"),
     ("wall_speedup", "x", "higher", "NTP's time per token by the arm's, geometric mean over the prompts of a process"),
     ("prefill_s", "s", "lower", "time of the prefill, median over the samples of a process"),
@@ -49,7 +47,7 @@ DEFINITIONS: dict[str, Definition] = {
     for one in (
         *(Definition(name=n, kind="deterministic", unit=u, better=b, basis="counted", what=w) for n, u, b, w in _COUNTED),
         Definition(
-            name="modelled_bytes", kind="deterministic", unit="bytes", better="lower", basis="modelled",
+            name="modelled_bytes", kind="deterministic", unit="bytes", better="equal", basis="modelled",
             what="bytes that the decode passes move, by the byte model",
         ),
         Definition(
@@ -135,10 +133,10 @@ def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[Metric, ...]:
             known = ", ".join(metric.key for metric in every) or "none: nothing was timed"
             raise UserError(f"--metric {pattern}: no timed metric of this run is called so; it has {known}")
     chosen = tuple(metric for metric in every if any(_named(metric, pattern) for pattern in wanted))
-    if len(chosen) > MOST_PRIMARIES:
+    if len(chosen) > MOST_TIMED_METRICS:
         raise UserError(
-            f"--metric {' --metric '.join(wanted)}: {len(chosen)} metrics, at most {MOST_PRIMARIES} are judged together; name "
-            f"fewer: {', '.join(metric.key for metric in chosen)}"
+            f"--metric {' --metric '.join(wanted)}: {len(chosen)} metrics, at most {MOST_TIMED_METRICS} are judged together; "
+            f"name fewer: {', '.join(metric.key for metric in chosen)}"
         )
     return chosen
 
@@ -157,7 +155,7 @@ def _defaults(run: Run, every: Sequence[Metric]) -> tuple[Metric, ...]:
         arm = _answering_arm(run, cases)
         asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
         chosen += [by_key[name, part, batch_size, case.case_id.rpartition("/")[2]] for name, case in asked]
-    return tuple(chosen[:MOST_PRIMARIES])
+    return tuple(chosen[:MOST_TIMED_METRICS])
 
 
 def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:

@@ -54,28 +54,55 @@ def processes_of(run: Run) -> list[Process]:
 
 def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
-    place = (metric.part, metric.batch_size, metric.arm)
-    case_ids = [set(process.arms.get(place, ())) for process in processes]
-    shared = set[_Place].intersection(
-        *({key for key in process.decodes if key[0] in ids} for process, ids in zip(processes, case_ids, strict=True))
-    ) if processes else set()  # fmt: skip
-    if metric.name == "wall_speedup":
-        shared = {key for key in shared if all(_ntp_key(process, key) in process.decodes for process in processes)}
+    shared = _shared(metric, processes)
     if not shared:
         rules = sorted({reason for process in processes for reason in process.void})
         return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
-    return [_number(metric.name, process, sorted(shared)) for process in processes]
+    values = [[_figure(metric.name, process, key) for key in shared] for process in processes]
+    if metric.name == "wall_speedup":
+        return [statistics.geometric_mean(of_process) for of_process in values]
+    return [statistics.median(of_process) for of_process in values]
 
 
-def _number(name: str, process: Process, keys: Sequence[_Place]) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedTimes:
+    """The same prompt's figure in BASE and in NEW, with the prompt, as (case id, batch), and the pair of processes it is of."""
+
+    base: float
+    new: float
+    prompt: tuple[str, int]
+    process: int
+
+
+def paired_times(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> list[PairedTimes]:
+    """Every decode that all processes have a time of, the processes taken as pairs in their order."""
+    shared = _shared(metric, [*base, *new])
+    return [
+        PairedTimes(
+            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[:2], process=number
+        )
+        for number, (left, right) in enumerate(zip(base, new, strict=True)) for key in shared
+    ]  # fmt: skip
+
+
+def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
+    """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
+    place = (metric.part, metric.batch_size, metric.arm)
+    found: set[_Place] | None = None
+    for process in processes:
+        mine = {key for key in process.decodes if key[0] in process.arms.get(place, ())}
+        if metric.name == "wall_speedup":
+            mine = {key for key in mine if _ntp_key(process, key) in process.decodes}
+        found = mine if found is None else found & mine
+    return sorted(found or ())
+
+
+def _figure(name: str, process: Process, key: _Place) -> float:
+    """Of one decode: seconds, seconds per decode token, or how many times NTP's time per token it is below."""
+    one = process.decodes[key]
     if name == "wall_speedup":
-        logs = [
-            math.log(_s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(process.decodes[key])) for key in keys
-        ]
-        return math.exp(math.fsum(logs) / len(logs))
-    if name == "prefill_s":
-        return statistics.median(_prefill_s(process.decodes[key]) for key in keys)
-    return statistics.median(_s_per_token(process.decodes[key]) for key in keys)
+        return _s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(one)
+    return (one.latency_s or math.nan) - (one.decode_s or math.nan) if name == "prefill_s" else _s_per_token(one)
 
 
 def _ntp_of(run: Run) -> dict[str, str]:
@@ -97,7 +124,3 @@ def _ntp_key(process: Process, key: _Place) -> _Place:
 
 def _s_per_token(one: Tally) -> float:
     return (one.decode_s or math.nan) / one.decode_tokens
-
-
-def _prefill_s(one: Tally) -> float:
-    return (one.latency_s or math.nan) - (one.decode_s or math.nan)

@@ -23,7 +23,7 @@ LAYERS = {
     **dict.fromkeys(("likeness", "metrics"), 2),
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
-    **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
+    **dict.fromkeys(("modeling", "noise_floors", "replay", "store", "workload"), 3),
     **dict.fromkeys(("check", "continuing", "frames", "machine", "processes", "reporting", "revisions", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }
