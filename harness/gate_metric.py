@@ -92,7 +92,7 @@ def check_timed(metrics: Sequence[TimedMetric]) -> None:
 
 
 def log_ratio(base: float, new: float) -> float:
-    """d = log(NEW / BASE) of one pair of fresh processes, from the per-process medians; NaN where a figure is no positive number.
+    """d = log(NEW / BASE) of one pair of fresh processes, from their medians; NaN where a figure is no positive number.
 
     The gate answers NaN with a void judgement that names the pair, so that a process that failed is never left out quietly.
     """

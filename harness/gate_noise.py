@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from harness.errors import RecordError
+from harness.gate_metric import MARGIN
+from harness.stats_one_sided import prediction_bound
 
 NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""
 PERCENTILE = 0.99
 FEWEST_REPEATS = 20
-"""Repeats from which the observed percentile is taken; with fewer, a bound from their spread."""
+"""With fewer the floor is given, with what it is worth."""
+ENOUGH_REPEATS = 100
+"""From here on the percentile is an observed one; of fewer repeats it would be no more than the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
     """What a timed metric strays by under A/A, as a ratio (0.012: 1.2 %).
 
-    ``ratio`` is None where it is not known, with its ``reason``. ``repeats`` counts full A/A gates, ``pairs`` the pairs of
-    processes in each; ``method`` names the formula.
+    ``ratio`` is None where it is not known; ``reason`` says why, or why a floor that is given is not worth much. ``repeats``
+    counts full A/A gates, ``pairs`` the pairs of processes in each; ``method`` names the formula.
     """
 
     metric: str
@@ -30,20 +37,59 @@ class NoiseFloor:
 
 
 def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFloor:
-    """Floor of ``metric`` from the gate's estimates (mean d over ``pairs`` pairs), one per A/A repeat."""
-    raise NotImplementedError
+    """Floor of ``metric``: 99th percentile of |estimate|, one per full A/A repeat: the mean d over its ``pairs`` pairs.
+
+    From 100 repeats on it is the observed percentile (an order statistic). With fewer that is the largest, which lies below
+    the true percentile more often than not; so then it is the larger of that and a bound that one more estimate exceeds with
+    1 % probability: |mean| + t(n-1, 0.995) · s · √(1 + 1/n). A constant bias between the sides counts in full.
+    """
+    n = len(estimates)
+    unknown = NoiseFloor(metric=metric, ratio=None, repeats=n, pairs=pairs, method="none")
+    if odd := [str(i) for i, one in enumerate(estimates, start=1) if not math.isfinite(one)]:
+        return NoiseFloor(**asdict(unknown) | {"reason": f"no finite estimate in repeat {', '.join(odd)} of {n}"})
+    if n < 2:
+        return NoiseFloor(**asdict(unknown) | {"reason": f"{n} A/A repeats show no spread; {FEWEST_REPEATS} are wanted"})
+    ordered = sorted(map(abs, estimates))
+    if n >= ENOUGH_REPEATS:
+        floor, method = ordered[math.ceil(PERCENTILE * n) - 1], "99th percentile of |estimate|, observed"
+    else:
+        floor = max(ordered[-1], prediction_bound(estimates, PERCENTILE))
+        method = "larger of the largest |estimate| and the 99 % t prediction bound"
+    few = f"{n} A/A repeats, {FEWEST_REPEATS} are wanted: a careful bound, likely too high" if n < FEWEST_REPEATS else None
+    return NoiseFloor(metric=metric, ratio=math.expm1(floor), repeats=n, pairs=pairs, method=method, reason=few)
 
 
 def margin(floor: NoiseFloor | None, pairs: int) -> tuple[float, str]:
-    """(margin as a ratio, where it is from): max(2 %, floor), for a gate of up to ``pairs`` pairs."""
-    raise NotImplementedError
+    """(margin as a ratio, where it is from): max(2 %, floor), for a gate of up to ``pairs`` pairs.
+
+    A floor that was measured with more pairs than the gate has is widened by √(its pairs / pairs): noise that is independent
+    from pair to pair grows like that, and what they share grows less.
+    """
+    if floor is None or floor.ratio is None:
+        why = floor.reason if floor is not None else "not measured; sbd noise measures it"
+        return MARGIN, f"the least margin; noise floor of this machine not known: {why}"
+    widened = math.expm1(math.log1p(floor.ratio) * math.sqrt(max(1.0, floor.pairs / pairs)))
+    source = f"noise floor {widened:.3%} from {floor.repeats} A/A gates of {floor.pairs} pairs"
+    source += f" (widened to {pairs} pairs)" if floor.pairs > pairs else ""
+    source += f" ({floor.reason})" if floor.reason else ""
+    return (widened, source) if widened > MARGIN else (MARGIN, f"the least margin, above the {source}")
 
 
 def to_json(floor: NoiseFloor) -> dict[str, Any]:
-    """As plain JSON values with their version."""
-    raise NotImplementedError
+    """As plain JSON values with their ``version``."""
+    return asdict(floor) | {"version": NOISE_FLOOR_VERSION}
 
 
 def from_json(data: dict[str, Any]) -> NoiseFloor:
-    """A floor from its JSON form."""
-    raise NotImplementedError
+    """A floor from its JSON form.
+
+    Raises:
+        RecordError: another version, or keys missing or unknown.
+    """
+    version = data.get("version")
+    if version != NOISE_FLOOR_VERSION:
+        raise RecordError(f"noise floor of version {version}; this program reads {NOISE_FLOOR_VERSION}: run sbd noise again")
+    try:
+        return NoiseFloor(**{key: value for key, value in data.items() if key != "version"})
+    except TypeError as error:
+        raise RecordError(f"noise floor with keys {', '.join(sorted(data))}: {error}; run sbd noise again") from error

@@ -1,0 +1,130 @@
+"""What the pairs seen so far say about each timed metric: one look, or several fixed in advance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import UserError
+from harness.gate_metric import TimedMetric
+from harness.stats_one_sided import SampleMean, holm, sample_mean
+
+Outcome = Literal["slower", "passed", "open", "void"]
+ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePlan:
+    """How many pairs are looked at, and when. Fixed before the first pair is seen.
+
+    ``looks``   numbers of pairs at which the data are judged, growing; the last is the cap
+    ``shares``  of alpha spent at each look, 1 in all, so that looking more than once does not raise the false alarms
+    ``rerun_pairs``  pairs of the re-run that a suspected metric must fail again, alone
+    ``alpha``   one-sided, over all metrics (Holm) and all looks together
+
+    The default spends nearly all on the last look. By simulation (benchmarks/gate_power): a 4 % slowdown of one metric of
+    five fails one trial in a hundred less often than with a single look at 10 pairs, and a machine of half the noise is done
+    after 6. A third look, or more spent on the first, cost power and saved no pairs.
+
+    Raises:
+        UserError: looks that do not grow from at least 2, shares that do not go with them, a re-run of fewer than 2 pairs.
+    """
+
+    looks: tuple[int, ...] = (6, 10)
+    shares: tuple[float, ...] = (0.1, 0.9)
+    rerun_pairs: int = 10
+    alpha: float = ALPHA
+
+    def __post_init__(self) -> None:
+        growing = all(a < b for a, b in zip((1, *self.looks), self.looks, strict=False))
+        if not (self.looks and growing and self.rerun_pairs >= 2):
+            raise UserError(
+                f"looks at {self.looks} pairs with a re-run of {self.rerun_pairs}: give growing numbers of at least 2 pairs, "
+                "for one pair of processes has no spread to judge by"
+            )
+        shared = len(self.shares) == len(self.looks) and math.isclose(math.fsum(self.shares), 1) and min(self.shares) > 0
+        if not (shared and 0 < self.alpha < 0.5):
+            raise UserError(
+                f"alpha {self.alpha} spent as {self.shares} over looks at {self.looks} pairs: give one positive share per "
+                "look, 1 in all, and an alpha between 0 and 0.5"
+            )
+
+
+def plan_of(pairs: int) -> GatePlan:
+    """The default plan, scaled to a cap of ``pairs``: a first look at 60 % of them where that is at least 4.
+
+    Raises:
+        UserError: fewer than 2 pairs.
+    """
+    first = round(0.6 * pairs)
+    if first < 4:
+        return GatePlan(looks=(pairs,), shares=(1.0,), rerun_pairs=pairs)
+    return GatePlan(looks=(first, pairs), rerun_pairs=pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one metric's pairs say. ``slowdown`` is the mean of d, its sign turned where a higher figure is better.
+
+    ``low_level`` and ``high_level`` are what its lower and upper bound were allowed to be wrong by. Where it is void there is
+    no slowdown but a ``fault``.
+    """
+
+    outcome: Outcome
+    pairs: int
+    slowdown: SampleMean | None = None
+    low_level: float = ALPHA
+    high_level: float = ALPHA
+    fault: str | None = None
+
+
+def judge_look(
+    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], alpha: float, family: int | None = None
+) -> dict[str, Finding]:
+    """Each metric's finding from all of its ``pairs``: {key: [d, ...]}.
+
+    slower: the lower bound is above log(1 + margin), Holm over ``family`` hypotheses (default: these metrics) at ``alpha``.
+    passed: the upper bound is below it, at ``alpha`` for each metric alone; since a gate passes only where every metric does,
+    it is wrong with probability alpha at most (intersection-union test) and needs no Holm.
+    """
+    found, means = {}, dict[str, SampleMean]()
+    for one in metrics:
+        values = pairs[one.key]
+        if fault := fault_of(values):
+            found[one.key] = Finding(outcome="void", pairs=len(values), fault=fault)
+        else:
+            means[one.key] = sample_mean([one.sign * d for d in values])
+    judged = [one for one in metrics if one.key in means]
+    family = len(metrics) if family is None else family
+    tests = holm([means[one.key].p_above(math.log1p(one.margin)) for one in judged], alpha, family)
+    for one, test in zip(judged, tests, strict=True):
+        mean = means[one.key]
+        passed = mean.p_below(math.log1p(one.margin)) <= alpha
+        outcome: Outcome = "slower" if test.rejected else "passed" if passed else "open"
+        found[one.key] = Finding(outcome=outcome, pairs=mean.n, slowdown=mean, low_level=test.level, high_level=alpha)
+    return found
+
+
+def judge_looks(
+    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan
+) -> tuple[dict[str, Finding], int | None]:
+    """(findings so far, the look that lacks pairs or None): what a look has decided stays, whatever comes after it."""
+    found: dict[str, Finding] = {}
+    for look, share in zip(plan.looks, plan.shares, strict=True):
+        undecided = [one for one in metrics if one.key not in found or found[one.key].outcome == "open"]
+        if any(len(pairs.get(one.key, ())) < look for one in undecided):
+            return found, look
+        slower = sum(one.outcome == "slower" for one in found.values())
+        seen = {one.key: pairs[one.key][:look] for one in undecided}
+        found |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower)
+    return found, None
+
+
+def fault_of(values: Sequence[float]) -> str | None:
+    """Why no mean can be taken of them, or None."""
+    if not values:
+        return "no pair of processes"
+    absent = [str(index) for index, d in enumerate(values, start=1) if not math.isfinite(d)]
+    return f"no finite ratio in pair {', '.join(absent)} of {len(values)}" if absent else None

@@ -1,0 +1,128 @@
+"""One-sided tests of a mean against a bound, and Holm's correction for several of them at once.
+
+Knows no metric and no gate: it is handed numbers. Data without spread are answered with an exact bound in place of t's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+POWER = 0.9
+MOST_UNITS = 10_000
+"""More than this is no plan."""
+NO_SPREAD = 1e-12
+LARGEST_NCP = 1e5
+"""Beyond this scipy's noncentral t turns into NaN; its power is 1 long before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleMean:
+    """A mean of ``n`` independent values; ``standard_error`` is None where they do not differ (one value included).
+
+    Without spread there is no t bound. Then a value is as likely above its median as below, so that n equal values all on
+    one side of a bound have probability at most 2^-n where the median lies on the other (sign test): one-sided and exact.
+    """
+
+    mean: float
+    standard_error: float | None
+    n: int
+
+    def p_above(self, bound: float) -> float:
+        """p of "the mean is at most ``bound``", small where it is clearly above: Student's t with n - 1 degrees of freedom."""
+        if self.standard_error is None:
+            return 0.5**self.n if self.mean > bound else 1.0
+        return float(special.stdtr(self.n - 1, (bound - self.mean) / self.standard_error))
+
+    def p_below(self, bound: float) -> float:
+        """p of "the mean is at least ``bound``", small where it is clearly below."""
+        return SampleMean(mean=-self.mean, standard_error=self.standard_error, n=self.n).p_above(-bound)
+
+    def low(self, level: float) -> float | None:
+        """Lower one-sided bound, mean - t(n-1) · s / √n, wrong with probability ``level``; None: so few values give none."""
+        if self.standard_error is None:
+            return self.mean if 0.5**self.n <= level else None
+        return self.mean + float(special.stdtrit(self.n - 1, level)) * self.standard_error
+
+    def high(self, level: float) -> float | None:
+        """Upper one-sided bound."""
+        mirrored = SampleMean(mean=-self.mean, standard_error=self.standard_error, n=self.n).low(level)
+        return None if mirrored is None else -mirrored
+
+    def units_to_decide(self, bound: float, level: float, power: float = POWER) -> int | None:
+        """Fewest values at which the test at ``level`` tells mean from ``bound`` with ``power``, mean and spread being as seen.
+
+        None where there is no spread to plan from, or it would be more than MOST_UNITS. Source: noncentral t, ncp = √n · δ / s.
+        """
+        if self.standard_error is None or self.mean == bound:
+            return None
+        effect = abs(self.mean - bound) / (self.standard_error * math.sqrt(self.n))
+        quantiles = float(special.ndtri(1 - level)) + float(special.ndtri(power))
+        start = max(2, math.floor((quantiles / effect) ** 2)) if effect * math.sqrt(MOST_UNITS) > quantiles else MOST_UNITS
+        return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level) >= power), None)
+
+
+def t_power(n: int, effect: float, level: float) -> float:
+    """Probability that a one-sided t test of ``n`` values at ``level`` sees an ``effect`` in standard deviations."""
+    critical = -float(special.stdtrit(n - 1, level))
+    return 1 - float(special.nctdtr(n - 1, min(effect * math.sqrt(n), LARGEST_NCP), critical))
+
+
+def sample_mean(values: Sequence[float]) -> SampleMean:
+    """The mean with its standard error (corrected deviation).
+
+    Raises:
+        ValueError: no value, or one that is not finite.
+    """
+    n = len(values)
+    if n == 0 or not all(map(math.isfinite, values)):
+        raise ValueError("a mean needs at least one value, all of them finite")
+    mean = math.fsum(values) / n
+    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (n - 1)) if n > 1 else 0.0
+    error = spread / math.sqrt(n) if spread > NO_SPREAD * max(1.0, abs(mean)) else None
+    return SampleMean(mean=mean, standard_error=error, n=n)
+
+
+def prediction_bound(values: Sequence[float], probability: float) -> float:
+    """What one more value stays within, on either side of 0, with ``probability``: |mean| + t(n-1) · s · √(1 + 1/n).
+
+    Source: prediction interval of a normal sample, turned about the sign of its mean. Without spread: |mean|.
+    """
+    mean = sample_mean(values)
+    spread = (mean.standard_error or 0.0) * math.sqrt(mean.n)
+    quantile = float(special.stdtrit(mean.n - 1, 0.5 + probability / 2)) if spread else 0.0
+    return abs(mean.mean) + quantile * spread * math.sqrt(1 + 1 / mean.n)
+
+
+@dataclass(frozen=True, slots=True)
+class HolmTest:
+    """Whether a hypothesis is rejected, and the level that it was held against: the one at which its own bound agrees."""
+
+    rejected: bool
+    level: float
+
+
+def holm(p_values: Sequence[float], alpha: float, family: int | None = None) -> tuple[HolmTest, ...]:
+    """Holm's step-down test: wrong about any of the hypotheses with probability at most ``alpha``.
+
+    The smallest p is held against alpha / family, the next against alpha / (family - 1), until one is not rejected; it and
+    all above it are held against the level at which it stopped. Equal p share the stricter level.
+
+    Args:
+        p_values: one per hypothesis.
+        family: hypotheses not rejected so far, those included that have no p here (default: as many as ``p_values``).
+
+    Source: S. Holm, Scand. J. Statist. 6 (1979) 65.
+    """
+    family = len(p_values) if family is None else family
+    level, going, results = 0.0, True, dict[float, HolmTest]()
+    for step, p in enumerate(sorted(p_values)):
+        if p in results:
+            continue
+        level = alpha / (family - step) if going else level
+        going = going and p <= level
+        results[p] = HolmTest(rejected=going, level=level)
+    return tuple(results[p] for p in p_values)
