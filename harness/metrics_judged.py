@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.gate import judge_pairs
 from harness.gate_deterministic import judge_deterministic
-from harness.gate_metric import DeterministicMetric, TimedMetric, log_ratio
+from harness.gate_metric import MARGIN, DeterministicMetric, TimedMetric, log_ratio
 from harness.gate_noise import NoiseFloor, margin
 from harness.judgement import Judgement
 from harness.likeness import Unlike
@@ -38,18 +38,12 @@ def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[
     return tuple(found)
 
 
-def judged_metric(
-    metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float | None = None
-) -> TimedMetric:
-    """``metric`` as the gate wants it, its margin the greatest of ``least_margin`` (default 2 %) and the machine's noise floor.
+def judged_metric(metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN) -> TimedMetric:
+    """``metric`` as the gate wants it, its margin the greater of ``least_margin`` and the machine's noise floor.
 
     ``floors``: by metric key; ``pairs``: of fresh processes, at most.
     """
-    floor = floors.get(metric.key)
-    ratio, source = margin(floor, pairs)
-    if least_margin is not None:
-        known = 0.0 if floor is None or floor.ratio is None else floor.ratio
-        ratio, source = (least_margin, "--margin") if least_margin >= known else (known, source)
+    ratio, source = margin(floors.get(metric.key), pairs, least_margin)
     definition = metric.definition
     return TimedMetric(
         key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, margin=ratio, margin_source=source,

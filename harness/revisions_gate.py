@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.gate import Done, GatePlan, GateProcedure, NeedPairs
-from harness.gate_metric import log_ratio
+from harness.gate import Done, GateProcedure, NeedPairs
+from harness.gate_decision import GatePlan
+from harness.gate_metric import MARGIN, log_ratio
 from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements, to_json
 from harness.likeness import refuse_unlike
@@ -34,7 +35,7 @@ class GateWish:
     metrics: Sequence[str] = ()
     deterministic_only: bool = False
     allow: Collection[str] = ()
-    least_margin: float | None = None
+    least_margin: float = MARGIN
     plan: GatePlan = field(default_factory=GatePlan)
 
 
@@ -51,8 +52,8 @@ def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progres
     if not wish.deterministic_only and not any(one.state == "missed" for one in answers):
         answers = (*_timed(revisions, base, wish, floors(base), progress), *answers)
     judgements = Judgements(
-        title=f"gate: {base.header.scenario_name}", runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
-        judgements=answers,
+        title=f"gate: {base.header.scenario_name}", judgements=answers,
+        runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
     )  # fmt: skip
     revisions.finish(to_json(judgements))
     return judgements
