@@ -41,7 +41,7 @@ def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFlo
 
     From 100 repeats on it is the observed percentile (an order statistic). With fewer that is the largest, which lies below
     the true percentile more often than not; so then it is the larger of that and a bound that one more estimate exceeds with
-    1 % probability: |mean| + t(n-1, 0.995) · s · √(1 + 1/n). A constant bias between the sides counts in full.
+    at most 1 % probability: |mean| + t(n-1, 0.995) · s · √(1 + 1/n). A constant bias between the sides counts in full.
     """
     n = len(estimates)
     unknown = NoiseFloor(metric=metric, ratio=None, repeats=n, pairs=pairs, method="none")

@@ -34,7 +34,8 @@ class SampleMean:
     def p_above(self, bound: float) -> float:
         """p of "the mean is at most ``bound``", small where it is clearly above: Student's t with n - 1 degrees of freedom."""
         if self.standard_error is None:
-            return 0.5**self.n if self.mean > bound else 1.0
+            # What differs by rounding alone is on the bound, not above it.
+            return 0.5**self.n if self.mean - bound > NO_SPREAD * max(1.0, abs(bound)) else 1.0
         return float(special.stdtr(self.n - 1, (bound - self.mean) / self.standard_error))
 
     def p_below(self, bound: float) -> float:
@@ -87,9 +88,9 @@ def sample_mean(values: Sequence[float]) -> SampleMean:
 
 
 def prediction_bound(values: Sequence[float], probability: float) -> float:
-    """What one more value stays within, on either side of 0, with ``probability``: |mean| + t(n-1) · s · √(1 + 1/n).
+    """What one more value stays within, on either side of 0, with at least ``probability``: |mean| + t(n-1) · s · √(1 + 1/n).
 
-    Source: prediction interval of a normal sample, turned about the sign of its mean. Without spread: |mean|.
+    Source: prediction interval of a normal sample, its farther end taken on both sides. Without spread: |mean|.
     """
     mean = sample_mean(values)
     spread = (mean.standard_error or 0.0) * math.sqrt(mean.n)

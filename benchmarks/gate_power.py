@@ -1,0 +1,198 @@
+"""How often the timed gate cries wolf, and how small a slowdown it finds: simulated with known truth.
+
+Every trial drives the gate's own procedure (harness.gate) with drawn pairs: its looks at 6 and 10 pairs, Holm over five
+metrics, and the re-run of 10 new pairs before anything fails. A pair is two fresh processes, whose medians have independent
+log-normal noise of standard deviation NOISE (1 %), so d has √2 times that. "Fails" is the gate as a whole (any metric) for
+false alarms; for power it is the one slowed metric, the other four unchanged, and naming another does not count. Noise is
+independent between the metrics, or shared (correlation 0.5 and 0.95): each figure is the worst of these.
+
+    aa_false_alarm_pct  A/A gates that fail; the worst also over processes of 3 and 10 % noise, at the same 2 % margin
+    at_margin_fail_pct  gates that fail where one metric, or all five, are slower by exactly the margin
+    power_1pct ...      gates that fail the one metric that is slower by 1 %, ...
+    aa_pass_pct         A/A gates that pass in all five metrics; the rest is inconclusive
+    aa_pairs            mean pairs that an A/A gate takes
+    stored_*            the same of pairs that are all there is, as of two stored runs: one look, no re-run, stricter alpha;
+                        at the margin 1 - (1 - 0.01/5)^5 = 1.00 % in theory, ± 0.2 by the luck of 10,000 trials
+
+What the gate cannot see, by design: a slowdown up to the margin, which is let pass; one just beyond it, which mostly ends
+inconclusive (the curve says how often); what both revisions share; what no metric given shows; what shows only on another
+machine. Heavy tails and outliers are simulated for information: they cost power, they raise no alarm.
+
+    python -m benchmarks.gate_power
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+# Before numpy is loaded: one core.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.results_file import write_results
+from harness.gate import GateProcedure, NeedPairs, judge_pairs
+from harness.gate_decision import GatePlan
+from harness.gate_metric import MARGIN, MOST_TIMED_METRICS, TimedMetric
+
+TRIALS = 2_000
+NOISE = 0.01
+CORRELATIONS = (0.0, 0.5, 0.95)
+CURVE = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06)
+PLANS = (((10,), (1.0,)), ((6, 10), (0.1, 0.9)), ((6, 10), (0.5, 0.5)), ((6, 8, 10), (0.05, 0.1, 0.85)))
+METRICS = tuple(
+    TimedMetric(key=f"metric_{i}", metric="decode_s", subject=f"metric {i}", cell={}, better="lower")
+    for i in range(MOST_TIMED_METRICS)
+)
+Array = NDArray[np.float64]
+Gate = Callable[[Array, Array], tuple[list[str], int]]
+"""Judges the pairs of a first stage and of a re-run, (metrics, pairs) each: state of each metric, pairs of the first stage."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+
+
+def normal(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard normal."""
+    return generator.standard_normal(shape)
+
+
+def heavy_tails(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Student's t with 3 degrees of freedom, scaled to standard deviation 1."""
+    drawn: Array = generator.standard_t(3, shape) / np.sqrt(3)
+    return drawn
+
+
+def outliers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard normal, and one process in 20 is slowed by 10 standard deviations: always upwards, on either side of a pair."""
+    return generator.standard_normal(shape) + 10 * (generator.random(shape) < 0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is simulated: the true slowdown of each metric, the noise of a process (log sd), what metrics share of it."""
+
+    slowdowns: tuple[float, ...]
+    noise: float = NOISE
+    correlation: float = 0.0
+    draw: Draw = normal
+
+    def pairs(self, generator: np.random.Generator, trials: int, pairs: int) -> Array:
+        """d of (trials, metrics, pairs): the difference of two processes' log medians."""
+        shape = (trials, len(METRICS), pairs, 2)
+        shared = self.draw(generator, (trials, 1, pairs, 2))
+        process = np.sqrt(1 - self.correlation) * self.draw(generator, shape) + np.sqrt(self.correlation) * shared
+        d: Array = np.log1p(self.slowdowns)[:, None] + self.noise * (process[..., 1] - process[..., 0])
+        return d
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Percentages of trials; ``pairs`` the mean number of pairs of the first stage."""
+
+    any_fails: float
+    first_fails: float
+    all_pass: float
+    pairs: float
+
+
+def simulate(truth: Truth, gate: Gate | None = None, trials: int = TRIALS) -> Shares:
+    """Judge one gate per trial, by default with the default plan. The same seed for all, so that gates meet the same noise."""
+    generator = np.random.default_rng(20260917)
+    first, rerun = truth.pairs(generator, trials, 10), truth.pairs(generator, trials, 10)
+    gate = gate or by_procedure(GatePlan())
+    ended = [gate(first[trial], rerun[trial]) for trial in range(trials)]
+    states = np.array([states for states, _ in ended])
+    missed = states == "missed"
+    shares = (missed.any(axis=1), missed[:, 0], (states == "met").all(axis=1))
+    any_fails, first_fails, all_pass = (100 * float(share.mean()) for share in shares)
+    pairs = float(np.mean([pairs for _, pairs in ended]))
+    return Shares(any_fails=any_fails, first_fails=first_fails, all_pass=all_pass, pairs=pairs)
+
+
+def by_procedure(plan: GatePlan) -> Gate:
+    """The gate that asks for its pairs."""
+
+    def gate(first: Array, rerun: Array) -> tuple[list[str], int]:
+        procedure, seen = GateProcedure(metrics=METRICS, plan=plan), 0
+        while isinstance(step := procedure.next_step(), NeedPairs):
+            source, start = (first, seen) if step.stage == "first" else (rerun, 0)
+            seen += step.pairs if step.stage == "first" else 0
+            procedure = procedure.fed({key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys})
+        return [one.state for one in step.judgements], seen
+
+    return gate
+
+
+def stored(first: Array, _: Array) -> tuple[list[str], int]:
+    """The gate over pairs that are all there is."""
+    judgements = judge_pairs(METRICS, {one.key: first[i].tolist() for i, one in enumerate(METRICS)})
+    return [one.state for one in judgements], first.shape[-1]
+
+
+def one_slow(slowdown: float) -> tuple[float, ...]:
+    """The first metric is slower, the others are not."""
+    return (slowdown, *[0.0] * (len(METRICS) - 1))
+
+
+def over_correlations(slowdowns: tuple[float, ...], noise: float = NOISE, gate: Gate | None = None) -> list[Shares]:
+    """One simulation per correlation between the metrics."""
+    return [simulate(Truth(slowdowns=slowdowns, noise=noise, correlation=one), gate) for one in CORRELATIONS]
+
+
+def false_alarms() -> dict[str, float]:
+    """A/A, and slower by exactly the margin: the worst over correlations, and over noise or the number of metrics slowed."""
+    quiet = over_correlations(one_slow(0.0))
+    loud = [one for noise in (0.03, 0.1) for one in over_correlations(one_slow(0.0), noise)]
+    at_margin = over_correlations(one_slow(MARGIN)) + over_correlations((MARGIN,) * len(METRICS))
+    return {
+        "aa_false_alarm_pct": max(one.any_fails for one in quiet + loud),
+        "at_margin_fail_pct": max(one.any_fails for one in at_margin),
+        "aa_pass_pct": min(one.all_pass for one in quiet),
+        "aa_pairs": max(one.pairs for one in quiet),
+        # Independent metrics are the worst case of Holm; near its bar of 1 %, so from more trials.
+        "stored_at_margin_fail_pct": simulate(Truth(slowdowns=(MARGIN,) * len(METRICS)), stored, 5 * TRIALS).any_fails,
+        "stored_power_5pct": min(one.first_fails for one in over_correlations(one_slow(0.05), gate=stored)),
+    }
+
+
+def print_plans() -> None:
+    """For information: why the default plan is what it is."""
+    for looks, shares in PLANS:
+        gate = by_procedure(GatePlan(looks=looks, shares=shares))
+        alike, quiet = (simulate(Truth(slowdowns=one_slow(0.0), noise=noise), gate) for noise in (NOISE, NOISE / 2))
+        slower = simulate(Truth(slowdowns=one_slow(0.04)), gate)
+        print(
+            f"looks at {looks}, shares of alpha {shares}: 4 % slower fails {slower.first_fails:.1f} %, A/A passes "
+            f"{alike.all_pass:.1f} % after {alike.pairs:.1f} pairs, at half the noise after {quiet.pairs:.1f}"
+        )
+
+
+def print_tails(draws: Sequence[Draw]) -> None:
+    """For information: noise that is not normal, of the same standard deviation but for the outliers on top."""
+    for draw in draws:
+        alarm, margin, power = (simulate(Truth(slowdowns=one_slow(one), draw=draw)) for one in (0.0, MARGIN, 0.05))
+        print(
+            f"{draw.__name__}: A/A fails {alarm.any_fails:.2f} % and passes {alarm.all_pass:.1f} %, "
+            f"at the margin fails {margin.any_fails:.2f} %, 5 % slower fails {power.first_fails:.1f} %"
+        )
+
+
+def main() -> None:
+    """Simulate, print, write."""
+    figures = false_alarms()
+    print(", ".join(f"{key} {value:.2f}" for key, value in figures.items()))
+    for slowdown in CURVE:
+        found = over_correlations(one_slow(slowdown))
+        figures[f"power_{slowdown * 100:.0f}pct"] = min(one.first_fails for one in found)
+        passes = max(one.all_pass for one in found)
+        print(f"{slowdown:.0%} slower: {figures[f'power_{slowdown * 100:.0f}pct']:.1f} % fail, {passes:.1f} % pass")
+    print(f"by design: a slowdown of up to {MARGIN:.0%} is let pass, and one just beyond it mostly ends inconclusive")
+    print_plans()
+    print_tails((heavy_tails, outliers))
+    print(write_results("gate_power", {key: round(value, 2) for key, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

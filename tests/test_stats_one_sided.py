@@ -1,0 +1,114 @@
+"""One-sided bounds against a textbook's table and scipy, Holm against a hand-worked example and its definition."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from harness.stats_one_sided import HolmTest, holm, prediction_bound, sample_mean
+
+values = st.lists(st.floats(-1, 1), min_size=2, max_size=12)
+
+
+def test_bound_is_the_textbooks() -> None:
+    """Mean 10, s = 2, n = 10: the 95 % one-sided bound is 10 - 1.833 · 2 / √10 = 8.841, 1.833 from any table of t(9)."""
+    root = math.sqrt(9 / 10) * 2  # ten values, five at each end: s² = 10 · root² / 9 = 4
+    mean = sample_mean([10 - root, 10 + root] * 5)
+    assert mean.low(0.05) == pytest.approx(10 - 1.833 * 2 / math.sqrt(10), abs=1e-3)
+    assert mean.high(0.01) == pytest.approx(10 + 2.821 * 2 / math.sqrt(10), abs=1e-3)
+
+
+@given(values, st.floats(-1, 1))
+def test_p_values_are_scipys(data: list[float], bound: float) -> None:
+    """p on either side equals scipy's one-sample t test, wherever there is a spread."""
+    mean = sample_mean(data)
+    if mean.standard_error is None or mean.standard_error < 1e-6:
+        return
+    for side, p in (("greater", mean.p_above(bound)), ("less", mean.p_below(bound))):
+        assert p == pytest.approx(scipy_stats.ttest_1samp(data, bound, alternative=side).pvalue, abs=1e-9)
+
+
+@given(values, st.sampled_from((0.002, 0.01, 0.05)), st.floats(-1, 1))
+def test_bound_and_p_say_the_same(data: list[float], level: float, bound: float) -> None:
+    """The lower bound is above what p rejects, and not above what it does not."""
+    mean = sample_mean(data)
+    low = mean.low(level)
+    if low is not None and abs(low - bound) > 1e-9:
+        assert (low > bound) == (mean.p_above(bound) <= level)
+
+
+def test_without_spread_the_bound_is_the_sign_tests() -> None:
+    """2^-6 = 0.0156 rejects at 0.05 and not at 0.01; one value never does; on the bound itself nothing is shown."""
+    six, one = sample_mean([0.1] * 6), sample_mean([0.1])
+    assert six.p_above(0.02) == 1 / 64 and six.p_below(0.02) == 1.0
+    assert six.p_above(0.1) == six.p_below(0.1) == 1.0
+    assert (six.low(0.05), six.high(0.05), six.low(0.01)) == (pytest.approx(0.1), pytest.approx(0.1), None)
+    assert one.p_above(0.02) == 0.5 and one.low(0.05) is None
+
+
+@pytest.mark.parametrize("data", [[], [1.0, math.nan], [math.inf]])
+def test_no_mean_of_nothing_or_nan(data: list[float]) -> None:
+    """Whoever asks has to have looked before."""
+    with pytest.raises(ValueError, match="finite"):
+        sample_mean(data)
+
+
+def test_holm_by_hand() -> None:
+    """p 0.010, 0.040, 0.012, 0.030 at 0.05: 0.010 <= 0.05/4, 0.012 <= 0.05/3, then 0.030 > 0.05/2 stops, so 0.040 is not asked.
+
+    Bonferroni (0.0125 for all) would agree here, an uncorrected test would reject all four, and a test that forgot to stop
+    would reject 0.040 <= 0.05/1.
+    """
+    assert holm([0.010, 0.040, 0.012, 0.030], 0.05) == (
+        HolmTest(True, 0.0125), HolmTest(False, 0.025), HolmTest(True, pytest.approx(0.05 / 3)), HolmTest(False, 0.025),
+    )  # fmt: skip
+    assert [one.rejected for one in holm([0.013, 0.013], 0.05, family=4)] == [False, False]
+
+
+@given(st.lists(st.sampled_from((0.001, 0.009, 0.0125, 0.02, 0.03, 0.05, 0.2)), min_size=1, max_size=5))
+def test_holm_is_the_closed_bonferroni_test(p_values: list[float]) -> None:
+    """By definition: a hypothesis is rejected if Bonferroni rejects every set of hypotheses that contains it."""
+    everything = range(len(p_values))
+    sets = [one for size in range(1, len(p_values) + 1) for one in combinations(everything, size)]
+    for index, test in enumerate(holm(p_values, 0.05)):
+        assert test.rejected == all(min(p_values[i] for i in one) <= 0.05 / len(one) for one in sets if index in one)
+        assert test.rejected == (p_values[index] <= test.level)
+
+
+def test_units_to_decide_have_the_power() -> None:
+    """Of 2,000 draws with the planned number of values, about 90 % decide; with a value fewer the plan has less than 90 %."""
+    data = [0.00, 0.05, 0.01, 0.04, 0.045]
+    mean, deviation = float(np.mean(data)), float(np.std(data, ddof=1))
+    n = sample_mean(data).units_to_decide(0.02, 0.05)
+    assert n is not None
+    draws = np.random.default_rng(3).normal(mean, deviation, (2_000, n))
+    p = scipy_stats.ttest_1samp(draws, 0.02, axis=1, alternative="greater").pvalue
+    assert 0.88 <= (p <= 0.05).mean() <= 0.93
+    fewer = scipy_stats.nct.sf(scipy_stats.t.ppf(0.95, n - 2), n - 2, (mean - 0.02) / deviation * math.sqrt(n - 1))
+    assert fewer < 0.9
+
+
+def test_units_to_decide_know_when_there_is_no_plan() -> None:
+    """On the bound, without spread, or beyond reach: None; two far apart for next to no spread."""
+    assert sample_mean([0.01, 0.03]).units_to_decide(0.02, 0.05) is None
+    assert sample_mean([0.1, 0.1]).units_to_decide(0.02, 0.05) is None
+    assert sample_mean([0.0, 0.1, 0.06001]).units_to_decide(0.0533, 0.05) is None
+    assert sample_mean([0.0, 1e-9]).units_to_decide(5.0, 0.0001) == 2
+
+
+def test_prediction_bound_is_exceeded_as_often_as_it_says() -> None:
+    """Over 20,000 samples of 20, one more value lies outside in at most 1 % of them, and not in next to none.
+
+    The interval about the mean would leave out 1 %; turned about 0 it reaches as far on the side away from the mean too.
+    """
+    draws = np.random.default_rng(5).normal(0, 1, (20_000, 21))
+    t = scipy_stats.t.ppf(0.995, 19)
+    bounds = np.abs(draws[:, :20].mean(1)) + t * draws[:, :20].std(1, ddof=1) * math.sqrt(21 / 20)
+    assert prediction_bound(draws[0, :20].tolist(), 0.99) == pytest.approx(bounds[0], rel=1e-9)
+    assert 0.003 <= (np.abs(draws[:, 20]) > bounds).mean() <= 0.01
