@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from harness.compare_tally import Tally
-from harness.compare_values import Factors, PassParts, Prediction
-from harness.stats import Quantity, absent, exact, geometric_mean_ratio, ratio_of_totals
+from harness.compare_values import Factors, Paired, PassParts, Prediction
+from harness.stats import Quantity, absent, exact
+from harness.stats_ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
 Pair = tuple[Tally, Tally]
@@ -35,17 +36,36 @@ def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
     return Quantity(value=value, n=len(tallies), method="given" if given else None)
 
 
+def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
+    """(task, group) that one of the two never decoded. A void decode is a decode: it lost its time, nobody left it out."""
+    return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
+
+
 def wall_speedups(pairs: Sequence[Pair], why_none: str) -> tuple[Quantity, Quantity]:
-    """Wall speedup as geometric mean over prompts (t interval on per-prompt mean log ratios), and as ratio of totals."""
+    """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
     if not pairs:
         return absent(why_none), absent(why_none)
-    per_token = [(_per_token(ntp), _per_token(arm)) for ntp, arm in pairs]
-    mean = geometric_mean_ratio(per_token, clusters=[arm.key[:2] for _, arm in pairs])
-    times = ratio_of_totals([(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs])
-    tokens = ratio_of_totals([(ntp.decode_tokens, arm.decode_tokens) for ntp, arm in pairs])
-    if times.value is None or not tokens.value:
-        return mean, absent("no decode tokens")
-    return mean, exact(times.value / tokens.value, n=mean.n)
+    prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
+    times = [(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs]
+    tokens = [(float(ntp.decode_tokens), float(arm.decode_tokens)) for ntp, arm in pairs]
+    return geometric_mean_ratio(_per_token(pairs), prompts, processes), ratio_of_totals(times, tokens, prompts, processes)
+
+
+def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
+    """What lies beside the wall speedup of these pairs; ``lost`` prompts have none because one side never decoded them."""
+    percentiles = ratio_percentiles(_per_token(pairs), [arm.key[:2] for _, arm in pairs])
+    p10, p50, p90 = percentiles or (None, None, None)
+    return Paired(
+        pairs=len(pairs),
+        processes=len({arm.key[3] for _, arm in pairs}),
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        ntp_output_tokens=sum(ntp.output_tokens for ntp, _ in pairs) / len(pairs) if pairs else None,
+        output_tokens=sum(arm.output_tokens for _, arm in pairs) / len(pairs) if pairs else None,
+        one_sided=lost,
+        reason=None if percentiles else why_none if not pairs else "a decode time is not a positive finite number",
+    )
 
 
 def factors(pairs: Sequence[Pair]) -> Factors | None:
@@ -169,8 +189,8 @@ def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
     return exact(predicted.value / measured.value - 1, n=measured.n)
 
 
-def _per_token(tally: Tally) -> float:
-    return (tally.decode_s or 0.0) / tally.decode_tokens
+def _per_token(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+    return [((ntp.decode_s or 0.0) / ntp.decode_tokens, (arm.decode_s or 0.0) / arm.decode_tokens) for ntp, arm in pairs]
 
 
 def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:

@@ -18,13 +18,15 @@ from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, CounterScale
 from harness.record import CaseHeader
-from harness.stats import Quantity, absent, exact, prompts_for_width
+from harness.stats import Quantity, absent, exact
+from harness.stats_planning import prompts_for_width
 
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NOT_PER_PASS = "the forward passes were not timed one by one"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NO_PASS = "no decode pass was made"
+BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +100,12 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out of it."""
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
-    wall, wall_totals = on_arms.wall_speedups(pairs, NO_NTP if place.timed else NOT_TIMED)
-    if ntp is arm and pairs:
-        wall = replace(
-            wall, low=None, high=None, method=None, reason="NTP is what the other arms are compared with: 1 by definition"
-        )
+    lost = on_arms.one_sided(ntp.tallies, arm.tallies) if ntp and place.timed else []
+    no_pair = NO_NTP if place.timed else NOT_TIMED
+    wall, wall_totals = on_arms.wall_speedups(pairs, no_pair)
+    if pairs and (ntp is arm or lost):
+        reason = _refused(lost) if lost else BY_DEFINITION
+        wall, wall_totals = (_without_interval(quantity, reason) for quantity in (wall, wall_totals))
     decode_s = on_arms.total(tallies, lambda t: t.decode_s, NO_TIMES) if place.timed else absent(NOT_TIMED)
     forward_s = on_arms.total(tallies, lambda t: t.forward_s, NOT_PER_PASS) if place.timed else absent(NOT_TIMED)
     bandwidth = on_arms.quotient(sum(t.bytes_ for t in tallies), forward_s, NOT_PER_PASS)
@@ -113,6 +116,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "wall_speedup": wall,
         "prompts_for_5_percent": prompts_for_width(wall, 0.05),
         "wall_speedup_totals": wall_totals,
+        "paired": on_arms.paired(pairs, len(lost), no_pair),
         "factors": on_arms.factors(pairs),
         "decode_s": decode_s,
         "forward_s": forward_s,
@@ -125,6 +129,18 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "ceiling_share": on_arms.ceiling_share(bandwidth, place.ladder.read_ceiling),
         "predictions": on_arms.predictions(place.ladder.ceilings, pairs, tallies, wall_totals) if place.timed else (),
     }
+
+
+def _refused(lost: Sequence[tuple[str, int]]) -> str:
+    task, group = lost[0]
+    return (
+        f"{len(lost)} prompts were decoded by NTP alone or by this arm alone (first: {task}, number {group}): no interval "
+        "over the others, for what is left out of one side flatters it; the same command continues an unfinished run"
+    )
+
+
+def _without_interval(quantity: Quantity, reason: str) -> Quantity:
+    return replace(quantity, low=None, high=None, method=None, spread=None, reason=quantity.reason or reason)
 
 
 def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Tally:
     prompts: tuple[tuple[str, str], ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
+    output_tokens: int
     decode_tokens: int
     row_passes: int
     passes: int
@@ -71,6 +72,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     active = _matrix(columns.active, rows, np.dtype(np.bool_))
     padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
     histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
+    output_tokens = sum(row.output_tokens for row in sample.rows)
     from_prefill = int(final[~decode].sum())
     timed = _price(columns, pricer) if pricer is not None else ()
     return Tally(
@@ -78,7 +80,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
-        decode_tokens=sum(row.output_tokens for row in sample.rows) - from_prefill,
+        output_tokens=output_tokens,
+        decode_tokens=output_tokens - from_prefill,
         row_passes=int(active[decode].sum()),
         passes=int(decode.sum()),
         fed_tokens=int(padded.sum()) * rows,

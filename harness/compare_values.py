@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.health import PartHealth
 from harness.stats import Quantity
 
-COMPARISON_VERSION = 2
+COMPARISON_VERSION = 3
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -84,8 +84,31 @@ class CounterScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """What lies beside a speedup, over the very pairs it rests on; what is None has a ``reason``.
+
+    ``processes``    fresh processes that the pairs come from
+    ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
+    ``*_tokens``     mean output tokens of a sample, those of the prefill included: how long NTP and the arm wrote
+    ``one_sided``    prompts that only one of the two ever decoded: no pair, and no interval over what is left
+    """
+
+    pairs: int
+    processes: int
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    ntp_output_tokens: float | None
+    output_tokens: float | None
+    one_sided: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
+
+    ``paired`` holds the spread, the lengths and the number of processes behind ``wall_speedup`` and ``wall_speedup_totals``.
 
     ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
     counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
@@ -112,6 +135,7 @@ class ArmResult:
     wall_speedup: Quantity
     prompts_for_5_percent: int | None
     wall_speedup_totals: Quantity
+    paired: Paired
     factors: Factors | None
     decode_s: Quantity
     forward_s: Quantity

@@ -1,4 +1,4 @@
-"""Intervals and bounds for what a run measured.
+"""A quantity with its interval, and the bounds of shares and of paired differences. Ratios: stats_ratios.
 
 Knows no record, arm or token: it is handed numbers. Degenerate input (one prompt, no variance, nothing at all) is
 answered with a value whose interval is None and a reason, or with a bound that needs no variance; never with NaN.
@@ -7,7 +7,7 @@ answered with a value whose interval is None and a reason, or with a bound that 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +15,28 @@ from scipy import special
 
 CONFIDENCE = 0.95
 FEW_DIFFERING_PAIRS = 10
+FEWEST_PROCESSES = 3
+"""With fewer, nothing can be said of how processes differ, and an interval is about these processes only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What the interval of a ratio is made of, in log units: what planning starts from.
+
+    ``prompt``   standard deviation over prompts of the log ratio, each prompt's mean over all processes
+    ``process``  standard deviation of what is common to all prompts of one process; None where fewer than three show it
+    """
+
+    prompt: float
+    process: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
     """A derived value with its interval. What is None has a ``reason``; ``method`` names the formula of the interval.
 
-    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1).
+    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1), ``processes`` the
+    fresh processes that each decoded all of them (None: there are none to speak of). ``spread`` goes with intervals of ratios.
     """
 
     value: float | None
@@ -30,6 +45,15 @@ class Quantity:
     n: int = 0
     method: str | None = None
     reason: str | None = None
+    processes: int | None = None
+    spread: Spread | None = None
+
+    @property
+    def these_processes_only(self) -> str | None:
+        """The words for an interval that says nothing of other processes; None where it does, or where there are none."""
+        if self.processes is None or self.processes >= FEWEST_PROCESSES:
+            return None
+        return "this process only" if self.processes == 1 else f"these {self.processes} processes only"
 
 
 def absent(reason: str, n: int = 0) -> Quantity:
@@ -40,70 +64,6 @@ def absent(reason: str, n: int = 0) -> Quantity:
 def exact(value: float, n: int = 0) -> Quantity:
     """A counted quantity, or a plain quotient, that has no sampling interval of its own."""
     return Quantity(value=float(value), n=n)
-
-
-def cluster_means(values: Sequence[float], clusters: Sequence[Hashable]) -> list[float]:
-    """Mean of ``values`` within each cluster, in order of first appearance: repeats of one prompt are one observation."""
-    gathered: dict[Hashable, list[float]] = {}
-    for value, cluster in zip(values, clusters, strict=True):
-        gathered.setdefault(cluster, []).append(value)
-    return [math.fsum(group) / len(group) for group in gathered.values()]
-
-
-def geometric_mean_ratio(
-    pairs: Sequence[tuple[float, float]], clusters: Sequence[Hashable] | None = None, confidence: float = CONFIDENCE
-) -> Quantity:
-    """Geometric mean of ``a / b`` over pairs, with a two-sided t interval on the log ratios.
-
-    Args:
-        pairs: positive ``(a, b)``, same unit.
-        clusters: the prompt of each pair; log ratios are averaged per prompt first (default: every pair its own).
-        confidence: coverage of the interval.
-
-    Raises:
-        ValueError: a member of a pair is not positive.
-
-    Source: mean of log ratios ± t(n-1) · s / √n, exponentiated.
-    """
-    if not pairs:
-        return absent("no pairs to compare")
-    if any(a <= 0 or b <= 0 for a, b in pairs):
-        raise ValueError("a ratio of times needs positive times; leave pairs without decode tokens out")
-    logs = [math.log(a / b) for a, b in pairs]
-    means = np.asarray(cluster_means(logs, clusters if clusters is not None else range(len(logs))))
-    centre, n = float(means.mean()), len(means)
-    if n < 2:
-        return Quantity(value=math.exp(centre), n=n, reason="one prompt only: no interval")
-    spread = float(means.std(ddof=1))
-    if spread <= 1e-12 * max(1.0, abs(centre)):
-        return Quantity(value=math.exp(centre), n=n, reason="all prompts gave the same ratio: no spread, no interval")
-    half = float(special.stdtrit(n - 1, 0.5 + confidence / 2)) * spread / math.sqrt(n)
-    low, high = math.exp(centre - half), math.exp(centre + half)
-    return Quantity(value=math.exp(centre), low=low, high=high, n=n, method="t on log ratios")
-
-
-def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDENCE) -> int | None:
-    """Fewest prompts at which the t interval of ``ratio`` would reach no further than ``width`` (0.05: 5 %) above its value.
-
-    The spread over prompts is taken to stay what it was. None where ``ratio`` has no interval.
-    """
-    if ratio.low is None or ratio.high is None or ratio.n < 2:
-        return None
-    quantile = 0.5 + confidence / 2
-    spread = math.log(ratio.high / ratio.low) / 2 * math.sqrt(ratio.n) / float(special.stdtrit(ratio.n - 1, quantile))
-    wanted = math.log1p(width)
-    enough = max(2, math.ceil((float(special.ndtri(quantile)) * spread / wanted) ** 2))
-    while float(special.stdtrit(enough - 1, quantile)) * spread / math.sqrt(enough) > wanted:
-        enough += 1
-    return enough
-
-
-def ratio_of_totals(pairs: Sequence[tuple[float, float]]) -> Quantity:
-    """Σa / Σb: long decodes weigh more than in the geometric mean. No interval."""
-    total_a, total_b = math.fsum(a for a, _ in pairs), math.fsum(b for _, b in pairs)
-    if not pairs or total_b == 0:
-        return absent("nothing to divide by")
-    return Quantity(value=total_a / total_b, n=len(pairs))
 
 
 def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) -> Quantity:

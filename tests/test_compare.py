@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.compare import compare, to_json
+from harness.compare import COMPARISON_VERSION, compare, to_json
 from harness.compare_arms import ratio_of_independent
 from harness.compare_values import ArmResult, Comparison
 from harness.hardware import Calibration
@@ -269,7 +269,7 @@ def test_json_form_has_a_version_and_survives_strict_json() -> None:
     """No NaN, no infinity; factors carry their product."""
     run = synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())
     data = json.loads(json.dumps(to_json(compare(run)), allow_nan=False))
-    assert data["version"] == 2
+    assert data["version"] == COMPARISON_VERSION
     factors = data["cells"][0]["arms"][1]["factors"]
     assert factors["product"] == pytest.approx(data["cells"][0]["arms"][1]["wall_speedup_totals"]["value"], rel=1e-12)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare import compare
+from harness.compare import COMPARISON_VERSION, compare
 from harness.record import CaseOutcome, Run
 from harness.reporting import write_report
 from harness.reporting.page import render
@@ -196,7 +196,7 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
     written = write_report(tmp_path / "run")
     assert written == tmp_path / "run" / "report.html" and written.read_text(encoding="utf-8") == page(run)
     data = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
-    assert data["version"] == 2 and data["run_id"] == run.header.run_id
+    assert data["version"] == COMPARISON_VERSION and data["run_id"] == run.header.run_id
     other = write_report(tmp_path / "run", tmp_path / "other.html")
     assert other.is_file() and (tmp_path / "other.json").is_file()
 

@@ -114,7 +114,7 @@ def _ran(arm: ArmResult, cell: Cell) -> str:
     if cell.baseline_check.state == "slow":
         return f"ran at {units.ratio(wall.value)} the speed of a slow baseline ({_interval(wall)})"
     unit = "prompts" if cell.batch_size == 1 else f"batches of {cell.batch_size}"
-    ground = ", ".join(text for text in (_interval(wall), f"{wall.n} {unit}", "this process only") if text)
+    ground = ", ".join(text for text in (_interval(wall), f"{wall.n} {unit}", wording.processes(wall)) if text)
     if wall.value >= 1:
         return f"ran {units.ratio(wall.value)} faster by the clock ({ground})"
     return f"ran slower, at {units.ratio(wall.value)} the speed of NTP by the clock ({ground})"

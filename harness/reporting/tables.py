@@ -91,12 +91,12 @@ def _counter(arm: ArmResult, notes: Notes) -> dict[str, Entry]:
 
 def _arm_row(arm: ArmResult, notes: Notes, counted: bool) -> dict[str, Entry]:
     replayed = ("replayed",) if arm.replayed else ()
-    wall, right = arm.wall_speedup, arm.accuracy
+    wall, totals, right = arm.wall_speedup, arm.wall_speedup_totals, arm.accuracy
     return {
         "Arm": Entry(text=arm.label, small=f"{units.count(arm.prompts)} prompts", marks=replayed),
         "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=("given",) if arm.nfe_speedup.method == "given" else ()),
         "Wall speedup": notes.entry(wall, units.ratio, small=_between(wall, units.ratio) + _more_prompts(arm)),
-        "Ratio of totals": notes.entry(arm.wall_speedup_totals, units.ratio),
+        "Ratio of totals": notes.entry(totals, units.ratio, small=_between(totals, units.ratio)),
         "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
         "Accuracy": notes.entry(right, units.percent, small=_graded(arm)),
         "Against NTP": notes.entry(arm.accuracy_difference, units.points, small=_at_least(arm.accuracy_difference)),

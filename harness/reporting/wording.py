@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.compare_values import ArmResult, Cell
 from harness.record import RunHeader
+from harness.stats import Quantity
 
 
 def machine(header: RunHeader, device: str) -> str:
@@ -29,6 +30,11 @@ def arm(found: ArmResult) -> str:
     solver = f", solver {found.solver}" if found.solver not in (None, "entropy_bounded") else ""
     warmth = f", temperature {found.temperature:g}" if found.temperature else ""
     return f"SBD with block size {found.block_size}{bound}{solver}{warmth}"
+
+
+def processes(speed: Quantity) -> str:
+    """How many fresh processes a speedup rests on, and what fewer than three of them say nothing about."""
+    return speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
 
 
 def _params(params: int) -> str:
