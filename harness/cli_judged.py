@@ -83,7 +83,9 @@ def _target(text: str) -> Target:
         raise UserError(f"--to {text}: no file; write {name}=FILE, or {name}=- for standard output")
     if file == STDOUT:
         return Target(name, None)
-    path = Path(os.path.realpath(file))
+    path = Path(file)
+    if not _is_special(path):
+        path = Path(os.path.realpath(file))  # a link is written through, not replaced
     if not path.parent.is_dir():
         raise UserError(f"--to {text}: there is no folder {path.parent}; make it first (mkdir -p {path.parent})")
     if path.is_dir():
@@ -99,14 +101,14 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others are, and the table is printed.
     """
-    from harness.exports import FORMATS
+    from harness.cli_judged_table import table
+    from harness.exports import export
 
-    wanted = targets(to, as_json)
-    texts = [(target, FORMATS[target.format].write(judgements)) for target in wanted]
+    texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
-        print(table(judgements))
+        print(table(judgements, judgements.exit_code(inconclusive)))
     for text in printed.values():
         print(text, end="")
     if refusals:
@@ -114,13 +116,18 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     raise typer.Exit(judgements.exit_code(inconclusive))
 
 
+def _is_special(file: Path) -> bool:
+    """A device or a pipe (``/dev/fd/63``), which is written to as it is and never replaced by a file."""
+    return file.exists() and not file.is_file() and not file.is_dir()
+
+
 def _write(file: Path, text: str) -> Exception | None:
-    """Whole or not at all; a device or a pipe (``/dev/fd/63``) is written to as it is. Returns what the disk refused with."""
+    """Whole or not at all; returns what the disk refused with."""
     from harness.errors import StorageError
     from harness.journal import write_whole
 
     try:
-        if file.exists() and not file.is_file():
+        if _is_special(file):
             file.write_bytes(text.encode())
         else:
             write_whole(file, text.encode())
@@ -129,11 +136,3 @@ def _write(file: Path, text: str) -> Exception | None:
         why = getattr(cause, "strerror", None) or cause
         return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
     return None
-
-
-def table(judgements: Judgements) -> str:
-    """One line per answer, gravest first."""
-    from harness.judgement import GRAVEST_FIRST
-
-    ordered = sorted(judgements.judgements, key=lambda one: GRAVEST_FIRST.index(one.state))
-    return "\n".join(f"{one.word}: {one.metric} of {one.subject} {one.bound}: {one.reason}" for one in ordered)

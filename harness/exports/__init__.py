@@ -3,6 +3,6 @@
 Pure: values in, text out. Who writes a file, and where, is the command line's business (harness.cli_judged).
 """
 
-from harness.exports.formats import FORMATS, Format
+from harness.exports.formats import FORMATS, export
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "export"]
