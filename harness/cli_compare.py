@@ -30,7 +30,7 @@ def compare_command(
     """Show what changed between runs and by how much, times paired per prompt with 95 % intervals; refuses unlike runs."""
     from harness.compare_runs import compare_runs, to_json
     from harness.errors import UserError
-    from harness.likeness import refuse_unlike
+    from harness.likeness import refuse_unlike, shared_prompts
     from harness.store import read_run
 
     if len(runs) < 2:
@@ -39,7 +39,7 @@ def compare_command(
     found = []
     for path, other in zip(runs[1:], others, strict=True):
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
-        found.append(compare_runs(base, other, [str(one) for one in unlike]))
+        found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike]))
     if as_json:
         print(json.dumps([to_json(one) for one in found], indent=1, ensure_ascii=False))
         return

@@ -20,7 +20,7 @@ MetricOption = Annotated[
     typer.Option("--metric", help="timed metric that decides, at most five: a name, a key or a pattern (decode_s_per_token:*)"),
 ]
 WorkOption = Annotated[
-    Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/, or the unfinished one")
+    Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]  # fmt: skip
 DEFAULT_PAIRS = 10
 DEFAULT_MARGIN = 0.02
@@ -74,7 +74,7 @@ def gate_command(
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     """The answers that two runs give as they are."""
     from harness.judgement import Judgements
-    from harness.likeness import refuse_unlike
+    from harness.likeness import refuse_unlike, shared_prompts
     from harness.metrics import primary_metrics
     from harness.metrics_judged import judge_counted, judge_timed, judged_metric
     from harness.metrics_timed import processes_of
@@ -84,6 +84,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     base, new = read_run(base_dir), read_run(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
     allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
+    base, new = shared_prompts(base, new)
     answers = judge_counted(base, new, allowed)
     if not wish.deterministic_only and (metrics := primary_metrics(base, wish.metrics)):
         processes = min(len(processes_of(base)), len(processes_of(new)))

@@ -15,7 +15,8 @@ from harness.metrics import Metric, timed_metrics
 from harness.metrics_counted import METERS, counted
 from harness.metrics_timed import numbers, paired_times, processes_of
 from harness.record import Run
-from harness.stats import Quantity, absent, exact, geometric_mean_ratio
+from harness.stats import Quantity, absent, exact
+from harness.stats_ratios import geometric_mean_ratio
 
 RUNS_COMPARED_VERSION = 1
 """Version of the JSON form."""
@@ -77,7 +78,7 @@ def _counted(base: Run, new: Run) -> list[Change]:
         if right is None or (metric.name in METERS and None in (left.value, right.value)):
             continue
         ratio = absent(left.reason or right.reason or "text has no ratio")
-        if isinstance(left.value, float) and isinstance(right.value, float):
+        if isinstance(left.value, int | float) and isinstance(right.value, int | float):
             ratio = exact(right.value / left.value) if left.value else absent("nothing in BASE to divide by")
         found.append(_change(metric, left.value, right.value, ratio))
     return found
@@ -96,7 +97,9 @@ def _timed(base: Run, new: Run) -> list[Change]:
             found.append(_change(metric, None, None, absent(values)))
             continue
         pairs = paired_times(metric, of_base[:count], of_new[:count])
-        ratio = geometric_mean_ratio([(one.new, one.base) for one in pairs], clusters=[one.prompt for one in pairs])
+        ratio = geometric_mean_ratio(
+            [(one.new, one.base) for one in pairs], [one.prompt for one in pairs], [one.process for one in pairs]
+        )
         found.append(_change(metric, median(values[:count]), median(values[count:]), ratio))
     return found
 

@@ -28,6 +28,8 @@ HARDWARE = (
 )  # fmt: skip
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
+LONGEST_VALUE = 80
+"""Letters of a value in a refusal; a whole part that only one side has is not written out."""
 PACKAGES = ("torch", "transformers", "triton")
 NOT_MEASURED = ("name", "question", "claims")
 """Keys of a scenario that change nothing of what is measured."""
@@ -81,6 +83,12 @@ def refuse_unlike(
     return tuple(dict.fromkeys(allowed))
 
 
+def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
+    """The runs with only those decodes whose prompts both have in the same case; a case that one side lacks stays as it is."""
+    decoded = [_batches(base), _batches(new)]
+    return _only(base, *decoded), _only(new, *decoded)
+
+
 def machine_fingerprint(header: RunHeader) -> str:
     """12 hex digits that are equal where the hardware facts are: what a noise floor holds for."""
     return _digest(_hardware(header.environment))
@@ -122,18 +130,18 @@ def _versions(environment: dict[str, Any]) -> dict[str, Any]:
 def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
     """The scenario with today's defaults filled in, so that a record older than a key agrees with one that has its default.
 
-    A file of prompts is known by its digest, not by where the checkout lies.
+    Parts go by their names; a file of prompts is known by its digest, not by where the checkout lies.
     """
     try:
         data: dict[str, Any] = Scenario.model_validate(recorded).model_dump(mode="json")
     except ValidationError:
         data = recorded
-    parts = [_without_place(part) for part in data.get("parts", [])]
+    parts = {part["name"]: _without_place(part) for part in data.get("parts", [])}
     return {key: value for key, value in data.items() if key not in NOT_MEASURED} | {"parts": parts}
 
 
-def _without_place(part: Any) -> Any:
-    workload = part.get("workload") if isinstance(part, dict) else None
+def _without_place(part: dict[str, Any]) -> dict[str, Any]:
+    workload = part.get("workload")
     if not isinstance(workload, dict) or workload.get("prompts_sha256") is None:
         return part
     return part | {"workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
@@ -167,6 +175,22 @@ def _prompts(base: Run, new: Run) -> list[Unlike]:
     return found
 
 
+def _batches(run: Run) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for sample in run.samples:
+        found.setdefault(sample.case_id, set()).add(tuple(row.prompt_id for row in sample.rows))
+    return found
+
+
+def _only(run: Run, one: dict[str, set[tuple[str, ...]]], other: dict[str, set[tuple[str, ...]]]) -> Run:
+    kept = [
+        sample for sample in run.samples
+        if sample.case_id not in one or sample.case_id not in other
+        or tuple(row.prompt_id for row in sample.rows) in one[sample.case_id] & other[sample.case_id]
+    ]  # fmt: skip
+    return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
+
+
 def _lengths(run: Run) -> dict[str, dict[str, int]]:
     """Prompt tokens by prompt, by case; warm-ups and generate() left out."""
     checks = {case.case_id for case in run.header.cases if case.is_check}
@@ -196,7 +220,8 @@ def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:
 
 
 def _words(value: Any) -> str:
-    return repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False)
+    text = repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
 def _digest(value: Any) -> str:

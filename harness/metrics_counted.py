@@ -91,18 +91,19 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
 
 
 def _passes(case: CaseHeader, samples: list[Sample]) -> Count:
-    return Count(value=float(sum(tally(case, sample, None).passes for sample in samples)))
+    return Count(value=sum(tally(case, sample, None).passes for sample in samples))
 
 
 def _decode_tokens(case: CaseHeader, samples: list[Sample]) -> Count:
-    return Count(value=float(sum(tally(case, sample, None).decode_tokens for sample in samples)))
+    return Count(value=sum(tally(case, sample, None).decode_tokens for sample in samples))
 
 
 def _final_tokens_per_pass(case: CaseHeader, samples: list[Sample]) -> Count:
-    tokens, passes = _decode_tokens(case, samples).value, _passes(case, samples).value
-    if not isinstance(passes, float) or not isinstance(tokens, float) or passes == 0:
+    tallies = [tally(case, sample, None) for sample in samples]
+    passes = sum(one.passes for one in tallies)
+    if passes == 0:
         return Count(value=None, reason="no decode pass was made")
-    return Count(value=tokens / passes)
+    return Count(value=sum(one.decode_tokens for one in tallies) / passes)
 
 
 _COUNTERS: Mapping[str, Callable[[CaseHeader, list[Sample]], Count]] = {
@@ -116,6 +117,6 @@ def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
     pricer = Pricer(case, {})
     try:
         passes = [one for sample in samples for one in sample.passes.passes() if one.role != "prefill"]
-        return Count(value=float(sum(pricer.price(one).bytes_ for one in passes)))
+        return Count(value=sum(pricer.price(one).bytes_ for one in passes))
     except SbdError as error:
         return Count(value=None, reason=str(error))

@@ -16,8 +16,9 @@ from harness.health import without_void_times
 from harness.metrics import Metric
 from harness.record import Run
 
-_Place = tuple[str, int, int]
-"""(case id, group, repeat)."""
+_Prompts = tuple[tuple[str, str], ...]
+_Place = tuple[str, _Prompts, int]
+"""(case id, prompts of the batch, repeat)."""
 _Decodes = dict[_Place, Tally]
 
 
@@ -46,7 +47,7 @@ def processes_of(run: Run) -> list[Process]:
         decodes = found.setdefault(sample.process, {})
         one = tally(cases[sample.case_id], sample, None)
         if one.has_decode_time:
-            decodes[sample.case_id, sample.group, sample.repeat] = one
+            decodes[sample.case_id, one.prompts, sample.repeat] = one
     void = {reason: count for part in health for reason, count in part.reasons.items()}
     ntp = _ntp_of(run)
     return [Process(decodes=found[number], arms=arms, ntp=ntp, void=void) for number in sorted(found)]
@@ -66,11 +67,11 @@ def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedTimes:
-    """The same prompt's figure in BASE and in NEW, with the prompt, as (case id, batch), and the pair of processes it is of."""
+    """The same prompt's figure in BASE and in NEW, with the prompts of its batch, and the pair of processes it is of."""
 
     base: float
     new: float
-    prompt: tuple[str, int]
+    prompt: _Prompts
     process: int
 
 
@@ -79,7 +80,7 @@ def paired_times(metric: Metric, base: Sequence[Process], new: Sequence[Process]
     shared = _shared(metric, [*base, *new])
     return [
         PairedTimes(
-            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[:2], process=number
+            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[1], process=number
         )
         for number, (left, right) in enumerate(zip(base, new, strict=True)) for key in shared
     ]  # fmt: skip
