@@ -76,7 +76,7 @@ class Revisions:
     """The work folder and the commands that fill it."""
 
     def __init__(
-        self, commands: Commands, work: Path, progress: Progress, launcher: Launcher = launch,
+        self, commands: Commands, work: Path, progress: Progress, launcher: Launcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Begin in ``work``, or go on there.
@@ -86,7 +86,7 @@ class Revisions:
             StorageError: it cannot be written.
         """
         self._commands, self.work, self._progress = commands, work, progress
-        self._launch, self._clock = launcher, clock
+        self._launch, self._clock = launcher or launch, clock
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
         self._open()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from harness.gate import Done, GateProcedure, NeedPairs
 from harness.gate_decision import GatePlan
 from harness.gate_metric import MARGIN, log_ratio
 from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements, to_json
-from harness.likeness import refuse_unlike
+from harness.likeness import refuse_unlike, shared_prompts
 from harness.metrics import Metric, primary_metrics
 from harness.metrics_judged import judge_counted, judged_metric
 from harness.metrics_timed import Process, numbers, processes_of
@@ -48,7 +49,7 @@ def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progres
     progress.start(revisions.missing("pair", range(1, 2)))
     base, new = revisions.pair("pair", 1)
     allowed = refuse_unlike(base, [new], wish.allow, ("--base-cmd", "--new-cmd"))
-    answers = judge_counted(base, new, allowed)
+    answers = judge_counted(*shared_prompts(base, new), allowed)
     if not wish.deterministic_only and not any(one.state == "missed" for one in answers):
         answers = (*_timed(revisions, base, wish, floors(base), progress), *answers)
     judgements = Judgements(
@@ -110,13 +111,14 @@ class Pairs:
         refuse_unlike(
             self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")
         )
-        processes = [*processes_of(base)[:1], *processes_of(new)[:1]]
-        return {metric.key: _log_ratio(metric, processes) for metric in metrics}
+        of_base, of_new = processes_of(base), processes_of(new)
+        return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
 
 
-def _log_ratio(metric: Metric, processes: Sequence[Process]) -> float | str:
-    """d of one pair, or why it has none."""
-    if len(processes) < 2:
-        return "a run without samples"
-    values = numbers(metric, processes)
-    return values if isinstance(values, str) else log_ratio(*values)
+def _log_ratio(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
+    """d of one pair of runs, or why it has none; where the scenario has several processes itself, the mean over them."""
+    count = min(len(base), len(new))
+    values = numbers(metric, [*base[:count], *new[:count]])
+    if isinstance(values, str):
+        return values
+    return fmean(log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True))
