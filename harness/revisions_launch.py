@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -36,15 +36,13 @@ def launch(command: str, stdout: Path, stderr: Path) -> int:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGINT, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-            child.wait(GRACE_S)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    """Interrupt the whole group; kill what has not ended in time, or does not heed it (a shell's background commands)."""
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(child.pid, signal.SIGINT)
+        child.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 @contextmanager

@@ -83,6 +83,15 @@ def test_a_regression_named_wrongly_is_not_found(tmp_path: Path, monkeypatch: py
     assert (found["slowdown_found"], found["extra_pass_found"]) == (0, 0)
 
 
+def test_a_regression_found_late_is_not_found(tmp_path: Path) -> None:
+    """Counts are to fail on the first pair."""
+    cell = {"arm": "SBD k=16 γ=0.1"}
+    answer = {"judgements": [{"metric": "passes", "cell": cell, "state": "missed"}]}
+    assert gate_real.extra_pass_found(answer, tmp_path)
+    (tmp_path / "pair-02").mkdir()
+    assert not gate_real.extra_pass_found(answer, tmp_path)
+
+
 def decoded(module: str, folder: Path) -> Run:
     """A run of the tiny scenario by a real process of this module."""
     scenario = folder / "tiny.yaml"

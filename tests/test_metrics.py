@@ -67,6 +67,19 @@ def test_repeats_and_processes_count_once() -> None:
     assert once == often
 
 
+def test_only_the_first_repeat_counts() -> None:
+    """At temperature 1 every repeat writes something else; how many there are must not matter."""
+    once, often = two_arms(), two_arms(repeats=2)
+    warm = [case.model_copy(update={"arm": case.arm | {"temperature": 1.0}}) for case in once.header.cases]
+    rows = {s.repeat: [row.model_copy(update={"output_ids": [s.repeat] * 65}) for row in s.rows] for s in often.samples}
+    found = []
+    for run in (once, often):
+        samples = [s.model_copy(update={"rows": rows[s.repeat]}) for s in run.samples]
+        header = run.header.model_copy(update={"cases": warm})
+        found.append(by_key(Run(header=header, samples=samples, outcomes=[], sessions=[])))
+    assert found[0] == found[1] and all(count.value is not None for count in found[0].values())
+
+
 def test_what_a_run_does_not_repeat_is_not_deterministic() -> None:
     """A second process that wrote something else: no value, and the reason names the batch."""
     run = in_processes(two_arms(), 1.0, 1.0)
