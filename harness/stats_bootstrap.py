@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 RESAMPLES = 10_000
 SEED = 20250904
 AT_ONCE = 1_000
+KEPT_UP_TO = 500
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 """Of the logarithms of (time of base, tokens of base, time of new, tokens of new) in the log of their ratio of totals."""
 
@@ -42,7 +43,7 @@ def symmetric_quantile(sums: Floats, confidence: float) -> float:
     n, whole = len(sums), log_ratio(sums.sum(axis=0))
     reach = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, AT_ONCE):
-        drawn = _times_drawn(n)[start : start + AT_ONCE].astype(np.float64)
+        drawn = (_kept if n <= KEPT_UP_TO else _times_drawn)(n, start).astype(np.float64)
         totals = drawn @ sums
         squares = np.einsum("bn,nb->b", drawn, influences(sums, totals) ** 2)
         error = np.sqrt(squares / (n - 1) / n)
@@ -52,10 +53,13 @@ def symmetric_quantile(sums: Floats, confidence: float) -> float:
     return float(np.sort(reach)[math.ceil(confidence * RESAMPLES) - 1])
 
 
-@lru_cache(maxsize=4)
-def _times_drawn(n: int) -> npt.NDArray[np.uint16]:
-    """How often each of n prompts is in each resample, shape (RESAMPLES, n)."""
-    drawn = np.random.default_rng((SEED, n)).integers(0, n, (RESAMPLES, n))
-    counts = np.zeros((RESAMPLES, n), dtype=np.uint16)
-    np.add.at(counts, (np.arange(RESAMPLES)[:, None], drawn), 1)
+def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
+    """How often each of n prompts is in each of the resamples from ``start`` on, shape (AT_ONCE, n)."""
+    drawn = np.random.default_rng((SEED, n, start)).integers(0, n, (AT_ONCE, n))
+    counts = np.zeros((AT_ONCE, n), dtype=np.uint16)
+    np.add.at(counts, (np.arange(AT_ONCE)[:, None], drawn), 1)
     return counts
+
+
+_kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
+"""For a few numbers of prompts: a run has many arms over the same prompts."""

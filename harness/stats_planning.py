@@ -16,6 +16,8 @@ from harness.stats import CONFIDENCE, Quantity, Spread
 POWER = 0.9
 MOST_PROMPTS = 1_000_000
 MOST_PROCESSES = 50
+WORTH_MORE_PROCESSES = 2.0
+"""More processes than there are have to save this factor of decodes to be asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,8 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
 
     ``ratio`` is a speedup with its interval, from geometric_mean_ratio or ratio_of_totals. ``processes`` is as many as it
     has; more, with the reason, where the difference between processes makes a million prompts too few or where more
-    processes need fewer decodes in all. ``prompts`` is None, with the reason, where it cannot be planned: no interval to
-    plan from, or a value that equals the bound.
+    processes need less than half the decodes in all. ``prompts`` is None, with the reason, where it cannot be planned: no
+    interval to plan from, or a value that equals the bound.
 
     Source: power of the t test from the noncentral t distribution at the observed value and spread.
 
@@ -72,14 +74,14 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
 
 
 def _with_more_processes(fewest: Callable[[int | None], int | None], processes: int, own: int | None) -> SampleSize:
-    """The design with the fewest decodes in all, among those with at least as many processes."""
-    designs = ((more, fewest(more)) for more in range(processes, MOST_PROCESSES + 1))
+    """The design with the fewest decodes in all; the ``own`` number of prompts where that saves little."""
+    designs = ((more, fewest(more)) for more in range(processes + 1, MOST_PROCESSES + 1))
     best = min(((more * prompts, more, prompts) for more, prompts in designs if prompts), default=None)
+    if own is not None and (best is None or own * processes <= WORTH_MORE_PROCESSES * best[0]):
+        return SampleSize(prompts=own, processes=processes)
     if best is None:
         return SampleSize(prompts=None, processes=processes, reason=_too_many(f"{MOST_PROCESSES} processes"))
     _, more, prompts = best
-    if more == processes:
-        return SampleSize(prompts=prompts, processes=processes)
     instead = "no number of prompts would do" if own is None else f"it would take {own} prompts"
     reason = f"the processes differ: with {processes} of them {instead}"
     return SampleSize(prompts=prompts, processes=more, reason=reason)

@@ -1,0 +1,175 @@
+"""Speedups of a run by pairs: what scaling, swapping, leaving out and more processes do to them."""
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from harness.compare import compare, to_json
+from harness.compare_values import ArmResult
+from harness.record import Run, Sample
+from harness.reporting.page import render
+from harness.stats import Quantity
+from tests import synthetic_run as synthetic
+
+SBD = "sbd-k16-g0.1-t0-entropy_bounded"
+JITTERED = synthetic.Part(jitter=0.05, arms=synthetic.ARMS[:2])
+
+
+def changed(run: Run, change: Callable[[Sample], Sample | None]) -> Run:
+    """The run with every sample changed, or left out where the change gives None."""
+    return run.model_copy(update={"samples": [new for one in run.samples if (new := change(one)) is not None]})
+
+
+def slower(sample: Sample, factor: float, process: int = 0) -> Sample:
+    """The sample with all its times multiplied, taken by this process."""
+    passes = sample.passes
+    times = {
+        name: [factor * t for t in values]
+        for name, values in (("forward_s", passes.forward_s), ("sampler_s", passes.sampler_s)) if values is not None
+    }  # fmt: skip
+    update = {"decode_s": factor * (sample.decode_s or 0), "prefill_s": factor * (sample.prefill_s or 0), "process": process}
+    return sample.model_copy(update=update | {"passes": passes.model_copy(update=times)})
+
+
+def in_processes(run: Run, of_sbd: list[float], common: float = 1.3) -> Run:
+    """Every sample once per process; process j makes both arms ``common`` ** j times slower, and SBD as in ``of_sbd``."""
+    return run.model_copy(
+        update={
+            "samples": [
+                slower(one, common**j * (factor if one.case_id.endswith(SBD) else 1.0), j)
+                for j, factor in enumerate(of_sbd) for one in run.samples
+            ]
+        }
+    )  # fmt: skip
+
+
+def sbd(run: Run) -> ArmResult:
+    """The SBD arm of the summary."""
+    return next(arm for arm in compare(run).cells[0].arms if not arm.is_ntp)
+
+
+def speeds(arm: ArmResult) -> list[Quantity]:
+    """Both estimators."""
+    return [arm.wall_speedup, arm.wall_speedup_totals]
+
+
+def test_both_estimators_have_their_interval_and_what_lies_beside_it() -> None:
+    """8 prompts of one process: t and bootstrap-t, percentiles of the eight ratios, 65 tokens on both sides."""
+    run = synthetic.build(JITTERED)
+    found = sbd(run)
+    assert found.wall_speedup.method == "t on log ratios, this process only"
+    assert found.wall_speedup_totals.method == "bootstrap-t, this process only"
+    per_token: dict[str, dict[int, float]] = {"ntp": {}, SBD: {}}
+    for one in run.samples:
+        if not one.warmup:
+            per_token[one.case_id.rpartition("/")[2]][one.group] = (one.decode_s or 0) / 64
+    ratios = [per_token["ntp"][group] / per_token[SBD][group] for group in range(8)]
+    beside = found.paired
+    assert beside.p50 == pytest.approx(math.sqrt(math.prod(sorted(ratios)[3:5])))
+    logs = np.quantile(np.log(ratios), [0.1, 0.9])
+    assert (beside.p10, beside.p90) == pytest.approx(np.exp(logs))
+    assert (beside.pairs, beside.processes, beside.one_sided, beside.reason) == (8, 1, 0, None)
+    assert beside.ntp_output_tokens == beside.output_tokens == 65
+
+
+def test_lengths_of_the_two_arms_are_told_apart() -> None:
+    """SBD wrote a token less in every sample: 64 beside 65."""
+    run = synthetic.build(JITTERED)
+
+    def shorter(one: Sample) -> Sample:
+        rows = [row.model_copy(update={"output_tokens": row.output_tokens - 1}) for row in one.rows]
+        return one.model_copy(update={"rows": rows}) if one.case_id.endswith(SBD) else one
+
+    beside = sbd(changed(run, shorter)).paired
+    assert (beside.ntp_output_tokens, beside.output_tokens) == (65, 64)
+
+
+def test_processes_are_crossed_with_prompts() -> None:
+    """SBD is 10 % slower in the second of three processes: the interval is wider than of three that agree, and says so."""
+    run = synthetic.build(JITTERED)
+    one, alike, unlike = sbd(run), sbd(in_processes(run, [1, 1, 1])), sbd(in_processes(run, [1, 1.1, 1]))
+    assert unlike.paired.processes == 3 and unlike.wall_speedup.n == 8 and unlike.paired.pairs == 24
+    assert unlike.wall_speedup.method == "t on log ratios, prompts crossed with 3 processes"
+    assert unlike.wall_speedup_totals.method == "bootstrap-t, prompts crossed with 3 processes"
+    for alone, same, wide in zip(speeds(one), speeds(alike), speeds(unlike), strict=True):
+        assert (same.value, same.low, same.high) == pytest.approx((alone.value, alone.low, alone.high), rel=1e-9)
+        assert wide.high and wide.low and same.high and same.low and wide.high / wide.low > same.high / same.low
+    process = np.log([1, 1.1, 1]).std(ddof=1)
+    assert unlike.wall_speedup.spread and unlike.wall_speedup.spread.process == pytest.approx(process, rel=1e-6)
+    assert unlike.factors and unlike.factors.product == pytest.approx(unlike.wall_speedup_totals.value, rel=1e-12)
+
+
+def test_two_processes_are_averaged_per_prompt() -> None:
+    """scipy's t over the eight per-prompt means of both processes; called about these two only."""
+    run = in_processes(synthetic.build(JITTERED), [1, 1.1])
+    logs: dict[int, list[float]] = {}
+    time = {(s.case_id.rpartition("/")[2], s.group, s.process): s.decode_s or 0 for s in run.samples if not s.warmup}
+    for (kind, group, process), seconds in time.items():
+        if kind == "ntp":
+            logs.setdefault(group, []).append(math.log(seconds / time[SBD, group, process]))
+    means = [np.mean(pair) for pair in logs.values()]
+    low, high = scipy_stats.t.interval(0.95, 7, loc=np.mean(means), scale=scipy_stats.sem(means))
+    found = sbd(run).wall_speedup
+    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-9)
+    assert found.these_processes_only == "these 2 processes only"
+
+
+@pytest.mark.parametrize("factor", [1e-3, 2.5])
+def test_scaling_all_times_changes_no_ratio(factor: float) -> None:
+    """A machine so many times slower: same speedups, same intervals, same percentiles, same factors."""
+    run = in_processes(synthetic.build(JITTERED), [1, 1.1, 0.97])
+    before, after = sbd(run), sbd(changed(run, lambda one: slower(one, factor, one.process)))
+    for one, other in zip(speeds(before), speeds(after), strict=True):
+        assert (other.value, other.low, other.high) == pytest.approx((one.value, one.low, one.high), rel=1e-9)
+    assert (after.paired.p10, after.paired.p90) == pytest.approx((before.paired.p10, before.paired.p90), rel=1e-9)
+    assert before.factors and after.factors and after.factors.pass_cost == pytest.approx(before.factors.pass_cost, rel=1e-9)
+
+
+def test_swapping_the_arms_inverts_the_speedup() -> None:
+    """The samples of NTP under SBD's name and the other way round: 1 ÷ value, the ends 1 ÷ and in the other order."""
+    run = in_processes(synthetic.build(JITTERED), [1, 1.1, 0.97])
+    place = {case.case_id.rpartition("/")[2]: case.case_id for case in run.header.cases}
+    other = {place["ntp"]: place[SBD], place[SBD]: place["ntp"]}
+    swapped = changed(run, lambda one: one.model_copy(update={"case_id": other[one.case_id]}))
+    for one, inverse in zip(speeds(sbd(run)), speeds(sbd(swapped)), strict=True):
+        assert inverse.value and inverse.low and inverse.high
+        assert (1 / inverse.value, 1 / inverse.high, 1 / inverse.low) == pytest.approx((one.value, one.low, one.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("side", ["ntp", SBD])
+def test_a_prompt_dropped_from_one_side_is_refused(side: str) -> None:
+    """No interval, hence no verdict, from either estimator; the reason names the prompt. A void sample is another thing."""
+    run = synthetic.build(JITTERED)
+    dropped = sbd(changed(run, lambda one: None if one.group == 5 and one.case_id.endswith(side) else one))
+    for found in speeds(dropped):
+        assert found.low is None and found.high is None and found.method is None and found.spread is None
+        assert "first: word_problems, number 5" in (found.reason or "")
+    assert dropped.paired.one_sided == 1 and dropped.prompts_for_5_percent is None
+    void = sbd(changed(run, lambda one: one.model_copy(update={"decode_s": None}) if one.group == 5 else one))
+    assert void.paired.one_sided == 0 and void.wall_speedup.n == 7 and void.wall_speedup.low is not None
+
+
+def test_a_time_that_is_no_number_is_no_ratio() -> None:
+    """NaN or infinite: no value and a reason, never NaN on the page or in the JSON form of the speedups."""
+    run = synthetic.build(JITTERED)
+    for bad in (math.nan, math.inf):
+        found = sbd(changed(run, lambda one, bad=bad: one.model_copy(update={"decode_s": bad}) if one.group == 5 else one))
+        assert all(one.value is None and "not positive finite" in (one.reason or "") for one in speeds(found))
+        assert found.paired.p50 is None and found.paired.reason
+
+
+def test_the_page_and_the_json_form_name_the_processes() -> None:
+    """One process: this process only; three: so many, and no such words. The totals' interval stands in the table."""
+    run = synthetic.build(JITTERED)
+    assert "8 prompts, this process only" in render(run, compare(run))
+    three = in_processes(run, [1, 1.1, 0.97])
+    comparison = compare(three)
+    page, totals = render(three, comparison), comparison.cells[0].arms[1].wall_speedup_totals
+    assert "8 prompts, 3 processes" in page and "this process only" not in page
+    assert totals.low and totals.high and f"{totals.low:.2f}x – {totals.high:.2f}x" in page
+    data = json.loads(json.dumps(to_json(comparison), allow_nan=False))["cells"][0]["arms"][1]
+    assert data["paired"]["processes"] == data["wall_speedup"]["processes"] == 3
