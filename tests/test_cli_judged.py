@@ -9,11 +9,11 @@ import stat
 import threading
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
-from click.testing import Result
-from hypothesis import given
+from hypothesis import example, given
 from typer.testing import CliRunner
 
 from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
@@ -31,7 +31,7 @@ REFUTED = of(
 )
 
 
-def judge(judgements: Judgements, *arguments: str) -> tuple[Result, bool]:
+def judge(judgements: Judgements, *arguments: str) -> tuple[Any, bool]:
     """A command that ends as verify and gate do, and whether it came to measure."""
     app, started = typer.Typer(), []
 
@@ -43,7 +43,7 @@ def judge(judgements: Judgements, *arguments: str) -> tuple[Result, bool]:
     return CliRunner().invoke(app, list(arguments)), bool(started)
 
 
-def lines(result: Result) -> list[str]:
+def lines(result: Any) -> list[str]:
     """What was printed."""
     return result.stdout.splitlines()
 
@@ -69,6 +69,7 @@ def test_nothing_judged_is_said() -> None:
 
 
 @given(found=synthetic.judgements)
+@example(found=of(answer("void", subject="x", reason="::error::a-long-word-that-wraps " * 9)))
 def test_the_table_takes_any_text(found: Judgements) -> None:
     """No text moves the cursor, reverses a line, or becomes a command for the runner whose log this is."""
     written = table(found, 1)

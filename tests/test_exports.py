@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
@@ -128,6 +128,7 @@ def rows_of(tokens: list[Token]) -> Iterator[list[str]]:
 
 
 @given(found=synthetic.judgements)
+@example(found=of(answer("inconclusive", metric="- m", remedy="- x"), runs=("- a", "1. b", "# c")))
 def test_markdown_reads_back(found: Judgements) -> None:
     """The marker is the one piece of HTML; a row of six cells per answer, gravest first, that shows the words as they were."""
     tokens = tokens_of(export(found, "markdown"))

@@ -26,7 +26,7 @@ _SPECIAL = str.maketrans(
 )
 # What GitHub looks for in the finished page, where a backslash is gone: @name, #123, bare addresses, :emoji:. A character of no
 # width breaks them up.
-_CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=//|[\w+-]+:)|(?<=www)(?=\.)", re.IGNORECASE)
+_CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=[\w/+-])|(?<=www)(?=\.)", re.IGNORECASE)
 _NO_WIDTH = "\u200b"
 
 
@@ -35,10 +35,10 @@ def markdown_text(judgements: Judgements) -> str:
     ordered = gravest_first(judgements)
     head = f"{_marker(judgements.title)}\n\n**{escaped(verdict_words(judgements))}**: {escaped(judgements.title)}: "
     head += f"{escaped(tally(judgements))}\n"
-    foot = "\nRuns:\n\n" + "".join(f"- {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
+    foot = "\nRuns:\n\n" + "".join(f"- run: {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
     rows, remedies, room = [], [], LONGEST - len(head) - len(foot)
     for one in ordered:
-        row, remedy = _row(one), f"- {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
+        row, remedy = _row(one), _remedy(one)
         room -= len(row) + (len(remedy) if one.remedy else 0)
         if room < 0:
             break
@@ -59,6 +59,11 @@ def escaped(text: str) -> str:
 def _marker(title: str) -> str:
     """An HTML comment that nothing in the title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
     return f"<!-- {MARKER}: {re.sub('[<>-]+', '-', one_line(title, LONGEST_TEXT))} -->"
+
+
+def _remedy(one: Judgement) -> str:
+    """A list item; it starts with a word of ours, for a text that starts with ``- `` would open a list within it."""
+    return f"- {one.word}: {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
 
 
 def _row(one: Judgement) -> str:
