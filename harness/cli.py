@@ -23,8 +23,10 @@ from harness.cli_gate import gate_command
 from harness.cli_hardware import hardware_command
 from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
+from harness.cli_process import process_command
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
+from harness.cli_verify import verify_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
 
 app = typer.Typer(
@@ -74,15 +76,17 @@ def run_command(
 
     loaded = load_scenario(scenario)  # a mistake in the file is said before a heavy import
     _need_run_extra("sbd run")
-    if calibrate:
+    if calibrate and not loaded.in_fresh_processes:  # else the process that begins the run does it: this one opens no device
         from harness.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)
+    from harness.processes import FreshInterpreter
     from harness.runner import run
 
     progress = TerminalProgress(sys.stderr)
     try:
-        directory = run(find_scenario(scenario), out, progress)
+        spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+        directory = run(find_scenario(scenario), out, progress, spawn=spawn)
     except KeyboardInterrupt:
         progress.end_line()
         print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
@@ -91,6 +95,9 @@ def run_command(
     print(f"record  {directory}")
     if report:
         _write_report(directory, None)
+
+
+app.command("run-process", hidden=True)(process_command)
 
 
 @app.command("report", short_help="write the HTML report of runs")
@@ -108,6 +115,9 @@ def report_command(
             import webbrowser
 
             webbrowser.open(page.resolve().as_uri())
+
+
+app.command("verify", short_help="is what is claimed of a run true?")(verify_command)
 
 
 @app.command("publish", short_help="copy a run for keeping")

@@ -36,12 +36,13 @@ class TerminalProgress:
         self.end_line()
         print(message, file=self._stream, flush=True)
 
-    def start(self, case_ids: Sequence[str]) -> None:
-        """Begin to count."""
+    def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
+        """Begin to count; the time left is that of the ``later`` ones too."""
         self._samples, self._finished = len(case_ids), 0
-        self._missing = Counter(case_ids)
+        self._missing = Counter([*case_ids, *later])
         self._last_s = self._printed_s = self._clock()
-        self.note(f"{self._samples} {self._what} to take" if case_ids else f"all {self._what} are there already")
+        after = f", {len(later)} more in later processes" if later else ""
+        self.note(f"{self._samples} {self._what} to take{after}" if case_ids else f"all {self._what} are there already")
 
     def advance(self, case_id: str) -> None:
         """Count one sample; redraw the line, or print one every 15 s where the stream is no terminal."""

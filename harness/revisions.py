@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import CommandError, RecordError, UserError
+from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.journal import refused, write_whole
 from harness.progress import Progress
 from harness.record import Run
@@ -35,8 +35,8 @@ Stage = Literal["pair", "rerun"]
 OUT = "{out}"
 LAST_LINES = 8
 COMMANDS, ANSWER = "gate.json", "judgements.json"
-EXIT_NOT_FOUND = 127
-EXIT_USER_ERROR_OF_CHILD = 2
+NOT_FOUND = 127
+"""Exit status of a shell that knows no such command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Revisions:
         """The runs of BASE and of NEW of one pair, from 1; even pairs run NEW first. What is there already is read, not run.
 
         Raises:
-            CommandError, UserError: a command failed, left no run, or its revision changed since the kept pairs.
+            ProcessEndedError: a command failed. UserError: it left no run, or its revision changed since the kept pairs.
         """
         order: tuple[Side, Side] = ("base", "new") if number % 2 else ("new", "base")
         runs = {side: self._run(side, self.work / f"{stage}-{number:02d}") for side in order}
@@ -192,11 +192,12 @@ def _set_aside(out: Path) -> None:
         number += 1
 
 
-def _failure(side: Side, command: str, status: int, stderr: Path) -> CommandError | UserError:
+def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
     """A command that cannot be found, or says itself that its user is wrong, is the user's to mend; others are not."""
     lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]
     said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
-    message = f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}"
-    if status in (EXIT_NOT_FOUND, EXIT_USER_ERROR_OF_CHILD):
-        return UserError(f"{message}; mend the command and give it again, what was measured is kept")
-    return CommandError(f"{message}; the same call goes on from here, what was measured is kept")
+    return ProcessEndedError(
+        f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}; mend it and give the same "
+        "call again, what was measured is kept",
+        EXIT_USER_ERROR if status in (NOT_FOUND, EXIT_USER_ERROR) else EXIT_TOOL_ERROR,
+    )

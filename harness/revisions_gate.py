@@ -44,7 +44,7 @@ def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progres
     """Run pairs until every metric has its answer; the answer is kept in the work folder too.
 
     Raises:
-        UserError, CommandError: the sides are not alike, or a command failed.
+        UserError: the sides are not alike. ProcessEndedError: a command failed.
     """
     progress.start(revisions.missing("pair", range(1, 2)))
     base, new = revisions.pair("pair", 1)

@@ -44,7 +44,7 @@ def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> 
     """The first run, which says what machine and work the floors hold for, and a floor per metric key.
 
     Raises:
-        UserError: nothing was timed. CommandError: the command failed.
+        UserError: nothing was timed. ProcessEndedError: the command failed.
     """
     total = wish.pool or wish.gates * wish.pairs
     progress.start(revisions.missing("pair", range(1, 2)))

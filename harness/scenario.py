@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from harness.arms import GREEDY, Arm, Counts, NtpArm, SbdArm
+from harness.claims import Claims, misplaced
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative
@@ -53,6 +55,8 @@ class Part(Frozen):
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
     ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind;
     on a GPU they are then captured into CUDA graphs, which graphs does without compiling.
+    ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds: one
+    process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
     """
@@ -76,6 +80,8 @@ class Part(Frozen):
             custom_error_message="give a number, or {standard_error: 0.01, at_most: 16} to repeat until that is reached",
         ),
     ] = 1
+    # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+    processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
     warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
@@ -162,6 +168,8 @@ class Part(Frozen):
         ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
+        if not self.timed and self.processes > 1:
+            raise ValueError("processes repeats what is timed in fresh interpreters, but timed is false; leave processes out")
         if self.timed and ragged:
             raise ValueError(
                 f"{self.workload.prompts} prompts do not fill batches of {ragged[0]}: the last batch would be timed at another "
@@ -171,12 +179,18 @@ class Part(Frozen):
 
 
 class Scenario(Frozen):
-    """The whole file."""
+    """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample."""
 
     version: Literal[1]
     name: Name
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
+    claims: Claims = ()
+
+    @property
+    def in_fresh_processes(self) -> bool:
+        """Whether some part asks for more than one process; then every part is taken by processes of its own."""
+        return any(part.processes > 1 for part in self.parts)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:
@@ -187,6 +201,9 @@ class Scenario(Frozen):
         for part in self.parts:
             if part.baseline is not None:
                 _check_baseline(part, by_name)
+        for key, given, allowed in misplaced(self.claims, {part.name: part.batch_sizes for part in self.parts}):
+            message = f"a claim is about {key} {given!r}, which is not here; allowed: {', '.join(map(str, allowed))}"
+            raise PydanticCustomError("unknown_key", "{message}", {"key": "claims", "message": message})
         return self
 
 
@@ -249,5 +266,9 @@ def shipped_scenarios() -> tuple[str, ...]:
 
 
 def scenario_digest(scenario: dict[str, Any]) -> str:
-    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is."""
-    return hashlib.sha256(json.dumps(scenario, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
+
+    Claims are left out: no sample depends on them, and runs older than claims can be continued.
+    """
+    measured = {key: value for key, value in scenario.items() if key != "claims"}
+    return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -317,3 +317,46 @@ def test_a_batched_row_decodes_what_it_decodes_alone(method):
             own.append(alone.nfe(0))
         waited += len(together.decode_passes) - max(own)
     assert waited == 0 if method == "ragged" else waited > 0, "ragged, no row waits for another; the examples have stragglers"
+
+
+class Says:
+    """A session whose model says token s at slot s, whatever it is fed."""
+
+    context_tokens, context_width = (3,), 3
+
+    def reset(self, rows, capacity):
+        """Nothing is kept."""
+
+    def forward(self, segments):
+        """(1, m, V) logits."""
+        wanted = sum(s.logits for s in segments)
+        return 9.0 * torch.eye(VOCAB)[None, :wanted]
+
+    def keep(self, tokens):
+        """Nothing is kept."""
+
+    def read(self, tokens):
+        """Nothing to fetch."""
+        return tokens.tolist()
+
+
+def test_a_solver_is_not_offered_slots_behind_a_stop():
+    """Slot 2 says the stop, and is decided first: slot 3 leaves the set that the solver chooses from, on the device too."""
+    offered = []
+
+    class LastSlots:
+        """Decides the last offered slot but one, then the first."""
+
+        def begin_block(self, row, masked):
+            """Nothing to prepare."""
+
+        def choose(self, entropy, masked):
+            """One slot."""
+            offered.append(masked[0].tolist())
+            slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
+            return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
+
+    req = request(((1, 5, 9),), stop_ids=(2,))
+    generation = drain(decode_set_block(Says(), req, block_size=4, mask_id=MASK_ID, acceptance=LastSlots()))
+    assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
+    assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))

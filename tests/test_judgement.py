@@ -15,7 +15,8 @@ from harness.stats import Quantity
 def answer(state: State) -> Judgement:
     """A claim in this state."""
     return Judgement(
-        subject="SBD k=16, part bandwidth, batch 1", metric="wall_speedup", kind="claim", state=state, cell={"part": "bandwidth"},
+        subject="SBD k=16, part bandwidth, batch 1", metric="wall_speedup", kind="claim", state=state,
+        cell={"part": "bandwidth"},
         value=Quantity(value=2.4, low=2.1, high=2.7, n=8), unit="x", better="higher", bound="at least 3", basis="measured",
         sizes={"prompts": 8}, reason="the whole interval is below 3",
     )  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import CommandError, RecordError, UserError
+from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.gate_decision import plan_of
 from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements
@@ -143,13 +143,14 @@ def test_uncommitted_changes_are_said_when_going_on(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("status", "error"), [(1, CommandError), (5, CommandError), (2, UserError), (127, UserError)])
-def test_a_command_that_fails_shows_its_last_words(tmp_path: Path, status: int, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("status", "exit_code"), [(1, 5), (5, 5), (-9, 5), (2, 2), (127, 2)])
+def test_a_command_that_fails_shows_its_last_words(tmp_path: Path, status: int, exit_code: int) -> None:
     """What the command calls its user's mistake is the user's; the runs before it are kept."""
     launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: status)
     words = rf"(?s)--new-cmd ended with exit status {status}: measure new .*the disk is on fire.*new\.stderr"
-    with pytest.raises(error, match=words):
+    with pytest.raises(ProcessEndedError, match=words) as ended:
         revisions(tmp_path, launcher).pair("pair", 1)
+    assert ended.value.exit_code == exit_code
     again = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
     revisions(tmp_path, again).pair("pair", 1)
     assert again.launched == ["new"]

@@ -16,16 +16,18 @@ _opened = False
 _open_blocks, _sample = set_block._open_blocks, set_block._sample
 
 
-def open_blocks(rows: Any, *arguments: Any) -> bool:
+def open_blocks(rows: Any, *arguments: Any) -> Any:
     """Blocks that are opened now get a pass for nothing."""
     global _opened
-    _opened = not any(any(row.masked) for row in rows)
+    _opened = not any(row.deciding for row in rows)
     return _open_blocks(rows, *arguments)
 
 
-def sample(logits: Any, masked: Any, *arguments: Any) -> Any:
+def sample(logits: Any, blocks: Any, *arguments: Any) -> Any:
     """Nothing decided in the first pass of a block; acceptance is not asked either, for a replayed one counts its passes."""
-    return torch.full_like(masked, -1) if _opened else _sample(logits, masked, *arguments)
+    if _opened:
+        return torch.full_like(blocks.masked, -1, dtype=torch.long)
+    return _sample(logits, blocks, *arguments)
 
 
 if __name__ == "__main__":

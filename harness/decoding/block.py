@@ -11,7 +11,7 @@ from harness.trace import StopReason
 class BlockRow:
     """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
     ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
-    ``finished`` is the block before, until its KV is committed.
+    ``cut``: the last pass took slots out of the masked set that it did not decide.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
@@ -20,12 +20,12 @@ class BlockRow:
         self._mask_id = mask_id
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
-        self.finished: list[int] | None = None
+        self.cut = False
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
         self._reason: StopReason | None = None
-        self._blocks = 0
+        self._opened = False
 
     @property
     def ended(self) -> bool:
@@ -33,20 +33,28 @@ class BlockRow:
         return self._reason is not None
 
     @property
+    def deciding(self) -> bool:
+        """Whether any slot of the open block is still to be decided."""
+        return True in self.masked
+
+    @property
     def stop_reason(self) -> StopReason:
         """Why the row ended."""
         assert self._reason is not None, "asked for the stop reason of a row that has not ended"
         return self._reason
 
-    def open_block(self) -> None:
-        """Start the next block, the one before it to be committed; a row that has ended gets one with nothing to decide."""
+    def open_block(self) -> int:
+        """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,
+        which is to be committed (0: there is none).
+        """
         size = len(self.slots)
-        self.finished = self.slots if self._blocks else None
-        self._blocks += 1
+        finished = len(self.slots) if self._opened else 0
+        self._opened = True
         self.slots = [self._mask_id] * size
         self._before_block = len(self.output)
         self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
         self.masked = [slot < self._limit for slot in range(size)]
+        return finished
 
     def decide(self, tokens: Sequence[int]) -> int:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
@@ -57,7 +65,9 @@ class BlockRow:
                     self._limit = min(self._limit, slot + 1)
         final = self._advance()
         behind = 0 if self.ended else self._limit
-        self.masked[behind:] = [False] * (len(tokens) - behind)
+        self.cut = True in self.masked[behind:]
+        if self.cut:
+            self.masked[behind:] = [False] * (len(tokens) - behind)
         return final
 
     def _advance(self) -> int:
