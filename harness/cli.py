@@ -21,6 +21,7 @@ from harness.cli_compare import compare_command
 from harness.cli_doctor import doctor_command
 from harness.cli_gate import gate_command
 from harness.cli_hardware import hardware_command
+from harness.cli_history import history_app
 from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
 from harness.cli_process import process_command
@@ -149,6 +150,7 @@ app.command("compare", short_help="what changed between runs")(compare_command)
 app.command("gate", short_help="has a revision regressed")(gate_command)
 app.command("noise", short_help="measure this machine's A/A noise floor")(noise_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
+app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
 app.command("train", short_help="train an SBD model")(train_command)
 
 

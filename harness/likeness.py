@@ -89,14 +89,10 @@ def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
     return _only(base, *decoded), _only(new, *decoded)
 
 
-def machine_fingerprint(header: RunHeader) -> str:
-    """12 hex digits that are equal where the hardware facts are: what a noise floor holds for."""
-    return _digest(_hardware(header.environment))
-
-
 def work_fingerprint(header: RunHeader) -> str:
-    """12 hex digits that are equal where the scenario measures the same: names, questions and claims left out."""
-    return _digest(_scenario(header.scenario))
+    """12 hex digits that are equal where the scenario measures the same, with as many threads; its name and claims left out."""
+    done = {"scenario": _scenario(header.scenario), "threads": header.environment.get("threads")}
+    return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
 def _facts(run: Run) -> dict[Group, Any]:
@@ -222,7 +218,3 @@ def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:
 def _words(value: Any) -> str:
     text = repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

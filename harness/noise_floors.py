@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.datafiles import user_data_dir
 from harness.errors import UserError
 from harness.gate_noise import NoiseFloor, from_json, to_json
+from harness.history_machine import machine_of
 from harness.journal import refused, write_whole
-from harness.likeness import machine_fingerprint, work_fingerprint
+from harness.likeness import work_fingerprint
 from harness.record import RunHeader
 
 FILE_VERSION = 1
@@ -35,7 +35,7 @@ class StoredFloors:
 
 def floors_file(header: RunHeader) -> Path:
     """Where the floors for the machine and the work of this run are, or would be."""
-    return user_data_dir("noise_floors") / f"{machine_fingerprint(header)}-{work_fingerprint(header)}.json"
+    return user_data_dir("noise_floors") / f"{machine_of(header).fingerprint}-{work_fingerprint(header)}.json"
 
 
 def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
@@ -46,7 +46,7 @@ def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
     """
     file = floors_file(header)
     data = {
-        "version": FILE_VERSION, "machine": _machine(header.environment), "scenario": header.scenario_name,
+        "version": FILE_VERSION, "machine": machine_of(header).words, "scenario": header.scenario_name,
         "measured_at": header.created_at, "commit": header.environment.get("commit"),
         "floors": [to_json(floor) for floor in floors],
     }  # fmt: skip
@@ -83,9 +83,3 @@ def _read(file: Path) -> StoredFloors:
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error
-
-
-def _machine(environment: dict[str, Any]) -> str:
-    gpus = [str(gpu.get("name")) for gpu in environment.get("gpus") or []]
-    cpu = f"{environment.get('cpu_model')}, {environment.get('affinity_cores') or environment.get('logical_cores')} cores"
-    return ", ".join([*gpus, cpu])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.differing import ABSENT, differing, differing_keys
 from harness.errors import UserError
-from harness.likeness import machine_fingerprint, refuse_unlike, unlike, work_fingerprint
+from harness.likeness import refuse_unlike, unlike, work_fingerprint
 from harness.record import Run
 from harness.scenario import load_scenario
 from tests.synthetic_run import ARMS, Part, build
@@ -171,10 +171,10 @@ def test_a_file_of_prompts_is_known_by_its_digest() -> None:
     ]
 
 
-def test_fingerprints_follow_the_machine_and_the_work() -> None:
-    """A floor holds for both; another commit, question or torch does not change them, a CPU or a seed does."""
+def test_the_fingerprint_of_the_work_is_of_what_is_measured() -> None:
+    """Another commit, question or torch does not change it, a seed or the number of threads does."""
     header = build().header
-    same = with_environment(with_scenario(build(), question="?"), commit="abc").header
-    assert (machine_fingerprint(header), work_fingerprint(header)) == (machine_fingerprint(same), work_fingerprint(same))
-    assert machine_fingerprint(header) != machine_fingerprint(with_environment(build(), cpu_model="Other CPU").header)
+    same = with_environment(with_scenario(build(), question="?"), commit="abc", packages={"torch": "3"}).header
+    assert work_fingerprint(header) == work_fingerprint(same)
     assert work_fingerprint(header) != work_fingerprint(with_scenario(build(), seed=3).header)
+    assert work_fingerprint(header) != work_fingerprint(with_environment(build(), threads={"torch": 4}).header)
