@@ -71,9 +71,9 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
     for one in compared.changes:
         if one.ratio.reason and one.base is None:
             console.print(f"?: {one.metric} of {one.subject}: {one.ratio.reason}", soft_wrap=True)
-    for line in dict.fromkeys(one.ratio.reason for one in compared.changes if one.kind == "timed" and one.base is not None):
-        if line:
-            console.print(f"times: {line}", soft_wrap=True)
+    known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
+    for line in dict.fromkeys(line for ratio in known for line in (ratio.method, ratio.reason) if line):
+        console.print(f"times, paired per prompt: {line}", soft_wrap=True)
     for case_id in compared.one_sided:
         console.print(f"only in one of them: {case_id}", soft_wrap=True)
     for line in compared.unlike:

@@ -188,6 +188,7 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
     lines = {" ".join(line.split()) for line in cli.out.splitlines()}
     assert any(line.startswith("passes SBD") and line.endswith("64 64 same") for line in lines)
     assert any(line.startswith("decode_s_per_token SBD") and "+10.0" in line for line in lines)
+    assert "times, paired per prompt: all prompts gave the same ratio" in cli.out
     assert cli("compare", base, new, base, "--json") == 0
     first, second = json.loads(cli.out)
     change = next(one for one in first["changes"] if one["key"].startswith("decode_s_per_token:reference/b1/sbd"))
@@ -201,6 +202,7 @@ def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
     factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
     samples = [sample.model_copy(update={"decode_s": (sample.decode_s or 0) * factors[sample.group]}) for sample in run.samples]
     base, new = str(stored(run, home / "a")), str(stored(run.model_copy(update={"samples": samples}), home / "b"))
+    assert cli("compare", base, new) == 0 and "t on log ratios, this process only" in cli.out
     assert cli("compare", base, new, "--json") == 0
     (found,) = json.loads(cli.out)
     ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]
