@@ -188,7 +188,7 @@ def test_mistakes_leave_stdout_empty(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
     """A message on stderr that says what is allowed, an exit code, no traceback."""
-    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == (3 if "nowhere" in arguments else 2)
+    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
     out, err = capsys.readouterr()
     assert out == "" and words in err and "Traceback" not in err
 
