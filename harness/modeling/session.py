@@ -94,6 +94,8 @@ class TransformersSession:
         one = segments[0]
         if one.tokens.shape[1] == 1:
             return False
+        if one.visibility == "explicit":
+            return True
         if self._attention == "eager":
             return True
         return one.visibility == "causal" and self.context_width > 0
