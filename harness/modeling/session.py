@@ -112,5 +112,5 @@ def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:
     fed = own[None].expand(rows, total, total)
     valid = validity(segments)
     if valid is not None:
-        fed = (fed & valid[:, None, :]) | torch.eye(total, dtype=torch.bool)[None]
+        fed = (fed & valid[:, None, :]) | (torch.eye(total, dtype=torch.bool)[None] & ~valid[:, :, None])
     return torch.cat([context, fed], dim=2)
