@@ -22,6 +22,7 @@ from harness.cli_hardware import hardware_command
 from harness.cli_plan import plan_command
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
+from harness.cli_verify import verify_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
 
 app = typer.Typer(
@@ -105,6 +106,9 @@ def report_command(
             import webbrowser
 
             webbrowser.open(page.resolve().as_uri())
+
+
+app.command("verify", short_help="is what is claimed of a run true?")(verify_command)
 
 
 @app.command("publish", short_help="copy a run for keeping")

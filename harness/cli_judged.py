@@ -1,32 +1,138 @@
-"""How a command that judges ends: a table for people, files for programs, and the exit code."""
+"""How a command that judges ends: a table for people, files for programs, and the exit code.
+
+Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None`` and calls
+``finish`` last. What ``--to`` names is checked before the command starts, for the measurement may take an hour.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Literal, NoReturn
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from harness.judgement import Judgements
 
+STDOUT = "-"
+BESIDE_THE_TABLE = "github"
+"""Workflow commands are picked out of a log line by line, so they stand below the table; any other format replaces it."""
+
 Inconclusive = Literal["report", "pass", "fail"]
 
 
-def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive) -> NoReturn:
-    """Print the answers and end with the exit code that they ask for."""
-    from harness.judgement import to_json
+class Target(NamedTuple):
+    """One ``--to``: a format by name and the file it goes to; None is standard output."""
 
+    format: str
+    file: Path | None
+
+
+def _check_to(ctx: typer.Context, values: list[str] | None) -> list[str] | None:
+    targets(values, bool(ctx.params.get("as_json")))
+    return values
+
+
+JsonOption = Annotated[bool, typer.Option("--json", is_eager=True, help="print JSON instead of the table")]
+InconclusiveOption = Annotated[
+    Inconclusive,
+    typer.Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1"),
+]
+ToOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        metavar="FORMAT=FILE",
+        callback=_check_to,
+        help="also write the answers for a program, - is standard output; repeat for several; "
+        "FORMAT is json, junit, markdown, github, bigger-is-better, smaller-is-better, bencher or prometheus",
+    ),
+]
+
+
+def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
+    """Every ``--to``, checked as far as it can be before there is anything to write; ``--json`` is one more.
+
+    Raises:
+        UserError: an unknown format, a file that cannot be written, one file or standard output given twice.
+    """
+    from harness.errors import UserError
+
+    found = [_target(text) for text in to or ()]
     if as_json:
-        print(json.dumps(to_json(judgements), indent=1, ensure_ascii=False))
-    else:
-        print(table(judgements))
+        found.append(Target("json", None))
+    files = [target.file for target in found]
+    twice = next((file for place, file in enumerate(files) if file in files[:place]), ...)
+    if twice is None:
+        raise UserError("--json and --to FORMAT=-: only one format can go to standard output; give the others a file")
+    if isinstance(twice, Path):
+        raise UserError(f"--to: {twice} was given twice; give every format its own file")
+    return found
+
+
+def _target(text: str) -> Target:
+    from harness.errors import UserError
+    from harness.exports import FORMATS
+
+    name, _, file = text.partition("=")
+    if name not in FORMATS:
+        raise UserError(f"--to {text}: unknown format {name!r}; known are {', '.join(FORMATS)}; write FORMAT=FILE, - is stdout")
+    if not file:
+        raise UserError(f"--to {text}: no file; write {name}=FILE, or {name}=- for standard output")
+    if file == STDOUT:
+        return Target(name, None)
+    path = Path(file)
+    if not _is_special(path):
+        path = Path(os.path.realpath(file))  # a link is written through, not replaced
+    if not path.parent.is_dir():
+        raise UserError(f"--to {text}: there is no folder {path.parent}; make it first (mkdir -p {path.parent})")
+    if path.is_dir():
+        raise UserError(f"--to {text}: {path} is a folder; name a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"--to {text}: {path} cannot be written; check its permissions or name another file")
+    return Target(name, path)
+
+
+def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to: Sequence[str] | None = ()) -> NoReturn:
+    """Write what ``--to`` names, print the answers and end with the exit code that they ask for.
+
+    Raises:
+        StorageError: a file could not be written; the others are, and the table is printed.
+    """
+    from harness.cli_judged_table import table
+    from harness.exports import export
+
+    texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
+    refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
+    printed = {target.format: text for target, text in texts if target.file is None}
+    if set(printed) <= {BESIDE_THE_TABLE}:
+        print(table(judgements, judgements.exit_code(inconclusive)))
+    for text in printed.values():
+        print(text, end="")
+    if refusals:
+        raise refusals[0]
     raise typer.Exit(judgements.exit_code(inconclusive))
 
 
-def table(judgements: Judgements) -> str:
-    """One line per answer, gravest first."""
-    from harness.judgement import GRAVEST_FIRST
+def _is_special(file: Path) -> bool:
+    """A device or a pipe (``/dev/fd/63``), which is written to as it is and never replaced by a file."""
+    return file.exists() and not file.is_file() and not file.is_dir()
 
-    ordered = sorted(judgements.judgements, key=lambda one: GRAVEST_FIRST.index(one.state))
-    return "\n".join(f"{one.word}: {one.metric} of {one.subject} {one.bound}: {one.reason}" for one in ordered)
+
+def _write(file: Path, text: str) -> Exception | None:
+    """Whole or not at all; returns what the disk refused with."""
+    from harness.errors import StorageError
+    from harness.journal import write_whole
+
+    try:
+        if _is_special(file):
+            file.write_bytes(text.encode())
+        else:
+            write_whole(file, text.encode())
+    except (OSError, StorageError) as error:
+        cause = error.__cause__ or error
+        why = getattr(cause, "strerror", None) or cause
+        return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
+    return None

@@ -13,6 +13,7 @@ import numpy as np
 
 from harness import compare_accuracy as on_accuracy
 from harness import compare_arms as on_arms
+from harness import compare_figures as on_figures
 from harness.compare_counter import measured_bandwidth
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
@@ -25,6 +26,7 @@ NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NOT_PER_PASS = "the forward passes were not timed one by one"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
+NOT_GRADED = "NTP was not graded on the same prompts"
 NO_PASS = "no decode pass was made"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
@@ -91,6 +93,7 @@ def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
         nfe_speedup=on_arms.nfe_speedup(tallies, given=arm.replayed is not None and arm.method != "ntp"),
         query_tokens_per_pass=exact(sum(t.fed_tokens for t in tallies) / passes) if passes else absent(NO_PASS),
         final_tokens_histogram=_add_histograms(tallies),
+        figures=_figures(arm, ntp, place),
         **_times(arm, ntp, place),
         **_accuracies(arm, ntp, place),
     )
@@ -131,6 +134,25 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     }
 
 
+def _figures(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Quantity]:
+    """What else claims are made about; NTP is not compared with itself."""
+    timed = [tally for tally in arm.tallies if place.timed and tally.decode_s is not None]
+    other = ntp if ntp is not arm else None
+    lost = on_arms.one_sided(other.tallies, arm.tallies) if other and place.timed else []
+    pairs = on_arms.pair_up(other.tallies, timed) if other and not lost else []
+    why_untimed = NO_TIMES if place.timed else NOT_TIMED
+    why_unpaired = why_untimed if not timed else _refused(lost) if lost else NO_NTP
+    graded = {} if arm.replayed else on_accuracy.grades(arm.tallies)
+    of_ntp = on_accuracy.grades(other.tallies) if other else {}
+    why_ungraded = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None).reason
+    decodes = on_figures.Decodes(
+        counted=arm.tallies, timed=timed, pairs=pairs, why_untimed=why_untimed, why_unpaired=why_unpaired
+    )
+    return on_figures.arm_figures(decodes, place.ladder.read_ceiling) | on_figures.accuracy_figures(
+        graded, of_ntp, why_ungraded or NOT_GRADED
+    )
+
+
 def _refused(lost: Sequence[tuple[str, int]]) -> str:
     task, group = lost[0]
     return (
@@ -148,7 +170,7 @@ def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     graded = {} if arm.replayed else on_accuracy.grades(arm.tallies)
     own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
     of_ntp = on_accuracy.grades(ntp.tallies) if ntp else {}
-    difference = on_accuracy.difference(graded, of_ntp, own.reason or "NTP was not graded on the same prompts")
+    difference = on_accuracy.difference(graded, of_ntp, own.reason or NOT_GRADED)
     return {
         "correct": sum(graded.values()) if graded else None,
         "accuracy": own,

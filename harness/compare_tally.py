@@ -34,7 +34,7 @@ class TimedPass:
 class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
-    ``counted``: what a memory counter says of the whole sample, None where it says nothing.
+    ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
     ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
     are empty where the part was not timed: nothing is compared with a clock there.
     """
@@ -55,6 +55,7 @@ class Tally:
     sampler_s: float | None
     bytes_: float
     counted: Counted | None
+    energy_j: float | None
     priced_s: dict[str, Band]
     timed: tuple[TimedPass, ...]
 
@@ -92,6 +93,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         sampler_s=_sum_of(columns.sampler_s, decode),
         bytes_=sum(one.priced.bytes_ for one in timed),
         counted=counter.read(sample, pricer) if counter is not None and pricer is not None else None,
+        energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
         priced_s=_sum_bands(timed),
         timed=timed,
     )

@@ -112,6 +112,7 @@ class ArmResult:
 
     ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
     counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
+    ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
 
@@ -152,6 +153,7 @@ class ArmResult:
     measured_over_modelled: Quantity
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
+    figures: dict[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

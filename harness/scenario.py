@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
-from harness.arms import GREEDY, Arm, Counts, NtpArm, SbdArm
+from harness.arms import GREEDY, Arm, NtpArm, SbdArm
+from harness.axes import Counts
+from harness.claims import Claims, misplaced
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative
@@ -171,12 +174,13 @@ class Part(Frozen):
 
 
 class Scenario(Frozen):
-    """The whole file."""
+    """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample."""
 
     version: Literal[1]
     name: Name
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
+    claims: Claims = ()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:
@@ -187,6 +191,9 @@ class Scenario(Frozen):
         for part in self.parts:
             if part.baseline is not None:
                 _check_baseline(part, by_name)
+        for key, given, allowed in misplaced(self.claims, {part.name: part.batch_sizes for part in self.parts}):
+            message = f"a claim is about {key} {given!r}, which is not here; allowed: {', '.join(map(str, allowed))}"
+            raise PydanticCustomError("unknown_key", "{message}", {"key": "claims", "message": message})
         return self
 
 
@@ -249,5 +256,9 @@ def shipped_scenarios() -> tuple[str, ...]:
 
 
 def scenario_digest(scenario: dict[str, Any]) -> str:
-    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is."""
-    return hashlib.sha256(json.dumps(scenario, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
+
+    Claims are left out: no sample depends on them, and runs older than claims can be continued.
+    """
+    measured = {key: value for key, value in scenario.items() if key != "claims"}
+    return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

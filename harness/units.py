@@ -62,6 +62,11 @@ def rate(per_s: float) -> str:
     return _significant(per_s, 3)
 
 
+def figure(value: float, digits: int) -> str:
+    """A number whose unit stands beside it, with so many significant digits: ``2.400``."""
+    return _significant(value, digits)
+
+
 def gigabytes(bytes_: float) -> str:
     """Bytes (or bytes per second) in decimal giga, the unit standing in the column head: ``11.8``."""
     return _significant(bytes_ / 1e9, 3)

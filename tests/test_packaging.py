@@ -62,10 +62,11 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         for kind in ("scenarios", "hardware_profiles"):
-            files = list((ROOT / kind).glob("*.yaml"))
+            files = list((ROOT / kind).rglob("*.yaml"))
             assert files
             for file in files:
-                assert archive.read(f"harness/_data/{kind}/{file.name}") == file.read_bytes()
+                assert archive.read(f"harness/_data/{file.relative_to(ROOT).as_posix()}") == file.read_bytes()
+        assert "harness/_data/scenarios/claims/paper.yaml" in names
         tables = ("paper_table1.csv", "roofline/paper_table3.csv", "roofline/paper_table4.csv", "anchors.yaml")
         assert {f"harness/{table}" for table in tables} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)

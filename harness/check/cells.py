@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.compare import compare
+from harness.compare_figures import ENERGY_WINDOW_S
 from harness.compare_values import ArmResult, Cell
 from harness.health import without_void_times
 from harness.plan import Plan
 from harness.record import CaseHeader, Run, Sample
 
 CELLS_VERSION = 2
-ENERGY_WINDOW_S = 5.0
-"""Shorter windows hold too few steps of an energy counter that moves every 100 ms (measurement notes, section 2)."""
 TIME_UP = "the time was up"
 ENERGY = "energy_j"
 

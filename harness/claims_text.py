@@ -1,0 +1,248 @@
+"""Claims as one line of text, for the command line: ``wall_speedup >= 3 within 1 point at part=bandwidth, batch=1``.
+
+    claim  := bound ("and" bound)* clause*
+    bound  := METRIC (">=" | "<=") NUMBER ["x" | "%"] ["by" ESTIMATOR]
+            | NUMBER "<=" METRIC "<=" NUMBER ["by" ESTIMATOR]
+            | NUMBER "-" NUMBER "x" ["faster" | "fewer passes"]     at least the first: 3-5x
+            | "same accuracy" | "close to the pass reduction"
+    clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)*
+
+A value with spaces stands in quotes: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.claims import (
+    CLOSE_TO_PASSES,
+    ESTIMATORS,
+    METRIC_NAMES,
+    SAME_ACCURACY_POINTS,
+    Bound,
+    Claim,
+    Where,
+)
+from harness.errors import UserError
+
+EXAMPLES = '"wall_speedup >= 3", "3-5x fewer passes within 1 point", "wall_speedup >= 3 at part=bandwidth, batch=1"'
+_SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": "\0", "≤": "\1", "×": "x"})
+_TOKEN = re.compile(r"""\s*('[^']*'|"[^"]*"|>=|<=|==|[=,<>]|[^\s,=<>'"]+)""")
+_RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)x")
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(x|%)?")
+_PHRASES: dict[tuple[str, ...], dict[str, Any]] = {
+    ("same", "accuracy"): {"metric": "accuracy_loss_points", "max": SAME_ACCURACY_POINTS},
+    ("close", "to", "the", "pass", "reduction"): {"metric": "wall_over_nfe", "min": CLOSE_TO_PASSES},
+}
+_WHOLE = {"batch", "block_size", "prompt_tokens"}
+
+
+def read_claim(text: str) -> Claim:
+    """The claim that ``text`` states.
+
+    Raises:
+        UserError: it is no claim; the message says what was read, what is allowed there, and gives examples.
+    """
+    reader = _Reader(text=text, words=_tokens(text))
+    bounds = [reader.bound()]
+    clauses: dict[str, Any] = {}
+    while (word := reader.take()) is not None:
+        if word == "and" and not clauses:
+            bounds.append(reader.bound())
+        elif word == "within" and "within_points" not in clauses:
+            clauses["within_points"] = reader.points()
+        elif word == "at" and "where" not in clauses:
+            clauses["where"] = reader.where()
+        else:
+            said = "said twice" if word in ("within", "at") else "not expected here"
+            raise reader.refusal(f"{word!r} is {said}", "and (before the others), within 1 point, at part=..., batch=...")
+    try:
+        return Claim(**_merged(bounds, clauses), **clauses)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"claim {text!r}: {where + ': ' if where else ''}{message}") from error
+
+
+def write_claim(claim: Claim) -> str:
+    """The text that reads back as ``claim``, but for its name and source."""
+    bounds = list(claim.bounds[:-1] if claim.within_points is not None else claim.bounds)
+    clauses = ""
+    if claim.within_points is not None:
+        if bounds:
+            clauses = f" within {claim.within_points!r} points"
+        else:
+            bounds = list(claim.bounds)
+    where = claim.where.model_dump(exclude_none=True)
+    if where:
+        clauses += " at " + ", ".join(f"{key}={_quoted(value)}" for key, value in where.items())
+    return " and ".join(map(_write_bound, bounds)) + clauses
+
+
+def _write_bound(bound: Bound) -> str:
+    by = "" if bound.estimator == "geometric_mean" else f" by {bound.estimator}"
+    if bound.min is not None and bound.max is not None:
+        return f"{bound.min!r} <= {bound.metric} <= {bound.max!r}{by}"
+    if bound.min is not None:
+        return f"{bound.metric} >= {bound.min!r}{by}"
+    return f"{bound.metric} <= {bound.max!r}{by}"
+
+
+def _quoted(value: object) -> str:
+    text = repr(value) if isinstance(value, float) else str(value)
+    if not re.search(r"""[\s,=<>'"]""", text):
+        return text
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a Claim: one bound stands by itself; a lone bound on accuracy is the claim's margin."""
+    if len(bounds) > 1:
+        return {"all": tuple(bounds)}
+    alone = bounds[0]
+    of_accuracy = alone.keys() == {"metric", "max"} and alone["metric"] == "accuracy_loss_points" and 0 < alone["max"] <= 100
+    if of_accuracy and "within_points" not in clauses:
+        clauses["within_points"] = alone["max"]
+        return {}
+    return alone
+
+
+def _tokens(text: str) -> list[str]:
+    plain = text.translate(_SAME_AS).replace("\0", ">=").replace("\1", "<=")
+    found, at = [], 0
+    plain = plain.rstrip()
+    while at < len(plain):
+        match = _TOKEN.match(plain, at)
+        if match is None:
+            raise UserError(f"claim {text!r}: a quote is opened and not closed at {plain[at:].strip()!r}; close it")
+        found.append(match.group(1))
+        at = match.end()
+    return found
+
+
+@dataclass
+class _Reader:
+    """The words of a claim that are still to be read."""
+
+    text: str
+    words: list[str]
+
+    def refusal(self, what: str, allowed: str) -> UserError:
+        return UserError(f"claim {self.text!r}: {what}; allowed here: {allowed}. Examples: {EXAMPLES}")
+
+    def peek(self) -> str | None:
+        return self.words[0] if self.words else None
+
+    def take(self) -> str | None:
+        return self.words.pop(0) if self.words else None
+
+    def took(self, *words: str) -> bool:
+        """Whether these words come next; if so they are taken."""
+        if tuple(self.words[: len(words)]) != words:
+            return False
+        del self.words[: len(words)]
+        return True
+
+    def bound(self) -> dict[str, Any]:
+        found = self._phrase() or self._range() or self._between() or self._one_sided()
+        if self.took("by"):
+            found["estimator"] = self._one_of(ESTIMATORS, "an estimator")
+        return found
+
+    def points(self) -> float:
+        value = self._number()
+        if not (self.took("point") or self.took("points")):
+            raise self.refusal(f"{self.peek()!r} after 'within {value:g}'", "point or points (of a percentage)")
+        return value
+
+    def where(self) -> Where:
+        found: dict[str, Any] = {}
+        while True:
+            key = self._one_of(tuple(Where.model_fields), "a key after 'at'")
+            if key in found:
+                raise self.refusal(f"{key} is said twice", "each key once")
+            if not self.took("="):
+                raise self.refusal(f"{self.peek()!r} after {key!r}", "= and a value")
+            found[key] = self._value(key)
+            if not self.took(","):
+                break
+        try:
+            return Where(**found)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "at"
+            raise UserError(f"claim {self.text!r}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+
+    def _value(self, key: str) -> Any:
+        word = self.take()
+        if word is None or word in {",", "=", "<", ">", "<=", ">="}:
+            raise self.refusal(f"{key} has no value", f"{key}=VALUE, in quotes where it has spaces")
+        if key in _WHOLE:
+            if not word.isascii() or not word.isdigit():
+                raise self.refusal(f"{key}={word}", f"a whole number for {key}")
+            return int(word)
+        if key == "gamma":
+            return self._as_number(word)
+        return word[1:-1] if word[0] in "'\"" else word
+
+    def _phrase(self) -> dict[str, Any] | None:
+        return next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
+
+    def _range(self) -> dict[str, Any] | None:
+        match = _RANGE.fullmatch(self.peek() or "")
+        if match is None:
+            return None
+        self.take()
+        low, high = map(float, match.groups())
+        if low > high:
+            raise self.refusal(f"{match.group()} runs downwards", "the smaller number first")
+        passes = self.took("fewer", "passes")
+        if not passes:
+            self.took("faster")
+        return {"metric": "nfe_speedup" if passes else "wall_speedup", "min": low}
+
+    def _between(self) -> dict[str, Any] | None:
+        if _NUMBER.fullmatch(self.peek() or "") is None:
+            return None
+        low = self._number()
+        self._operator("<=")
+        metric = self._one_of(METRIC_NAMES, "a metric")
+        self._operator("<=")
+        return {"metric": metric, "min": low, "max": self._number()}
+
+    def _one_sided(self) -> dict[str, Any]:
+        metric = self._one_of(METRIC_NAMES, "a metric (or a range such as 3-5x)")
+        side = "min" if self._operator(">=", "<=") == ">=" else "max"
+        return {"metric": metric, side: self._number()}
+
+    def _operator(self, *allowed: str) -> str:
+        word = self.take()
+        if word not in allowed:
+            raise self.refusal(f"{word!r} is no comparison" if word else "the claim ends early", " or ".join(allowed))
+        return word
+
+    def _number(self) -> float:
+        word = self.take()
+        if word is None:
+            raise self.refusal("the claim ends early", "a number")
+        return self._as_number(word)
+
+    def _as_number(self, word: str) -> float:
+        match = _NUMBER.fullmatch(word)
+        if match is None:
+            raise self.refusal(f"{word!r} is no number", "a number such as 3, 0.9, 3x or 10%")
+        return float(match.group(1)) / (100 if match.group(2) == "%" else 1)
+
+    def _one_of(self, allowed: tuple[str, ...], what: str) -> Any:
+        word = self.take()
+        if word in allowed:
+            return word
+        near = difflib.get_close_matches(word or "", allowed, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise self.refusal(f"{word!r} is not {what}{hint}" if word else f"{what} is missing", ", ".join(allowed))

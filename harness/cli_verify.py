@@ -1,0 +1,48 @@
+"""`sbd verify`: hold a run against claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli_judged import InconclusiveOption, JsonOption, ToOption
+
+
+def verify_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help='such as "wall_speedup >= 3 within 1 point at part=reference"; may be repeated'),
+    ] = None,
+    claims: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper")
+    ] = None,
+    as_json: JsonOption = False,
+    inconclusive: InconclusiveOption = "report",
+    to: ToOption = None,
+) -> None:
+    """Is what is claimed of a run true? Confirmed (exit code 0), refuted (1), inconclusive (3) or void (4).
+
+    A claim is confirmed where the whole 95 % interval meets its bound, and refuted where all of it misses. Without --claim
+    and --claims those of the run's scenario are judged, and where it has none, those of the paper.
+
+    \b
+    --claim "wall_speedup >= 3"
+    --claim "3-5x"                        at least 3x faster by the clock
+    --claim "3-5x fewer passes within 1 point"
+    --claim "wall_speedup >= 3 and close to the pass reduction"
+    --claim "latency_p50_s <= 0.2 at part=reference, batch=1, arm='SBD k=16 γ=0.1'"
+
+    Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
+    """
+    from harness.cli_judged import finish
+    from harness.compare import compare
+    from harness.store import read_run
+    from harness.verdict import verdict
+    from harness.verdict_claims import claims_for
+
+    record = read_run(run)
+    asked = claims_for(record.header, claim or (), claims or ())
+    finish(verdict(compare(record), asked, record.header), as_json, inconclusive, to)

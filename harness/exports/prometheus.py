@@ -1,0 +1,90 @@
+"""Prometheus text, for the textfile collector of the node exporter (``sbd.prom``) or a push gateway.
+
+prometheus.io, "Exposition formats", text version 0.0.4: HELP and TYPE once per family with its samples right below, label
+values with ``\\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
+as in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and
+``_high`` before the unit), and ``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an
+alert can ask for ``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from harness.exports.plain import one_line
+from harness.exports.wording import names
+from harness.judgement import GRAVEST_FIRST, Judgement, Judgements
+
+UNITS = {
+    "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",
+    "bytes": "bytes", "pct": "percent", "%": "percent", "points": "points", "tokens": "tokens", "passes": "passes",
+}  # fmt: skip
+"""A unit, as Prometheus spells it. Nothing is converted; a unit in prose stands in HELP and not in the name."""
+_UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
+_PER = {"s": "second", "j": "joule"}
+Family = tuple[str, list[tuple[dict[str, str], float]]]
+
+
+def prometheus_text(judgements: Judgements) -> str:
+    """Families in the order of their names' first use, series in the order of the judgements."""
+    families: dict[str, Family] = {}
+    for name, one in zip(names(judgements), judgements.judgements, strict=True):
+        labels = _labels(name, one)
+        for part, number in (("", one.value.value), ("_low", one.value.low), ("_high", one.value.high)):
+            if number is not None and one.value.value is not None and one.state != "void":
+                what = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval"}[part]
+                about = f"{what} of {one_line(one.metric)} in {one_line(one.unit) or 'no unit'}, as sbd judged it."
+                families.setdefault(family_name(one, part), (about, []))[1].append((labels, float(number)))
+    states = [
+        (_labels(name, one) | {"kind": one.kind, "metric": one_line(one.metric), "state": state}, float(one.state == state))
+        for name, one in zip(names(judgements), judgements.judgements, strict=True)
+        for state in GRAVEST_FIRST
+    ]
+    families["sbd_judgement_state"] = ("1 for the state of this judgement, 0 for the others.", states)
+    title = {"title": one_line(judgements.title)}
+    overall = [(title | {"state": state}, float(judgements.state == state)) for state in GRAVEST_FIRST]
+    families["sbd_verdict_state"] = ("1 for the gravest state of all judgements, 0 for the others.", overall)
+    return "".join(_family(name, about, series) for name, (about, series) in families.items() if series)
+
+
+def family_name(one: Judgement, part: str = "") -> str:
+    """``latency_p50_s`` in s: ``sbd_latency_p50_seconds``; a unit that the metric's name ends with is not said twice."""
+    unit = _unit_name(one.unit)
+    stem = _slug(one.metric)
+    own = next((end for end in (_slug(one.unit), unit) if end and (stem == end or stem.endswith(f"_{end}"))), "")
+    stem = stem.removesuffix(own).rstrip("_")
+    return "_".join(word for word in ("sbd", stem, part.lstrip("_"), unit) if word)
+
+
+def _unit_name(unit: str) -> str:
+    """``tokens/s``: ``tokens_per_second``; nothing for a unit that is no word or quotient of words."""
+    if not _UNIT.fullmatch(unit.lower()):
+        return ""
+    above, _, below = unit.lower().partition("/")
+    top = UNITS.get(above, above)
+    return f"{top}_per_{_PER.get(below, below)}" if below else top
+
+
+def _slug(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", text.lower().replace("/", "_per_")).strip("_")
+
+
+def _labels(name: str, one: Judgement) -> dict[str, str]:
+    """The judgement's name, its basis, and its cell; a label of ours is not overwritten by a cell's key."""
+    cell = {f"cell_{_slug(key)}": one_line(value) for key, value in one.cell.items()}
+    return cell | {"judgement": name, "basis": one.basis}
+
+
+def _family(name: str, about: str, series: Iterable[tuple[Mapping[str, str], float]]) -> str:
+    about = about.replace("\\", r"\\").replace("\n", r"\n")
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge", *(f"{name}{_braces(on)} {value!r}" for on, value in series)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _braces(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{key}="{_quoted(value)}"' for key, value in sorted(labels.items())) + "}"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,100 @@
+"""What every format says in words: the order, the names, a value with its interval, and the verdict in one line."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count as counted
+
+from harness.exports.plain import one_line
+from harness.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.stats import Quantity
+from harness.units import count, figure
+
+DIGITS = 4
+DIGITS_OF_A_COUNT = 6
+"""A deterministic metric changes by one pass in ten thousand, and the two figures must not read the same."""
+LONGEST_NAME = 500
+NOTHING_JUDGED = "nothing was judged"
+_NOT_FINITE = "not a finite number"
+_GAP = "\u00a0"
+
+
+def gravest_first(judgements: Judgements) -> list[Judgement]:
+    """What is to be read first stands first; among equals the order in which they were asked."""
+    return sorted(judgements.judgements, key=lambda one: GRAVEST_FIRST.index(one.state))
+
+
+def finite(judgements: Judgements) -> Judgements:
+    """Without NaN and infinity, which JSON has no number for and a gate must not compare with: absent, with that reason."""
+    return replace(judgements, judgements=tuple(replace(one, value=_finite(one.value)) for one in judgements.judgements))
+
+
+def _finite(value: Quantity) -> Quantity:
+    if all(math.isfinite(part) for part in (value.value, value.low, value.high) if part is not None):
+        return value
+    return replace(value, value=None, low=None, high=None, reason=value.reason or _NOT_FINITE)
+
+
+def names(judgements: Judgements) -> list[str]:
+    """One name per judgement, unique and the same in the next run, so that a program can follow it: no figure is in it.
+
+    A reader of JUnit keeps only the first of two equal names, and a chart would join them.
+    """
+    found: dict[str, None] = {}
+    for one in judgements.judgements:
+        found[next(name for name in _candidates(one) if name not in found)] = None
+    return list(found)
+
+
+def _candidates(one: Judgement) -> Iterator[str]:
+    plain = one_line(f"{one.metric}: {one.subject}", LONGEST_NAME)
+    bounded = one_line(f"{plain}, {one.bound}", LONGEST_NAME)
+    yield from (plain, bounded)
+    yield from (f"{bounded} ({number})" for number in counted(2))
+
+
+def value_words(one: Judgement) -> str:
+    """The value with its interval and unit, ``2.400x [2.100, 2.700]``; or that it is not known, and why."""
+    if one.value.value is None:
+        return f"not known: {one_line(one.value.reason or 'no reason was given')}"
+    digits = DIGITS_OF_A_COUNT if one.kind == "deterministic" else DIGITS
+    unit = one_line(one.unit)
+    words = _number(one.value.value, digits) + (unit if unit == "x" else f"{_GAP}{unit}" if unit else "")
+    low, high = ("" if end is None else _number(end, digits) for end in (one.value.low, one.value.high))
+    if low and high:
+        return f"{words} [{low}, {high}]"
+    return words + (f", at least {low}" if low else f", at most {high}" if high else "")
+
+
+def _number(value: float, digits: int) -> str:
+    return count(value) if float(value).is_integer() else figure(value, digits)
+
+
+def verdict_words(judgements: Judgements) -> str:
+    """The gravest answer in the words of its kinds: ``refuted``, ``changed and regressed``; void where nothing was judged."""
+    state = judgements.state
+    found = {one.word for one in judgements.judgements if one.state == state}
+    return " and ".join(sorted(found)) or WORDS["claim"]["void"]
+
+
+def tally(judgements: Judgements) -> str:
+    """How many of each word, gravest first: ``1 regressed, 4 passed``."""
+    found = Counter(one.word for one in gravest_first(judgements))
+    return ", ".join(f"{number} {word}" for word, number in found.items()) or NOTHING_JUDGED
+
+
+def details(one: Judgement) -> list[str]:
+    """Value and bound, what it rests on, the reason, the remedy: a line each, for a reader who opens one answer.
+
+    Every line starts with a word of ours: a CI runner obeys a line of its log that starts with ``::``.
+    """
+    sizes = ", ".join(f"{one_line(unit)}: {number}" for unit, number in one.sizes.items())
+    lines = [
+        f"{value_words(one)}; asked: {one_line(one.bound)}",
+        f"{one.basis}{f'; {sizes}' if sizes else ''}",
+        f"reason: {one_line(one.reason)}",
+    ]
+    return [*lines, *([f"to decide: {one_line(one.remedy)}"] if one.remedy else [])]

@@ -1,0 +1,201 @@
+"""Claims: what can be said, in YAML and in a line of text, and that a mistake is named with its place and its remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.claims import ESTIMATORS, METRIC_NAMES, METRICS, Bound, Claim, Where
+from harness.claims_file import load_claims, shipped_claims
+from harness.claims_text import read_claim, write_claim
+from harness.compare import compare
+from harness.errors import ScenarioError, UserError
+from harness.scenario import Scenario, load_scenario, scenario_digest
+from harness.verdict_bound import figure
+from tests import synthetic_run as synthetic
+from tests.test_scenario import GOOD, write
+
+SPEEDUP = Bound(metric="wall_speedup", min=3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "claim"),
+    [
+        ("wall_speedup >= 3", Claim(metric="wall_speedup", min=3)),
+        ("wall_speedup≥3x", Claim(metric="wall_speedup", min=3)),
+        ("3-5x", Claim(metric="wall_speedup", min=3)),
+        ("3–5x faster", Claim(metric="wall_speedup", min=3)),
+        ("3-5x fewer passes", Claim(metric="nfe_speedup", min=3)),
+        ("3 <= wall_speedup <= 5", Claim(metric="wall_speedup", min=3, max=5)),
+        ("prediction_error <= 10%", Claim(metric="prediction_error", max=0.1)),
+        ("tokens_per_s >= 1e3 by ratio_of_totals", Claim(metric="tokens_per_s", min=1000, estimator="ratio_of_totals")),
+        ("close to the pass reduction", Claim(metric="wall_over_nfe", min=0.9)),
+        ("same accuracy", Claim(within_points=1)),
+        ("same accuracy within 0.5 points", Claim(metric="accuracy_loss_points", max=1, within_points=0.5)),
+        (
+            "wall_speedup >= 3 at batch=1, part=bandwidth, arm='SBD k=16 γ=0.1' within 1 point",
+            Claim(
+                metric="wall_speedup", min=3, within_points=1,
+                where=Where(batch=1, part="bandwidth", arm="SBD k=16 γ=0.1"),
+            ),
+        ),
+        (
+            "wall_speedup >= 3 and wall_over_nfe >= 0.9 at block_size=16, gamma=0",
+            Claim(all=(SPEEDUP, Bound(metric="wall_over_nfe", min=0.9)), where=Where(block_size=16, gamma=0)),
+        ),
+    ],
+)  # fmt: skip
+def test_a_line_of_text_is_a_claim(text: str, claim: Claim) -> None:
+    """Each form of the grammar, beside the claim written out by hand; 3-5x is at least 3, with no upper bound."""
+    assert read_claim(text) == claim
+
+
+numbers = st.floats(1e-3, 1e6)
+bounds = st.builds(
+    lambda metric, low, high, ends, estimator: Bound(
+        metric=metric,
+        min=None if metric == "prediction_error" or ends == "max" else min(low, high),
+        max=None if metric != "prediction_error" and ends == "min" else max(low, high),
+        estimator=estimator if METRICS[metric].averaged else "geometric_mean",
+    ),
+    st.sampled_from(METRIC_NAMES), numbers, numbers, st.sampled_from(["min", "max", "both"]), st.sampled_from(ESTIMATORS),
+)  # fmt: skip
+letters = st.characters(codec="utf-8", exclude_characters="'\"–—≥≤×", exclude_categories=["C", "Z"])
+names = st.text(letters, min_size=1, max_size=12)
+arms = st.one_of(
+    st.fixed_dictionaries({"arm": st.builds("{} k=16, γ={}".format, names, names)}),
+    st.fixed_dictionaries({}, optional={"block_size": st.integers(1, 64), "gamma": st.floats(0, 3)}),
+)
+cells = st.fixed_dictionaries(
+    {}, optional={"part": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,9}", fullmatch=True), "batch": st.integers(1, 512),
+                  "task": names, "model": names, "prompt_tokens": st.integers(1, 10**6)}
+)  # fmt: skip
+wheres = st.builds(lambda cell, arm: Where(**cell, **arm), cells, arms)
+
+
+@given(st.lists(bounds, min_size=1, max_size=3), wheres, st.none() | st.floats(1e-3, 100))
+def test_every_claim_reads_back_from_its_own_text(said: list[Bound], where: Where, margin: float | None) -> None:
+    """One bound or several, every metric, estimator and key: what is written is what is read."""
+    claim = Claim(**(said[0].model_dump() if len(said) == 1 else {"all": said}), where=where, within_points=margin)
+    again = read_claim(write_claim(claim))
+    assert (again.bounds, again.where) == (claim.bounds, claim.where)
+
+
+WORDS = ("wall_speedup", ">=", "<=", "3", "3-5x", "at", "part=a", "within", "1", "point", "by", "and", "=", ",", "'", "same")
+
+
+@given(st.text(max_size=40) | st.lists(st.sampled_from(WORDS)).map(" ".join))
+def test_any_text_is_a_claim_or_a_users_mistake(text: str) -> None:
+    """Nothing else escapes, whatever is typed."""
+    try:
+        read_claim(text)
+    except UserError as error:
+        assert text in str(error) or repr(text) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["a metric (or a range such as 3-5x) is missing", "wall_speedup, nfe_speedup"]),
+        ("wall_sped >= 3", ["'wall_sped'", "did you mean 'wall_speedup'"]),
+        ("wall_speedup > 3", ["'>' is no comparison", ">= or <="]),
+        ("wall_speedup >= fast", ["'fast' is no number"]),
+        ("wall_speedup >= 3 at batc=1", ["did you mean 'batch'", "prompt_tokens"]),
+        ("wall_speedup >= 3 at batch=two", ["batch=two", "a whole number"]),
+        ("wall_speedup >= 3 at batch=1, batch=2", ["batch is said twice"]),
+        ("wall_speedup >= 3 at part=", ["part has no value"]),
+        ("wall_speedup >= 3 at arm='x", ["opened and not closed"]),
+        ("wall_speedup >= 3 at arm=x, gamma=1", ["named twice", "either arm, or block_size and gamma"]),
+        ("wall_speedup >= 3 within 1", ["point or points"]),
+        ("wall_speedup >= 3 within 0 points", ["within_points", "above 0"]),
+        ("wall_speedup >= 3 please", ["'please' is not expected here"]),
+        ("wall_speedup >= 3 by median", ["'median' is not an estimator", "geometric_mean, ratio_of_totals"]),
+        ("5-3x", ["runs downwards"]),
+        ("5 <= wall_speedup <= 3", ["min 5 is above max 3"]),
+        ("wall_speedup >= 0", ["above 0 by nature"]),
+        ("prediction_error >= 0.1", ["whatever its sign", "give max"]),
+        ("latency_p50_s <= 1 by ratio_of_totals", ["no mean of ratios", "remove the estimator"]),
+    ],
+)
+def test_a_bad_claim_says_what_is_wrong(text: str, words: list[str]) -> None:
+    """What was given, what is allowed."""
+    with pytest.raises(UserError) as caught:
+        read_claim(text)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    ("lines", "where", "words"),
+    [
+        ("claims:\n  - metric: wall_speedup\n    mim: 3\n", ":3: claims.0.mim:", ["unknown key", "did you mean 'min'"]),
+        ("claims:\n  - metric: wall_sped\n    min: 3\n", ":2: claims.0.metric:", ["wall_sped", "wall_speedup"]),
+        ("claims:\n  - metric: wall_speedup\n    min: '3'\n", ":3: claims.0.min:", ["write a number"]),
+        ("claims:\n  - name: x\n  - metric: wall_speedup\n", ":2: claims.0:", ["nothing is claimed"]),
+        ("claims:\n  - metric: wall_speedup\n", ":2: claims.0:", ["has no bound", "min: or max:"]),
+        ("claims:\n  - min: 3\n", ":2: claims.0:", ["without a metric"]),
+        ("claims:\n  - all: [{metric: wall_speedup, min: 3}]\n    metric: nfe_speedup\n", ":2: claims.0:", ["put the"]),
+        ("claims:\n  - within_points: 1\n    where:\n      batch: 0\n", ":4: claims.0.where.batch:", ["greater than or equal"]),
+        ("claims: []\n", ":1: claims:", ["at least one"]),
+        ("", ":1:", ["the file is empty; write claims: [...]"]),
+    ],
+)
+def test_a_bad_file_names_file_and_line(tmp_path: Path, lines: str, where: str, words: list[str]) -> None:
+    """The line of the mistake, the key, and the remedy."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(lines)
+    with pytest.raises(ScenarioError) as caught:
+        load_claims(file)
+    assert f"{file}{where}" in str(caught.value) and all(word in str(caught.value) for word in words), caught.value
+
+
+def test_the_papers_claims_travel_along_by_name() -> None:
+    """Fewer passes, wall-clock close to them, the same accuracy; every one with its source."""
+    assert "paper" in shipped_claims()
+    claims = load_claims("paper")
+    assert [claim.bounds for claim in claims] == [
+        (Bound(metric="nfe_speedup", min=3),),
+        (Bound(metric="wall_over_nfe", min=0.9),),
+        (Bound(metric="accuracy_loss_points", max=1),),
+    ]
+    assert all(claim.source and "2509.04185" in claim.source for claim in claims)
+    with pytest.raises(ScenarioError, match="shipped name: paper"):
+        load_claims("papper")
+
+
+CLAIMED = GOOD + "claims:\n  - {metric: wall_speedup, min: 3, where: {part: one}}\n"
+
+
+def test_a_scenario_may_claim(tmp_path: Path) -> None:
+    """Claims are read, kept in the record's form, and refused with the line where they name what the scenario lacks."""
+    scenario = load_scenario(write(tmp_path, CLAIMED))
+    assert scenario.claims == (Claim(metric="wall_speedup", min=3, where=Where(part="one")),)
+    assert Scenario.model_validate(scenario.model_dump(mode="json")) == scenario
+    for old, new, words in (
+        ("part: one", "part: two", "part 'two', which is not here; allowed: one"),
+        ("part: one", "batch: 4", "batch 4, which is not here; allowed: 1"),
+    ):
+        with pytest.raises(ScenarioError) as caught:
+            load_scenario(write(tmp_path, CLAIMED.replace(old, new)))
+        assert f"s.yaml:{GOOD.count(chr(10)) + 1}: claims: a claim is about {words}" in str(caught.value)
+
+
+def test_claims_do_not_make_another_run(tmp_path: Path) -> None:
+    """No sample depends on a claim: a run taken before claims existed, or with other ones, is the same run."""
+    with_claims = load_scenario(write(tmp_path, CLAIMED)).model_dump(mode="json")
+    without = load_scenario(write(tmp_path, GOOD)).model_dump(mode="json")
+    older = {key: value for key, value in without.items() if key != "claims"}
+    assert scenario_digest(with_claims) == scenario_digest(without) == scenario_digest(older)
+    assert scenario_digest(older) != scenario_digest(older | {"name": "other"})
+
+
+def test_every_metric_has_a_figure() -> None:
+    """What can be claimed is what a comparison holds, by every estimator that can be asked for."""
+    arm = compare(synthetic.build(synthetic.Part(jitter=0.1), calibration=synthetic.calibration())).cells[0].arms[1]
+    for name in METRIC_NAMES:
+        for estimator in ESTIMATORS if METRICS[name].averaged else ESTIMATORS[:1]:
+            found = figure(arm, Bound(metric=name, max=1, estimator=estimator))
+            assert found.reason != "this comparison holds no such figure", name
+            assert found.value is not None or name == "joules_per_token", name

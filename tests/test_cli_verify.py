@@ -1,0 +1,95 @@
+"""sbd verify: which claims are judged, what is printed, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.record import Run
+from harness.store import RunStore
+from tests import synthetic_run as synthetic
+from tests.test_cli import sbd
+
+RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
+SLOW = "SBD k=16 γ=0.1"
+
+
+def kept(run: Run, folder: Path) -> str:
+    """The run in a directory."""
+    with RunStore(folder) as store:
+        store.create(run.header)
+        for sample in run.samples:
+            store.append(sample)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("claim", "options", "code"),
+    [
+        ("wall_speedup >= 2", [], 0),
+        ("wall_speedup >= 50", [], 1),
+        ("same accuracy", [], 3),
+        ("same accuracy", ["--inconclusive", "pass"], 0),
+        ("same accuracy", ["--inconclusive", "fail"], 1),
+        ("joules_per_token <= 1", [], 4),
+        ("joules_per_token <= 1", ["--inconclusive", "pass"], 4),
+        ("wall_speedup > 2", [], 2),
+    ],
+)
+def test_every_outcome_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    claim: str,
+    options: list[str],
+    code: int,
+) -> None:
+    """Confirmed 0, refuted 1, a mistake 2, inconclusive 3 unless told otherwise, void 4."""
+    assert sbd(monkeypatch, "verify", kept(RUN, tmp_path / "r"), "--claim", f"{claim} at arm='{SLOW}'", *options) == code
+    out, err = capsys.readouterr()
+    assert (SLOW in out) == (code != 2) and (claim in err) == (code == 2) and "Traceback" not in err
+
+
+def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The metrics that were judged, from the JSON on stdout."""
+    data = json.loads(capsys.readouterr().out)
+    assert data["version"] == 1
+    return [one["metric"] for one in data["judgements"]]
+
+
+def test_which_claims_are_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Those that are given, else those of the record, else the paper's."""
+    directory = kept(RUN, tmp_path / "plain")
+    sbd(monkeypatch, "verify", directory, "--json")
+    assert metrics(capsys) == ["nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
+    scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0}]}
+    claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
+    assert sbd(monkeypatch, "verify", claimed, "--json") == 0
+    assert metrics(capsys) == ["tokens_per_s"]
+    file = tmp_path / "mine.yaml"
+    file.write_text("claims: [{metric: latency_p50_s, max: 10}]\n")
+    assert sbd(monkeypatch, "verify", claimed, "--json", "--claims", str(file), "--claim", "wall_speedup >= 1") == 0
+    assert metrics(capsys) == ["wall_speedup", "latency_p50_s"]
+
+
+def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """No such file of claims, and no run: 2 and 5, with a message."""
+    directory = kept(RUN, tmp_path / "r")
+    assert sbd(monkeypatch, "verify", directory, "--claims", "papers") == 2
+    assert "shipped name: paper" in capsys.readouterr().err
+    assert sbd(monkeypatch, "verify", str(tmp_path / "none")) == 5
+    assert "there is no run here" in capsys.readouterr().err
+
+
+def test_a_record_whose_claims_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The record is at fault, not the user."""
+    scenario = RUN.header.scenario | {"claims": [{"metric": "charm", "min": 1.0}]}
+    broken = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "r")
+    assert sbd(monkeypatch, "verify", broken) == 5
+    assert "the claims of the record cannot be read" in capsys.readouterr().err
