@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import GENERATE_MODES, GREEDY, NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import GENERATE_MODES, GREEDY, Arm, ReplayFromTrace, SbdArm, replayed_speedup
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
@@ -209,8 +209,8 @@ def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False)
 
 
-def _replay_spec(arm: NtpArm | SbdArm, variant: dict[str, Any]) -> ReplaySpec | None:
-    if isinstance(arm, NtpArm) or arm.acceptance == "real":
+def _replay_spec(arm: Arm, variant: dict[str, Any]) -> ReplaySpec | None:
+    if not isinstance(arm, SbdArm) or arm.acceptance == "real":
         return None
     speedup = replayed_speedup(arm)
     return ReplaySpec(
@@ -231,6 +231,10 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
+    if arm["method"] == "self_speculation":
+        return f"{arm['form']}-k{arm['block_size']}-t{temperature}"
+    if arm["method"] == "sbd_verified":
+        return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}"
     chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
     ragged = "-ragged" if arm["batching"] == "ragged" else ""
     return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
@@ -251,6 +255,10 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"
+    if arm["method"] == "self_speculation":
+        return f"{arm['form']} self-speculation k={arm['block_size']}{warm}"
+    if arm["method"] == "sbd_verified":
+        return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{warm}"
     if arm["batching"] == "ragged":
         warm += " ragged"
     if replay is None:

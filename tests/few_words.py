@@ -77,5 +77,5 @@ def decoder(method: str, session, request: DecodeRequest, block_size: int):
         return decode_linear(session, request, block_size=block_size, mask_id=MASK_ID)
     if method == "quadratic":
         return decode_quadratic(session, request, block_size=block_size, mask_id=MASK_ID)
-    acceptance = SolverAcceptance(entropy_bounded, float(method.rpartition("=")[2]))
+    acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
     return decode_verified_blocks(session, request, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance)

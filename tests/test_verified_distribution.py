@@ -164,7 +164,7 @@ def run(method, session, request, block_size, mask_id):
     elif method == "quadratic":
         decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
     else:
-        acceptance = SolverAcceptance(entropy_bounded, float(method.rpartition("=")[2]))
+        acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
         decoder = verified_blocks.decode_verified_blocks(
             session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance
         )

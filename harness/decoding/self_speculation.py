@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 import torch
 from torch import Tensor
 
+from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, Segment
@@ -28,9 +29,9 @@ class EverySlot:
     def begin_block(self, row: int, masked: int) -> None:
         """Nothing to remember."""
 
-    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+    def choose(self, view: BlockView) -> Tensor:
         """(B, k) bool: every masked slot."""
-        return masked
+        return view.masked
 
 
 def decode_linear(

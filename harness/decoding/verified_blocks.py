@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
+from harness.decoding.block_view import BlockView
 from harness.decoding.drafted_blocks import DraftedBlocks
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, entropy, usable
+from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_row import Checked, VerifiedRow
 from harness.trace import ForwardPass, Generation
@@ -131,7 +132,7 @@ def _sample(logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, accep
         said.append(draw(logits[:, :size], request.temperature, request.generator))
     if any(blocks.drafts):
         of_block = logits[:, -size:]
-        chosen = acceptance.choose(entropy(of_block, request.temperature), blocks.masked)
+        chosen = acceptance.choose(BlockView(of_block, blocks.masked, request.temperature))
         said.append(blocks.draft(chosen, of_block.argmax(dim=-1)))
     return torch.cat(said, dim=1)
 
