@@ -15,14 +15,26 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
-from harness.decoding.solvers import entropy_bounded  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
+from harness.solver_choice import SOLVERS as SPECS  # noqa: E402
 
 WORDS = 8
 MASK_ID = WORDS
-GAMMAS = (0.0, 1.5, 99.0)
-METHODS = (*(f"verified γ={gamma:g}" for gamma in GAMMAS), "linear", "quadratic")
+VERIFIED = {f"verified γ={gamma:g}": ("entropy_bounded", {"gamma": gamma}) for gamma in (0.0, 1.5, 99.0)}
+METHODS = (*VERIFIED, "linear", "quadratic")
+# Every solver at the settings it is usually tried at; of several knobs only the first is varied.
+SETTINGS = {
+    name: [{knob: values[min(i, len(values) - 1)] for knob, values in spec.sweep.items()} for i in range(3)]
+    for name, spec in SPECS.items()
+}
+BY_SOLVER = {name: [f"verified {name} {setting}" for setting in settings] for name, settings in SETTINGS.items()}
+VERIFIED |= {
+    method: (name, setting)
+    for name, settings in SETTINGS.items()
+    for method, setting in zip(BY_SOLVER[name], settings, strict=True)
+}
 
 
 def few_words(architecture: str, seed: int):
@@ -71,11 +83,12 @@ def some_work(seed: int, prompts: int) -> Work:
     )
 
 
-def decoder(method: str, session, request: DecodeRequest, block_size: int):
-    """One of METHODS as a generator of passes."""
+def decoder(method: str, session, request: DecodeRequest, block_size: int, mask_id: int = MASK_ID):
+    """One of METHODS or BY_SOLVER as a generator of passes."""
     if method == "linear":
-        return decode_linear(session, request, block_size=block_size, mask_id=MASK_ID)
+        return decode_linear(session, request, block_size=block_size, mask_id=mask_id)
     if method == "quadratic":
-        return decode_quadratic(session, request, block_size=block_size, mask_id=MASK_ID)
-    acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
-    return decode_verified_blocks(session, request, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance)
+        return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
+    solver, knobs = VERIFIED[method]
+    acceptance = SolverAcceptance(SOLVERS[solver], **knobs)
+    return decode_verified_blocks(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)

@@ -4,22 +4,27 @@ against the same module run uncached.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from harness.decoding.drafted_blocks import DraftedBlocks  # noqa: E402 - after the import guards
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
 from harness.decoding.verified_row import VerifiedRow  # noqa: E402
+from harness.model_choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
-from tests.few_words import MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402
+from harness.tasks import TASKS  # noqa: E402
+from harness.tasks.splits import problems  # noqa: E402
+from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402
 from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits  # noqa: E402
 
 SESSIONS = {
@@ -67,6 +72,40 @@ def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, block_s
     """2,000 prompts in all, each by every method, stopped by an id, by text and by the length limit."""
     seen = sum((check_lossless(architecture, seed, block_size, kind=kind) for seed in range(25)), Counter())
     assert all(seen[n] for n in range(1, block_size + 1))
+
+
+@pytest.mark.parametrize("solver", BY_SOLVER)
+def test_any_solver_may_draft(solver):
+    """Five prompts by every solver at its middle setting."""
+    assert check_lossless("qwen3", 12, 4, methods=BY_SOLVER[solver][1:2])[4]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("solver", BY_SOLVER)
+def test_any_solver_may_draft_on_hundreds_of_prompts(solver):
+    """200 prompts by every solver at three settings, architectures and block sizes in turn."""
+    for seed in range(40):
+        check_lossless(("llama", "qwen3")[seed % 2], seed, (2, 4, 8)[seed % 3], methods=BY_SOLVER[solver])
+
+
+@pytest.mark.full
+def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts():
+    """The shipped model in float64, eight prompts of each of three tasks in one batch: every solver at three settings, linear
+    and quadratic.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
+    model = transformers.AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64).eval()
+    tasks = ("word_problems", "record_to_json", "short_trace")
+    texts = [problem.prompt for task in tasks for problem in problems(TASKS[task], "test", 8, 5)]
+    request = replace(
+        Work(tuple(tuple(tokenizer(text)["input_ids"]) for text in texts), NEVER, 40).request(),
+        stop=StopRule(token_ids=frozenset({tokenizer.eos_token_id})), suppressed_ids=(tokenizer.mask_token_id,),
+    )  # fmt: skip
+    session = StaticSession(model)
+    expected = drain(decode_next_token(session, request))
+    for method in (*itertools.chain(*BY_SOLVER.values()), *METHODS):
+        found = drain(decoder(method, session, request, 16, mask_id=tokenizer.mask_token_id))
+        assert found.output_ids == expected.output_ids, method
 
 
 class OtherKeep:
