@@ -69,8 +69,8 @@ def test_every_token_is_greedy_ntps(architecture, block_size):
 @pytest.mark.parametrize("block_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
 def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, block_size, kind):
-    """2,000 prompts in all, each by every method, stopped by an id, by text and by the length limit."""
-    seen = sum((check_lossless(architecture, seed, block_size, kind=kind) for seed in range(25)), Counter())
+    """1,120 prompts in all, each by every method, stopped by an id, by text and by the length limit."""
+    seen = sum((check_lossless(architecture, seed, block_size, kind=kind) for seed in range(14)), Counter())
     assert all(seen[n] for n in range(1, block_size + 1))
 
 

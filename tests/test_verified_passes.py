@@ -146,8 +146,8 @@ def test_every_pass_is_the_one_a_simulation_makes(method, block_size):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("block_size", [1, 2, 3, 8])
 def test_every_pass_is_the_one_a_simulation_makes_for_more_prompts(method, block_size):
-    """Sixty prompts each."""
-    for seed in range(20):
+    """Thirty prompts each."""
+    for seed in range(10):
         check_passes(seed, method, block_size)
 
 
