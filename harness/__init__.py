@@ -1,6 +1,27 @@
 """sbd: does Set Block Decoding really make this model 3-5x faster on this hardware?
 
-Importing the package loads neither torch nor transformers; see README.md for the map of the house.
+Importing the package loads neither torch nor transformers, nor pandas; see README.md for the map of the house. For notebooks:
+
+    import harness
+    run = harness.load_run("reports/quickstart")   # see its help: samples, rows, passes, arms and predictions as frames
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.frames import RunFrames, load_run
+
 __version__ = "0.1.0"
+__all__ = ["RunFrames", "__version__", "load_run"]
+
+_LAZY = {"load_run": "harness.frames", "RunFrames": "harness.frames"}
+
+
+def __getattr__(name: str) -> Any:
+    """The Python interface is loaded when it is first asked for (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -17,9 +17,14 @@ from harness import __version__
 from harness.cli_calibrate import calibrate_command
 from harness.cli_capacity import capacity_command
 from harness.cli_check import check_command
+from harness.cli_compare import compare_command
 from harness.cli_doctor import doctor_command
+from harness.cli_gate import gate_command
 from harness.cli_hardware import hardware_command
+from harness.cli_history import history_app
+from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
+from harness.cli_process import process_command
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
 from harness.cli_verify import verify_command
@@ -72,15 +77,17 @@ def run_command(
 
     loaded = load_scenario(scenario)  # a mistake in the file is said before a heavy import
     _need_run_extra("sbd run")
-    if calibrate:
+    if calibrate and not loaded.in_fresh_processes:  # else the process that begins the run does it: this one opens no device
         from harness.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)
+    from harness.processes import FreshInterpreter
     from harness.runner import run
 
     progress = TerminalProgress(sys.stderr)
     try:
-        directory = run(find_scenario(scenario), out, progress)
+        spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+        directory = run(find_scenario(scenario), out, progress, spawn=spawn)
     except KeyboardInterrupt:
         progress.end_line()
         print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
@@ -89,6 +96,9 @@ def run_command(
     print(f"record  {directory}")
     if report:
         _write_report(directory, None)
+
+
+app.command("run-process", hidden=True)(process_command)
 
 
 @app.command("report", short_help="write the HTML report of runs")
@@ -136,7 +146,11 @@ app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_co
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("check", short_help="what only a GPU can show")(check_command)
+app.command("compare", short_help="what changed between runs")(compare_command)
+app.command("gate", short_help="has a revision regressed")(gate_command)
+app.command("noise", short_help="measure this machine's A/A noise floor")(noise_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
+app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
 app.command("train", short_help="train an SBD model")(train_command)
 
 

@@ -80,6 +80,7 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
         "batch_size": case.batch_size,
         "prompts": case.workload.prompt_count,
         "max_new_tokens": case.workload.max_new_tokens,
+        "processes": case.part.processes,
         "samples": case.sample_count,
         "replayed": case.replay.to_dict() if case.replay else None,
         "memory": memory and {
@@ -114,6 +115,8 @@ def render(described: dict[str, Any]) -> str:
     bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
     total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
     console.print(f"\n{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    if any(case["processes"] > 1 for case in described["cases"]):
+        console.print(f"{_processes(described)}; loading the model comes on top, each time")
     if bounded:
         console.print("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
     if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):
@@ -122,6 +125,12 @@ def render(described: dict[str, Any]) -> str:
     for reason in dict.fromkeys(reason for reason in reasons if reason):
         console.print(f"?: {reason}")
     return text.getvalue()
+
+
+def _processes(described: dict[str, Any]) -> str:
+    """How often every part is taken, in words."""
+    by_part = {case["case_id"].partition("/")[0]: case["processes"] for case in described["cases"]}
+    return "fresh processes, counted above: " + ", ".join(f"part {part} {count}" for part, count in by_part.items())
 
 
 def _time(time: dict[str, Any] | None) -> str:

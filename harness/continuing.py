@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from harness.errors import UserError
@@ -13,14 +13,14 @@ from harness.scenario import Part
 from harness.store import RunStore, finished_keys, read_run
 
 
-def refuse_other_execution(plan: Plan, held: Run, execution: Callable[[Part], str]) -> None:
+def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:
     """Compiled and eager samples must not end up in one case; ``execution`` is how a part's forwards run here.
 
     Raises:
         UserError: here they run otherwise than where the run was begun.
     """
     then = {case.part: case.execution for case in held.header.cases if not case.is_check}
-    for part in plan.scenario.parts:
+    for part in parts:
         before, now = then[part.name], execution(part)
         if now != before:
             raise UserError(
@@ -33,8 +33,8 @@ def missing_slots(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
     done = finished_keys(held)
     counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
-    unfinished = {case_id for case_id, *_ in counting}
-    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and slot.case.case_id in unfinished)]
+    cold = {(case_id, process) for case_id, *_, process in counting}
+    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.key[0], slot.process) in cold)]
 
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:

@@ -42,7 +42,10 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for all samples of a case, warm-ups included. ``at_most``: stops and acceptance can only shorten it."""
+    """Seconds for all samples of a case in all its processes, warm-ups included.
+
+    ``at_most``: stops and acceptance can only shorten it.
+    """
 
     total_s: float
     bound: Bound

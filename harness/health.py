@@ -100,8 +100,8 @@ def usual_of(samples: list[Sample], logical_cores: int | None) -> Usual:
     )
 
 
-def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
-    """The run with the times of void samples taken off, and how many that were per part (warm-ups are not counted)."""
+def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
+    """Per sample of the run, in order, the rules that make its times void; none for a sample that was not timed."""
     part_of = {case.case_id: case.part for case in run.header.cases}
     by_part: dict[str, list[Sample]] = {}
     for sample in run.samples:
@@ -113,10 +113,21 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
         id(sample): broken_rules(sample, usual[part], limits.get(part, HealthLimits()))
         for part, samples in by_part.items() for sample in samples
     }  # fmt: skip
-    health = tuple(
-        _part_health(part, [broken[id(sample)] for sample in samples if not sample.warmup]) for part, samples in by_part.items()
-    )
-    kept = [_untimed(sample) if broken.get(id(sample)) else sample for sample in run.samples]
+    return tuple(broken.get(id(sample), ()) for sample in run.samples)
+
+
+def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
+    """The run with the times of void samples taken off, and how many that were per part (warm-ups are not counted)."""
+    part_of = {case.case_id: case.part for case in run.header.cases}
+    judged = list(zip(run.samples, void_reasons(run), strict=True))
+    by_part: dict[str, list[tuple[str, ...]]] = {}
+    for sample, rules in judged:
+        if sample.case_id in part_of and sample.decode_s is not None:
+            counted = by_part.setdefault(part_of[sample.case_id], [])
+            if not sample.warmup:
+                counted.append(rules)
+    kept = [_untimed(sample) if rules else sample for sample, rules in judged]
+    health = tuple(_part_health(part, broken) for part, broken in by_part.items())
     return run.model_copy(update={"samples": kept}), health
 
 

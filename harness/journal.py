@@ -18,29 +18,40 @@ from harness.errors import RecordError, StorageError
 
 
 class Journal:
-    """The writing end of one file, held by one process at a time."""
+    """The writing end of one file, held by one process at a time, or by one and the child it lends the lock to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lent: int | None = None) -> None:
         """Open ``path`` for appending and remove a torn last line.
+
+        ``lent``: the ``descriptor`` of another journal of this file, here or inherited from the process that holds it. The
+        lock is shared then, and lasts until both are closed; the lender is not to append meanwhile.
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
         """
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            # A duplicate stands for the same open file, and a lock belongs to that: locking it again changes nothing.
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) if lent is None else os.dup(lent)
+            self._descriptor = opened
+            if lent is not None:
+                os.set_inheritable(lent, False)  # the loan ends here: compilers and calibrations have no part in it
         except OSError as error:
             raise refused(path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._end = whole_bytes(path.read_bytes())
-            os.ftruncate(self._descriptor, self._end)
+            os.ftruncate(self._descriptor, whole_bytes(path.read_bytes()))
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise StorageError(f"{path}: another sbd run is writing here; wait for it, or give another --out") from error
         except OSError as error:
             os.close(self._descriptor)
             raise refused(path, error) from error
+
+    @property
+    def descriptor(self) -> int:
+        """What can be lent."""
+        return self._descriptor
 
     def append(self, line: str) -> None:
         """Write one line (without its newline) through to the disk, whole or not at all.
@@ -49,24 +60,24 @@ class Journal:
             StorageError: the disk refused; the lines before are untouched.
         """
         data = memoryview(line.encode() + b"\n")
+        end = os.fstat(self._descriptor).st_size
         try:
             written = 0
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
             os.fsync(self._descriptor)
         except OSError as error:
-            self._cut_back()
+            self._cut_back(end)
             raise refused(self.path, error) from error
-        self._end += len(data)
 
     def close(self) -> None:
         """Give the file back."""
         os.close(self._descriptor)
 
-    def _cut_back(self) -> None:
+    def _cut_back(self, end: int) -> None:
         """Remove a half-written line; should that fail as well, readers leave it out anyway."""
         try:
-            os.ftruncate(self._descriptor, self._end)
+            os.ftruncate(self._descriptor, end)
         except OSError:
             return
 

@@ -22,7 +22,7 @@ from harness.modeling.engine import Engine, open_engine
 from harness.modeling.sessions import stepping
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
-from harness.runner import Machine
+from harness.runner_machine import Machine
 from harness.scenario import Execution, Part, Scenario
 
 

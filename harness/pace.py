@@ -8,6 +8,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from harness.plan import Case, Plan, Slot
 from harness.record import Run, Sample
@@ -16,15 +17,18 @@ SETTLED = 0.05
 """Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""
 
 Times = Mapping[tuple[int, int], float]
-"""Decode seconds per decode token of one case, by (group, repeat)."""
+"""Decode seconds per decode token of one case in one process, by (group, repeat)."""
 
 
 class Pace:
-    """Follows a run sample by sample; ``held`` is what its record holds already (warm-ups of another process do not count)."""
+    """Follows a run sample by sample; ``held`` is what its record holds already (warm-ups of another process do not count).
+
+    Each process of a part is warmed up, and repeated often enough, by itself.
+    """
 
     def __init__(self, plan: Plan, held: Run | None = None) -> None:
-        self._warming: defaultdict[str, list[float | None]] = defaultdict(list)
-        self._times: defaultdict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+        self._warming: defaultdict[tuple[str, int], list[float | None]] = defaultdict(list)
+        self._times: defaultdict[tuple[str, int], dict[tuple[int, int], float]] = defaultdict(dict)
         self._left_out = {outcome.case_id for outcome in held.outcomes} if held else set()
         self._cells: dict[tuple[str, str, int], list[Case]] = {}
         for case in plan.cases:
@@ -41,7 +45,7 @@ class Pace:
     def note(self, sample: Sample) -> None:
         """A sample was taken."""
         if sample.warmup:
-            self._warming[sample.case_id].append(pass_s(sample))
+            self._warming[sample.case_id, sample.process].append(pass_s(sample))
         else:
             self._note_time(sample)
 
@@ -50,7 +54,7 @@ class Pace:
         if slot.case.case_id in self._left_out:
             return False
         if slot.warmup:
-            return not settled(self._warming[slot.case.case_id])
+            return not settled(self._warming[slot.case.case_id, slot.process])
         until = slot.case.part.until
         if until is None:
             return True
@@ -58,7 +62,9 @@ class Pace:
         return not any(self._repeated_enough(slot, look, until.standard_error) for look in passed)
 
     def _repeated_enough(self, slot: Slot, repeats: int, limit: float) -> bool:
-        """Whether the first so many repeats of the slot's cell pin every arm's ratio to NTP; no later one changes that."""
+        """Whether the first so many repeats of the slot's cell in its process pin every arm's ratio to NTP; no later one
+        changes that.
+        """
         cases = [case for case in self._cells[slot.case.cell] if case.case_id not in self._left_out]
         ntp = {case.arm["temperature"]: case.case_id for case in reversed(cases) if case.arm["method"] == "ntp"}
         arms = [case for case in cases if case.arm["method"] != "ntp"]
@@ -66,18 +72,19 @@ class Pace:
             return False
         first_ntp = next(reversed(ntp.values()))
         pairs = [(ntp.get(arm.arm["temperature"], first_ntp), arm.case_id) for arm in arms]
-        errors = [timing_error(self._first(one, repeats), self._first(arm, repeats)) for one, arm in pairs]
+        first = partial(self._first, process=slot.process, repeats=repeats)
+        errors = [timing_error(first(one), first(arm)) for one, arm in pairs]
         return all(error is not None and error <= limit for error in errors)
 
-    def _first(self, case_id: str, repeats: int) -> Times:
-        return {place: time_s for place, time_s in self._times[case_id].items() if place[1] < repeats}
+    def _first(self, case_id: str, process: int, repeats: int) -> Times:
+        return {place: time_s for place, time_s in self._times[case_id, process].items() if place[1] < repeats}
 
     def _note_time(self, sample: Sample) -> None:
         if sample.meters.get("compiled_graphs", 0) > 0:
             return  # void: it was compiling
         time_s = per_token_s(sample)
         if time_s is not None:
-            self._times[sample.case_id][sample.group, sample.repeat] = time_s
+            self._times[sample.case_id, sample.process][sample.group, sample.repeat] = time_s
 
 
 def pass_s(sample: Sample) -> float | None:

@@ -11,38 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import GENERATE_MODES, GREEDY, Arm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
-from harness.record import CaseHeader, is_check
+from harness.plan_replay import ReplaySpec, replay_spec
+from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
 from harness.solver_choice import setting_id, setting_in_words
 from harness.workload_choice import Workload
 
 PLAN_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySpec:
-    """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace says it.
-
-    ``assumed``: the distribution of passes per block is an assumption, and at batch > 1 so is everything that rests on it.
-    """
-
-    source: dict[str, Any]
-    nfe_speedup: float | None
-    mean_passes_per_block: float | None
-    assumed: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the record."""
-        return {
-            "source": self.source,
-            "nfe_speedup": self.nfe_speedup,
-            "mean_passes_per_block": self.mean_passes_per_block,
-            "assumed": self.assumed,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +61,9 @@ class Case:
 
     @property
     def sample_count(self) -> int:
-        """Samples of a run, warm-ups included, at most."""
+        """Samples of a run over all its processes, warm-ups included, at most."""
         repeats = 1 if self.is_check else self.part.most_repeats
-        return self.groups * repeats + self.part.warmups
+        return self.part.processes * (self.groups * repeats + self.part.warmups)
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -97,7 +76,7 @@ class Case:
         return range(start, min(start + self.batch_size, self.workload.prompt_count))
 
     def sample_seed(self, group: int, repeat: int) -> int:
-        """Seed of one sample, the same for every arm of the cell."""
+        """Seed of one sample, the same for every arm of the cell and in every process."""
         return _seed(self.part.seed, *self.cell, group, repeat)
 
     def header(self, shape: ModelShape, execution: str) -> CaseHeader:
@@ -122,6 +101,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one fresh process takes of a run: the samples of one part, once."""
+
+    part: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """One sample that a run has to take."""
 
@@ -129,11 +116,17 @@ class Slot:
     group: int
     repeat: int
     warmup: bool
+    process: int = 0
 
     @property
-    def key(self) -> tuple[str, int, int, bool]:
+    def key(self) -> SampleKey:
         """What tells finished samples from missing ones."""
-        return self.case.case_id, self.group, self.repeat, self.warmup
+        return self.case.case_id, self.group, self.repeat, self.warmup, self.process
+
+    @property
+    def share(self) -> Share:
+        """Whose it is, where a run is taken in fresh processes."""
+        return Share(part=self.case.part.name, process=self.process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +137,14 @@ class Plan:
     cases: tuple[Case, ...]
 
     def slots(self) -> Iterator[Slot]:
-        """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved.
+        """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved;
+        and all of it again for every further process.
 
-        For each repeat and group all arms of the cell come in an order shuffled by the part's seed.
+        For each repeat and group all arms of the cell come in an order shuffled by the part's seed, in each process another.
         """
-        for cell in dict.fromkeys(case.cell for case in self.cases):
-            cases = [case for case in self.cases if case.cell == cell]
-            yield from _cell_slots(cases)
+        for process in range(max(part.processes for part in self.scenario.parts)):
+            for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
+                yield from _cell_slots([case for case in self.cases if case.cell == cell], process)
 
 
 def make_plan(scenario: Scenario) -> Plan:
@@ -187,7 +181,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
     """The arms with one value on every axis, and behind them what the baseline is held against."""
     for arm in part.arms:
         for variant in arm.variants():
-            yield variant, _replay_spec(arm, variant)
+            yield variant, replay_spec(arm, variant)
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
         compiled = kind == "cuda" or (part.session == "static" and part.execution != "eager")
@@ -196,29 +190,18 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
 
 
-def _cell_slots(cases: list[Case]) -> Iterator[Slot]:
+def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
     part = cases[0].part
+    turn = (process,) if process else ()  # the first one keeps the order of runs that know no processes
     for repeat in range(part.warmups):
         for case in cases:
-            yield Slot(case=case, group=0, repeat=repeat, warmup=True)
+            yield Slot(case=case, group=0, repeat=repeat, warmup=True, process=process)
     for repeat in range(part.most_repeats):
         for group in range(max(case.groups for case in cases)):
             order = [case for case in cases if group < case.groups and (repeat == 0 or not case.is_check)]
-            random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat)).shuffle(order)
+            random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat, *turn)).shuffle(order)
             for case in order:
-                yield Slot(case=case, group=group, repeat=repeat, warmup=False)
-
-
-def _replay_spec(arm: Arm, variant: dict[str, Any]) -> ReplaySpec | None:
-    if not isinstance(arm, SbdArm) or arm.acceptance == "real":
-        return None
-    speedup = replayed_speedup(arm)
-    return ReplaySpec(
-        source=arm.acceptance.replay.model_dump(mode="json"),
-        nfe_speedup=speedup,
-        mean_passes_per_block=variant["block_size"] / speedup if speedup else None,
-        assumed=not isinstance(arm.acceptance.replay, ReplayFromTrace),
-    )
+                yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)
 
 
 def _number(value: float) -> str:

@@ -12,8 +12,8 @@ class Progress(Protocol):
     def note(self, message: str) -> None:
         """One line about a step that is not a sample."""
 
-    def start(self, case_ids: Sequence[str]) -> None:
-        """These samples are still to be taken, one case id each."""
+    def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
+        """These samples are still to be taken, one case id each, and ``later`` ones by processes that come after this one."""
 
     def advance(self, case_id: str) -> None:
         """One sample of that case is finished."""
@@ -28,7 +28,7 @@ class Silent:
     def note(self, message: str) -> None:
         """Nothing."""
 
-    def start(self, case_ids: Sequence[str]) -> None:
+    def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
         """Nothing."""
 
     def advance(self, case_id: str) -> None:

@@ -5,7 +5,7 @@ History of the format (RECORD_VERSION):
     2   a sample may carry its meters' readings; session entries may be events of other kinds than machine states; a case
         names its model session (before: always the plain one) and its execution (before: always eager)
     3   a timed pass has the time of its sampler
-    4   a sample names the fresh process that took it (before: always the first)
+    4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass may verify and draft at once
 """
 
@@ -19,6 +19,8 @@ from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
 RECORD_VERSION = 5
+SampleKey = tuple[str, int, int, bool, int]
+"""(case id, group, repeat, warm-up, process)."""
 
 
 class _Frozen(BaseModel):
@@ -102,6 +104,11 @@ class Sample(_Frozen):
     meters: dict[str, float] = {}
     meter_reasons: dict[str, str] = {}
 
+    @property
+    def key(self) -> SampleKey:
+        """What tells the samples of a run apart."""
+        return self.case_id, self.group, self.repeat, self.warmup, self.process
+
 
 class CaseOutcome(_Frozen):
     """How a case ended that did not end with samples: it did not fit, or was refused."""
@@ -161,7 +168,8 @@ class RunHeader(_Frozen):
 
 class Run(_Frozen):
     """A run as read back from its directory. ``sessions`` lists what happened besides samples, each entry under its ``event``:
-    the environment at the start and end of each session, and what was found out about every part.
+    the environment at the start and end of each session, and what was found out about every part. ``process`` in an entry:
+    whose samples the session took.
     """
 
     header: RunHeader

@@ -48,7 +48,8 @@ def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
 
 
 def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
-    """The SBD cases of a run with real acceptance and blocks of this size, prompt by prompt, first repeats only.
+    """The SBD cases of a run with real acceptance and blocks of this size, prompt by prompt, first repeats in the first
+    process only.
 
     A row takes its own passes whatever the other rows do, so of an arm that ran at several batch sizes, or in lockstep and
     ragged, the case with the smallest batches stands for all.
@@ -58,7 +59,7 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
     """
     taken: dict[str, list[RecordedRow]] = {}
     for sample in run.samples:
-        if not sample.warmup and sample.repeat == 0:
+        if not sample.warmup and sample.repeat == sample.process == 0:
             taken.setdefault(sample.case_id, []).extend(
                 RecordedRow(
                     passes=tuple(passes for passes, _ in blocks_of_row(sample.passes, row) if passes),

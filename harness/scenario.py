@@ -56,6 +56,8 @@ class Part(Frozen):
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
     ``execution``: auto compiles the forwards where this machine can, which takes some seconds before the first of each kind;
     on a GPU they are then captured into CUDA graphs, which graphs does without compiling.
+    ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds: one
+    process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
     """
@@ -79,6 +81,8 @@ class Part(Frozen):
             custom_error_message="give a number, or {standard_error: 0.01, at_most: 16} to repeat until that is reached",
         ),
     ] = 1
+    # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+    processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
     warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
@@ -165,6 +169,8 @@ class Part(Frozen):
         ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
+        if not self.timed and self.processes > 1:
+            raise ValueError("processes repeats what is timed in fresh interpreters, but timed is false; leave processes out")
         if self.timed and ragged:
             raise ValueError(
                 f"{self.workload.prompts} prompts do not fill batches of {ragged[0]}: the last batch would be timed at another "
@@ -181,6 +187,11 @@ class Scenario(Frozen):
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
     claims: Claims = ()
+
+    @property
+    def in_fresh_processes(self) -> bool:
+        """Whether some part asks for more than one process; then every part is taken by processes of its own."""
+        return any(part.processes > 1 for part in self.parts)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:

@@ -18,20 +18,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.differing import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, read_lines, refused, write_whole
-from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample
+from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 REPORTS = ("report.html", "report.json")
-SampleKey = tuple[str, int, int, bool]
+Lent = tuple[int, int]
+"""The descriptors of a locked run directory's journals: of samples and of events."""
 
 
 class RunStore:
     """The writing end of a run directory; a context manager."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lent: Lent | None = None) -> None:
+        """``lent``: what another store of this directory holds, here or in the process that started this one."""
         self.directory = directory
+        self._lent: Lent | tuple[None, None] = lent or (None, None)
         self._samples: Journal | None = None
         self._events: Journal | None = None
 
@@ -49,12 +53,23 @@ class RunStore:
         """
         if self.exists:
             raise UserError(f"{self.directory}: holds a run already; continue it with the same scenario, or give another --out")
+        self.hold()
+        write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
+
+    def hold(self) -> Lent:
+        """Keep other processes out; returns what a child process needs to write here meanwhile, in this one's stead.
+
+        Raises:
+            StorageError: the disk refuses, or another process is writing here.
+        """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise refused(self.directory, error) from error
-        self._open()
-        write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
+        if self._samples is None or self._events is None:
+            self._samples = Journal(self.directory / SAMPLES, self._lent[0])
+            self._events = Journal(self.directory / EVENTS, self._lent[1])
+        return self._samples.descriptor, self._events.descriptor
 
     def resume(self, scenario: dict[str, Any], digest: str) -> Run:
         """Continue the run that is here; a torn last line is removed. Returns what it holds so far.
@@ -70,7 +85,7 @@ class RunStore:
                 f"{self.directory}: was made from another scenario ({differing}); its samples cannot be mixed with new ones. "
                 "Give another --out, or restore the scenario"
             )
-        self._open()
+        self.hold()
         return read_run(self.directory)
 
     def append(self, sample: Sample) -> None:
@@ -102,14 +117,10 @@ class RunStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _open(self) -> None:
-        self._samples = Journal(self.directory / SAMPLES)
-        self._events = Journal(self.directory / EVENTS)
-
 
 def finished_keys(run: Run) -> frozenset[SampleKey]:
-    """(case id, group, repeat, warmup) of every sample a run holds: what need not be taken again."""
-    return frozenset((sample.case_id, sample.group, sample.repeat, sample.warmup) for sample in run.samples)
+    """The keys of all samples a run holds: what need not be taken again."""
+    return frozenset(sample.key for sample in run.samples)
 
 
 def read_run(path: Path) -> Run:
@@ -158,17 +169,6 @@ def publish(run_directory: Path, target: Path) -> Path:
     for name, content in reports.items():
         write_whole(target / name, content)
     return target
-
-
-def differing_keys(one: Any, other: Any, where: str = "") -> list[str]:
-    """Dotted keys at which two pieces of plain data differ."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        pairs = [(str(key), one.get(key), other.get(key)) for key in dict.fromkeys([*one, *other])]
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = [(str(index), left, right) for index, (left, right) in enumerate(zip(one, other, strict=True))]
-    else:
-        return [] if one == other else [where or "everything"]
-    return [key for name, left, right in pairs for key in differing_keys(left, right, f"{where}.{name}" if where else name)]
 
 
 def _read_header(file: Path) -> RunHeader:

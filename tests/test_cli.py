@@ -32,9 +32,10 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Every command is listed with a line of its own, untruncated."""
     assert sbd(monkeypatch, "--help") == 0
     text = capsys.readouterr().out
-    for name in ("plan", "run", "report", "publish", "schema", "roofline", "calibrate", "check", "hardware", "train", "verify"):
+    measuring = ("plan", "run", "report", "publish", "schema", "calibrate", "check", "hardware", "train")
+    for name in (*measuring, "roofline", "verify", "history", "compare", "gate", "noise"):
         assert f"\n  {name} " in text
-    assert "..." not in text.partition("Commands:")[2]
+    assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
     assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")
 
 
@@ -45,7 +46,8 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
-     ["report", "a", "b", "--out", "c.html"]],
+     ["report", "a", "b", "--out", "c.html"], ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
+     ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"]],
 )  # fmt: skip
 def test_mistakes_exit_with_2_and_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
@@ -151,7 +153,7 @@ def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
     """Put a runner in place that returns or raises, so that no model is loaded."""
 
-    def run(scenario: Path, out: Path | None, progress: object) -> Path:
+    def run(scenario: Path, out: Path | None, progress: object, spawn: object) -> Path:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

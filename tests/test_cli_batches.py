@@ -64,7 +64,7 @@ def test_a_batch_of_the_whole_record_has_no_interval(
     [
         (("--batch", "9"), 2, "batch of 9 from 8 recorded prompts"),
         (("--nfe-speedup", "3"), 2, "--nfe-speedup 3 was given too"),
-        (("-k", "8"), 3, "block sizes there: 16"),
+        (("-k", "8"), 5, "block sizes there: 16"),
     ],
 )
 def test_what_a_run_cannot_tell_is_refused(

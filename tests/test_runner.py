@@ -15,7 +15,8 @@ import pytest
 
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
-from harness.runner import Machine, run
+from harness.runner import run
+from harness.runner_machine import Machine
 from harness.store import RunStore, read_run
 from harness.trace import ForwardPass, Generation
 
@@ -141,7 +142,8 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
     assert [s["event"] for s in held.sessions] == ["start", "engine", "measured_passes", "measured_passes", "end"]
-    assert held.sessions[1] == {"event": "engine", "part": "one", "seen": "one"}, "what the model runs on, for this part"
+    what_it_runs_on = {"event": "engine", "part": "one", "process": 0, "seen": "one"}
+    assert held.sessions[1] == what_it_runs_on
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])

@@ -314,6 +314,7 @@ def test_rules_by_hand() -> None:
     assert pick("factor", [0.9, 0.7, 0.5], factor=1) == 2  # 2 x .1, 3 x .3 = .9; 4 x .5 = 2
     assert pick("factor", [0.9, 0.1], factor=1) == 1 and pick("factor_fastdllm", [0.9, 0.1], factor=1) == 2
     assert pick("factor", [0.75, 0.5], factor=0.5) == 1  # 2 x .25 is not below .5
+    assert pick("factor_fastdllm", [0.9, 0.9, 0.9, 0.8, 0.1, 0.1], factor=1) == 4  # on the bound, which float32 would miss
     assert pick("frechet", [0.9, 0.8, 0.7], delta=0.25) == 2  # .8, .7 - .2 = .5; .4 - .3 = .1
     assert (pick("threshold", [0.5, 0.9, 0.9], tau=0.9), pick("threshold_strict", [0.5, 0.9, 0.9], tau=0.9)) == (2, 1)
     assert pick("longest_prefix", [0.9, 0.7, 0.95], tau=0.8) == 1 and pick("longest_prefix", [0.1, 0.9], tau=0.8) == 1

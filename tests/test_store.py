@@ -20,7 +20,7 @@ from harness.errors import RecordError, StorageError, UserError
 from harness.journal import Journal, read_lines
 from harness.modelshape import KNOWN_SHAPES
 from harness.record import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
-from harness.store import RunStore, differing_keys, finished_keys, publish, read_run
+from harness.store import RunStore, finished_keys, publish, read_run
 
 
 def make_header(**changes: object) -> RunHeader:
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     run = read_run(tmp_path / "run")
     assert run.header == make_header() and run.samples == [make_sample(0, "é\r\n\u2028"), make_sample(1)]
     assert run.outcomes[0].reason == "16 GB" and run.sessions == [{"load": 0.5}]
-    assert finished_keys(run) == {("c", 0, 0, False), ("c", 1, 0, False)}
+    assert finished_keys(run) == {("c", 0, 0, False, 0), ("c", 1, 0, False, 0)}
     assert read_run(tmp_path / "run" / "run.json") == run
 
 
@@ -241,13 +241,6 @@ def test_another_scenario_is_not_mixed_in(tmp_path: Path) -> None:
         RunStore(tmp_path / "run").create(make_header())
 
 
-def test_differing_keys() -> None:
-    """Keys on one side only, lists of other lengths and values are all named by their place."""
-    assert differing_keys({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3], "c": 0}) == ["b.1", "c"]
-    assert differing_keys({"a": {"b": [1]}}, {"a": {"b": [1, 2]}}) == ["a.b"]
-    assert differing_keys({"a": 1}, {"a": 1}) == []
-
-
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     """A second process on the same directory is refused instead of interleaving lines; afterwards it is free again."""
     begun(tmp_path / "run")
@@ -256,6 +249,45 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="another sbd run is writing here"), RunStore(tmp_path / "run") as second:
             second.resume(make_header().scenario, "d1")
     assert resume(tmp_path / "run") == []
+
+
+def test_a_lent_lock_is_shared_and_outlives_the_lender(tmp_path: Path) -> None:
+    """The borrower writes while nobody else may, even behind the lender's end; a torn line of a killed one is mended."""
+    file = tmp_path / "samples.jsonl"
+    lender = Journal(file)
+    lender.append("1")
+    first = Journal(file, lender.descriptor)
+    first.append("2")
+    os.write(first.descriptor, b'{"torn')
+    first.close()
+    second = Journal(file, lender.descriptor)
+    second.append("3")
+    assert read_lines(file) == [1, 2, 3]
+    lender.close()
+    with pytest.raises(StorageError, match="another sbd run is writing here"):
+        Journal(file)
+    second.close()
+    Journal(file).close()
+
+
+def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk cuts the file back to where this line began, not to where the lender had left it."""
+    file = tmp_path / "samples.jsonl"
+    lender = Journal(file)
+    borrower = Journal(file, lender.descriptor)
+    borrower.append("1")
+    borrower.close()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(os, "fsync", full)
+        lender.append("2")
+    assert read_lines(file) == [1]
+    lender.close()
 
 
 @pytest.mark.parametrize(

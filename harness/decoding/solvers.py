@@ -90,10 +90,11 @@ def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
 def frechet(view: BlockView, *, delta: float) -> Tensor:
     """The n likeliest slots, n the largest with L_n - U_n > δ, and the likeliest one in any case.
 
-    L_n = max(0, c_(1) + … + c_(n) - (n - 1)) and U_n = 1 - c_(n), the Fréchet bounds on all n being right.
+    L_n = c_(1) + … + c_(n) - (n - 1) is the Fréchet bound on all n being right (its floor at 0 decides nothing where δ ≥ 0),
+    and U_n = 1 - c_(n).
     """
     cost, index = _ordered(1 - view.confidence, view.masked)
-    least = (1 - cost.cumsum(dim=-1)).clamp(min=0)  # Σ c - (n - 1) = 1 - Σ (1 - c)
+    least = 1 - cost.cumsum(dim=-1)  # Σ c - (n - 1) = 1 - Σ (1 - c)
     return _chosen((least - cost > delta) | (_ranks(view.masked) == 1), index, view.masked)
 
 

@@ -1,0 +1,42 @@
+"""`sbd run-process`, hidden: what a fresh process of a run is started with; see harness.processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import UserError
+
+
+def process_command(
+    scenario: Annotated[Path, typer.Argument(metavar="FILE", help="the scenario file of the run")],
+    out: Annotated[Path, typer.Option(help="its run directory")],
+    lent: Annotated[list[int], typer.Option(help="descriptors of the locked journals: samples, then events")],
+    part: Annotated[str | None, typer.Option(help="the part to take; without it the run is begun")] = None,
+    process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
+) -> None:
+    """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
+    from harness.cli_progress import TerminalProgress
+    from harness.plan import Share
+    from harness.processes import Errand, end_with_parent
+
+    if len(lent) != 2 or (part is None) != (process is None):
+        raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
+    end_with_parent()
+    if calibrate:
+        from harness.cli_own_profile import profile_of_scenario
+        from harness.scenario import load_scenario
+
+        profile_of_scenario(load_scenario(scenario))
+    from harness.runner import run_errand
+
+    share = None if part is None or process is None else Share(part=part, process=process)
+    progress = TerminalProgress(sys.stderr)
+    try:
+        run_errand(Errand(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1])), progress)
+    finally:
+        progress.end_line()

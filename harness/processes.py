@@ -1,0 +1,123 @@
+"""Fresh processes: who takes a share of a run where a part asks for more than one process, and how such a process ends.
+
+Every share is taken by an interpreter of its own, one after the other: fresh weights, threads, graphs and allocator. The one
+that starts them holds no model and opens no device. It lends them the run directory's lock, so that no other run comes in
+between, and none does while a child whose parent was killed still lives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError
+from harness.plan import Share
+from harness.store import Lent
+
+COMMAND = "run-process"
+"""The hidden command that runs an errand."""
+GRACE_S = 5.0
+"""So long a child may take to end by itself after Ctrl-C, which a terminal sends to both."""
+PR_SET_PDEATHSIG = 1
+"""From Linux' prctl.h."""
+# As this process finds its modules, and nowhere else: python -m would look into the folder first that a user stands in.
+PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); from harness.cli import main; main()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
+
+    ``lent``: the journals of the directory, locked by the process that sends it.
+    """
+
+    scenario: Path
+    directory: Path
+    share: Share | None
+    lent: Lent
+
+
+class Spawner(Protocol):
+    """Starts a fresh process."""
+
+    def __call__(self, errand: Errand) -> int:
+        """Let a fresh process run the errand to its end; returns its exit status, negative for the signal that ended it."""
+
+
+class FreshInterpreter:
+    """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr."""
+
+    def __init__(self, calibrate: bool = False, debug: bool = False) -> None:
+        """``calibrate``: a run is begun with this machine's own profile; ``debug``: errors come with their traceback."""
+        self._calibrate = calibrate
+        self._debug = debug
+
+    def __call__(self, errand: Errand) -> int:
+        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one kills it."""
+        child = subprocess.Popen(self.command(errand), pass_fds=errand.lent)
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            _interrupt(child)
+            raise
+        finally:
+            child.kill()  # nothing where it has ended
+            child.wait()
+
+    def command(self, errand: Errand) -> Sequence[str]:
+        """The command line of the child."""
+        words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path)]
+        words += ["--debug"] if self._debug else []
+        words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
+        words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
+        if errand.share is not None:
+            return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
+        return [*words, "--calibrate"] if self._calibrate else words
+
+
+def _interrupt(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGINT)
+        child.wait()
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to end this process when the one that started it ends: a killed run leaves nothing running behind."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def expect_success(status: int, who: str) -> None:
+    """Go on only where a fresh process (``who``, in words) ended with exit status 0.
+
+    Raises:
+        ProcessEndedError: it did not; its own message, if it had one, stands on stderr.
+        KeyboardInterrupt: it was interrupted.
+    """
+    if status == 0:
+        return
+    if status in (EXIT_INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt
+    raise ProcessEndedError(
+        f"{who}: ended with exit status {status} ({_why(status)}); finished samples are kept, and the same command takes "
+        "exactly the missing ones",
+        EXIT_USER_ERROR if status == EXIT_USER_ERROR else EXIT_TOOL_ERROR,
+    )
+
+
+def _why(status: int) -> str:
+    if status > 0:
+        return "its message stands above"
+    names = {one.value: one.name for one in signal.Signals}
+    killed = names.get(-status, f"signal {-status}")
+    return f"{killed}; Linux kills so what asks for more memory than there is" if killed == "SIGKILL" else killed

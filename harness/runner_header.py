@@ -1,0 +1,42 @@
+"""Makes the header of a run: all that is known before its first sample."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from datetime import UTC, datetime
+
+from harness.environment import snapshot
+from harness.progress import Progress
+from harness.record import RunHeader
+from harness.runner_job import Job
+from harness.runner_machine import Machine
+
+
+def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
+    """All that is known before the first sample, calibration included; a shape only the weights know opens the model."""
+    hardware, reason = machine.profile(job.scenario)
+    if reason is not None:
+        progress.note(f"no hardware profile in this record: {reason}")
+    shapes = {case.part.name: case.shape for case in job.plan.cases}
+    parts = {part.name: part for part in job.scenario.parts}
+    known = {name: shape or machine.open_engine(parts[name]).shape for name, shape in shapes.items()}
+    calibration = {
+        name: found
+        for name, part in parts.items()
+        if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
+    }
+    return RunHeader(
+        run_id=uuid.uuid4().hex,
+        scenario_name=job.scenario.name,
+        question=job.scenario.question,
+        scenario=job.resolved,
+        scenario_digest=job.digest,
+        command=shlex.join(["sbd", "run", str(job.path)]),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in job.plan.cases],
+        hardware=hardware,
+        hardware_reason=reason,
+        calibration=calibration or None,
+        environment=snapshot(),
+    )

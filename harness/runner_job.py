@@ -1,0 +1,30 @@
+"""A scenario as it is to be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.plan import Plan, make_plan
+from harness.scenario import Scenario, load_scenario, scenario_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A scenario file with its plan, and what the record keeps of it."""
+
+    path: Path | str
+    scenario: Scenario
+    plan: Plan
+    resolved: dict[str, Any]
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path | str) -> Job:
+        """Read a scenario. Raises UserError and its kind."""
+        scenario = load_scenario(path)
+        resolved = scenario.model_dump(mode="json")
+        return cls(
+            path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved)
+        )

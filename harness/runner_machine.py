@@ -1,0 +1,72 @@
+"""What the runner needs from a machine and from a part's model: protocols, so that tests can hand in fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.modelshape import ModelShape
+from harness.plan import Case
+from harness.progress import Progress
+from harness.scenario import Part, Scenario
+from harness.trace import Generation
+from harness.workload import Tokenizer
+
+
+class Readings(Protocol):
+    """What the meters read around one batch, and why some read nothing."""
+
+    values: dict[str, float]
+    reasons: dict[str, str]
+
+
+class Decoded(Protocol):
+    """What an engine returns for one batch."""
+
+    generation: Generation
+    prefill_s: float
+    decode_s: float
+    forward_s: list[float] | None
+    sampler_s: list[float] | None
+    readings: Readings | None
+
+
+class Engine(Protocol):
+    """A part's model, ready to decode any of its arms."""
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the loaded model."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None where the model has none."""
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """The figures that samples carry, with unit and source, and what cannot be read here; None where none are."""
+
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """What the model really runs on here, for the shapes of ``part``, as plain data for the record."""
+
+    def measure_passes(self, block_sizes: Sequence[int]) -> Sequence[Any]:
+        """Short decodes of NTP and of these block sizes, as Decoded; what predictions of other cells start from."""
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
+        """Decode one batch; returns a Decoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the runner needs from the machine, handed in so that tests can fake it.
+
+    ``calibrate`` and ``profile`` give plain data for the record, or None; ``free_bytes`` is the memory that a part's device
+    has to spare before its model is loaded, None where that is not known; ``execution`` is how a part's forwards run here.
+    """
+
+    open_engine: Callable[[Part], Engine]
+    calibrate: Callable[[Part, ModelShape, Progress], dict[str, Any] | None]
+    free_bytes: Callable[[Part], int | None]
+    profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
+    execution: Callable[[Part], str]

@@ -1,0 +1,66 @@
+"""Makes a sample of the record: one batch decoded by the engine, graded after the clock has stopped."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from harness.plan import Case, Slot
+from harness.record import PassColumns, RowResult, Sample
+from harness.runner_machine import Decoded, Engine
+from harness.trace import ForwardPass, Generation
+from harness.workload import PromptItem, Tokenizer
+
+
+def take_sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
+    """Decode one batch and grade it; grading happens after the clock has stopped."""
+    case = slot.case
+    seed = case.sample_seed(slot.group, slot.repeat)
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    load = os.getloadavg()[0]
+    decoded = engine.decode(case, [item.ids for item in items], seed)
+    timed = case.part.timed
+    return Sample(
+        case_id=case.case_id,
+        group=slot.group,
+        repeat=slot.repeat,
+        process=slot.process,
+        warmup=slot.warmup,
+        seed=seed,
+        rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
+        passes=pass_columns(decoded) if timed else pass_columns(decoded).untimed(),
+        prefill_s=decoded.prefill_s if timed else None,
+        decode_s=decoded.decode_s if timed else None,
+        started_at=started_at,
+        load_1min=load,
+        meters=decoded.readings.values if decoded.readings else {},
+        meter_reasons=decoded.readings.reasons if decoded.readings else {},
+    )
+
+
+def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
+    output = generation.output_ids[row]
+    correct, reason = None, item.ungraded_reason
+    if case.stops_suppressed:
+        reason = "replayed acceptance: the output is not the model's own"
+    elif item.grade is not None and tokenizer is not None:
+        correct = item.grade(tokenizer.decode(output))
+    return RowResult(
+        prompt_id=item.prompt_id,
+        prompt_tokens=generation.prompt_tokens[row],
+        output_tokens=len(output),
+        output_ids=list(output),
+        stop_reason=generation.stop_reasons[row],
+        correct=correct,
+        ungraded_reason=reason if correct is None else None,
+    )
+
+
+def pass_columns(decoded: Decoded) -> PassColumns:
+    columns: dict[str, Any] = {}
+    for field in fields(ForwardPass):
+        values = [getattr(one, field.name) for one in decoded.generation.passes]
+        columns[field.name] = [list(v) if isinstance(v, tuple) else v for v in values]
+    return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)
