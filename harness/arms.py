@@ -1,4 +1,5 @@
-"""The arms of a part: next-token prediction, and Set Block Decoding with real or replayed acceptance.
+"""The arms of a part: next-token prediction, Set Block Decoding with real or replayed acceptance, and what decodes without
+loss: SBD whose blocks are verified, and self-speculation.
 
 A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
 no task.
@@ -26,6 +27,7 @@ from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 from harness.solver_choice import DEFAULT_SOLVER, SolverChoice
 
 Batching = Literal["lockstep", "ragged"]
+Form = Literal["linear", "quadratic"]
 GREEDY = 0.0
 """Temperature at which the likeliest token is taken."""
 GENERATE_MODES = {
@@ -40,6 +42,12 @@ its forwards, and only where the arm's are compiled; on a GPU transformers compi
 # One value or a list of distinct values; a list is an axis of the plan.
 Batchings = Annotated[
     tuple[Batching, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Batching | list[Batching]),
+    AfterValidator(distinct),
+]  # fmt: skip
+
+
+Forms = Annotated[
+    tuple[Form, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Form | list[Form]),
     AfterValidator(distinct),
 ]  # fmt: skip
 
@@ -165,7 +173,58 @@ class SbdArm(SolverChoice):
         ]  # fmt: skip
 
 
-Arm = Annotated[NtpArm | SbdArm, Field(discriminator="method")]
+class VerifiedSbdArm(SolverChoice):
+    """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts. In a
+    batch every row goes on by itself.
+    """
+
+    method: Literal["sbd_verified"]
+    block_size: Counts = (16,)
+    temperature: Numbers = (GREEDY,)
+
+    @model_validator(mode="after")
+    def _solver_has_its_knobs(self) -> VerifiedSbdArm:
+        self.check_knobs(otherwise="")
+        return self
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        axes = product(self.block_size, self.settings(), self.temperature, self.solver)
+        return [
+            {"method": "sbd_verified", "block_size": size, **setting, "temperature": temperature, "solver": solver,
+             "lossless": lossless_against(temperature)}
+            for size, setting, temperature, solver in axes
+        ]  # fmt: skip
+
+
+class SelfSpeculationArm(Frozen):
+    """One-step drafts of the masked head, checked by the next-token head. ``form``: linear takes two passes an iteration,
+    quadratic one of block_size x (block_size + 1) query tokens.
+    """
+
+    method: Literal["self_speculation"]
+    form: Forms
+    block_size: Counts = (16,)
+    temperature: Numbers = (GREEDY,)
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        axes = product(self.form, self.block_size, self.temperature)
+        return [
+            {"method": "self_speculation", "form": form, "block_size": size, "temperature": temperature,
+             "lossless": lossless_against(temperature)}
+            for form, size, temperature in axes
+        ]  # fmt: skip
+
+
+Arm = Annotated[NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm, Field(discriminator="method")]
+
+
+def lossless_against(temperature: float) -> str:
+    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
+    if temperature == GREEDY:
+        return "greedy NTP, same weights"
+    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
 
 
 def replayed_speedup(arm: SbdArm) -> float | None:

@@ -118,7 +118,7 @@ def render(described: dict[str, Any]) -> str:
     if any(case["processes"] > 1 for case in described["cases"]):
         console.print(f"{_processes(described)}; loading the model comes on top, each time")
     if bounded:
-        console.print("≤: every prompt writes all its new tokens, one token a pass; stops and acceptance shorten it")
+        console.print("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
     if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):
         console.print("replayed: passes per block follow a stated mean; their distribution is assumed")
     reasons = (case[key] for case in described["cases"] for key in ("memory_reason", "time_reason"))

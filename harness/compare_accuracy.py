@@ -14,6 +14,7 @@ from harness.stats import Quantity, absent, paired_lower_bound, pairs_needed, wi
 MARGIN = 0.01
 """One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
 
+REPLAYED = "replayed acceptance: what it writes is not the model's answer"
 Grades = dict[tuple[str, str], float]
 """(task, prompt id) -> share of its repeats that were correct."""
 
@@ -31,7 +32,7 @@ def grades(tallies: Sequence[Tally]) -> Grades:
 def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
     """Share of correct prompts with its Wilson interval."""
     if replayed:
-        return absent("replayed acceptance: what it writes is not the model's answer")
+        return absent(REPLAYED)
     if not graded:
         return absent(next((tally.ungraded_reason for tally in tallies if tally.ungraded_reason), "no answer to check against"))
     return wilson_interval(sum(graded.values()), len(graded))

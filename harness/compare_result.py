@@ -15,6 +15,7 @@ from harness import compare_accuracy as on_accuracy
 from harness import compare_arms as on_arms
 from harness import compare_figures as on_figures
 from harness.compare_counter import measured_bandwidth
+from harness.compare_identity import identical_outputs
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, CounterScale
@@ -94,6 +95,8 @@ def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
         query_tokens_per_pass=exact(sum(t.fed_tokens for t in tallies) / passes) if passes else absent(NO_PASS),
         final_tokens_histogram=_add_histograms(tallies),
         figures=_figures(arm, ntp, place),
+        lossless=spec.get("lossless"),
+        identical_to_ntp=_identity(arm, ntp),
         **_times(arm, ntp, place),
         **_accuracies(arm, ntp, place),
     )
@@ -151,6 +154,17 @@ def _figures(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Quantity]:
     return on_figures.arm_figures(decodes, place.ladder.read_ceiling) | on_figures.accuracy_figures(
         graded, of_ntp, why_ungraded or NOT_GRADED
     )
+
+
+def _identity(arm: Arm, ntp: Arm | None) -> Quantity:
+    """The share of prompts on which the arm wrote what NTP wrote, where that can be said."""
+    if arm.replayed:
+        return absent(on_accuracy.REPLAYED)
+    if ntp is None or ntp is arm:
+        return absent(NO_NTP if ntp is None else BY_DEFINITION)
+    if arm.temperature or ntp.temperature:
+        return absent("sampled outputs differ by chance")
+    return identical_outputs(ntp.tallies, arm.tallies, NO_NTP)
 
 
 def _refused(lost: Sequence[tuple[str, int]]) -> str:

@@ -41,6 +41,7 @@ class Tally:
 
     key: Key
     prompts: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[int, ...], ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
     output_tokens: int
@@ -79,6 +80,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
+        outputs=tuple(tuple(row.output_ids) for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
         output_tokens=output_tokens,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from harness.health import PartHealth
-from harness.stats import Quantity
+from harness.stats import Quantity, absent
 
 COMPARISON_VERSION = 3
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
@@ -112,6 +112,8 @@ class ArmResult:
 
     ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
     counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
+    ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
+    prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
@@ -154,6 +156,8 @@ class ArmResult:
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
     figures: dict[str, Quantity] = field(default_factory=dict)
+    lossless: str | None = None
+    identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.tasks import TASKS, problems
+from harness.trace import Role
 
 FLOAT32_BYTES = 4
 Bound = Literal["expected", "at_most"]
@@ -72,21 +73,30 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     """Memory at the longest prompt and the most new tokens, or None with the reason."""
     if case.shape is None:
         return None, case.shape_reason
-    block = case.arm.get("block_size", 1)
-    size = DTYPE_BYTES[case.part.dtype]
-    # The block before is fed again with the next one, and the last block may reach past the last token.
-    length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (2 * block if block > 1 else 0)
+    size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
+    length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
     return MemoryEstimate(
         weight_bytes=case.shape.params * size,
         kv_bytes=case.batch_size * kv_cache_bytes(case.shape, case.part.dtype, length),
-        logit_bytes=case.batch_size * block * case.shape.vocab * (size + FLOAT32_BYTES),
+        logit_bytes=case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
     ), None
+
+
+def _widest_pass(case: Case) -> tuple[int, int]:
+    """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
+    block = case.arm.get("block_size", 1)
+    if case.arm["method"] == "self_speculation":
+        return (block, block) if case.arm["form"] == "linear" else (block * (block + 1), block * (block + 1))
+    if case.arm["method"] == "sbd_verified":
+        return 2 * block, 2 * block
+    return (2 * block, block) if block > 1 else (1, 1)  # SBD feeds the block before again with the next one
 
 
 def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
     """Time of all samples priced by the roofline, or None with the reason.
 
-    Where stops may come early (real acceptance) every prompt is taken to write ``max_new_tokens``, one token a pass.
+    Where stops may come early (real acceptance) every prompt is taken to write ``max_new_tokens``, one token a pass; where
+    drafts are checked, every draft is taken to be made slot by slot and to be wrong.
     """
     if case.shape is None:
         return None, case.shape_reason
@@ -114,8 +124,11 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
     if case.arm["method"] != "sbd":
         steps = new_tokens - 1  # the prefill's logits give the first token
-        step = describe_pass("decide", case.batch_size, 1, context + steps // 2, logits=1, kept=1)
-        return steps * price_pass(case.shape, case.part.dtype, step, ceilings).expected_s
+        passes = [
+            (describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), steps * count)
+            for role, query, kept, count in _passes_to_one_token(case)
+        ]
+        return sum(count * price_pass(case.shape, case.part.dtype, one, ceilings).expected_s for one, count in passes)
     block = case.arm["block_size"]
     total_s = 0.0
     for start in range(0, new_tokens, block):
@@ -129,6 +142,18 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
         first_s, later_s = (price_pass(case.shape, case.part.dtype, p, ceilings).expected_s for p in (first, later))
         total_s += first_s + (_passes(case, slots) - 1) * later_s
     return total_s
+
+
+def _passes_to_one_token(case: Case) -> list[tuple[Role, int, int, int]]:
+    """(role, query tokens, tokens kept, count) of the passes that at most come between two tokens, drafts being wrong."""
+    block = case.arm.get("block_size", 1)
+    widest, _ = _widest_pass(case)
+    if case.arm["method"] == "sbd_verified":
+        return [("draft", block, 0, block - 1), ("verify+draft", widest, 1, 1)]
+    if case.arm["method"] == "self_speculation":
+        linear = case.arm["form"] == "linear"
+        return [("draft", block, 0, 1), ("verify", block, 1, 1)] if linear else [("verify+draft", widest, 1, 1)]
+    return [("decide", 1, 1, 1)]
 
 
 def _passes(case: Case, slots: int) -> float:

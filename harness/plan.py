@@ -214,6 +214,10 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
+    if arm["method"] == "self_speculation":
+        return f"{arm['form']}-k{arm['block_size']}-t{temperature}"
+    if arm["method"] == "sbd_verified":
+        return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}"
     chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
     ragged = "-ragged" if arm["batching"] == "ragged" else ""
     return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
@@ -234,6 +238,10 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"
+    if arm["method"] == "self_speculation":
+        return f"{arm['form']} self-speculation k={arm['block_size']}{warm}"
+    if arm["method"] == "sbd_verified":
+        return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{warm}"
     if arm["batching"] == "ragged":
         warm += " ragged"
     if replay is None:

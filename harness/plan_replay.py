@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import NtpArm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import Arm, ReplayFromTrace, SbdArm, replayed_speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class ReplaySpec:
         }
 
 
-def replay_spec(arm: NtpArm | SbdArm, variant: dict[str, Any]) -> ReplaySpec | None:
+def replay_spec(arm: Arm, variant: dict[str, Any]) -> ReplaySpec | None:
     """None where the sampler decides."""
-    if isinstance(arm, NtpArm) or arm.acceptance == "real":
+    if not isinstance(arm, SbdArm) or arm.acceptance == "real":
         return None
     speedup = replayed_speedup(arm)
     return ReplaySpec(

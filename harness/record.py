@@ -6,6 +6,7 @@ History of the format (RECORD_VERSION):
         names its model session (before: always the plain one) and its execution (before: always eager)
     3   a timed pass has the time of its sampler
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
+    5   a pass may verify and draft at once
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 

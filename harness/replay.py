@@ -23,13 +23,14 @@ class RecordedArm:
 
 
 def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
-    """Passes that each finished block of each row took in the SBD samples of a run, in recorded order.
+    """Passes that each finished block of each row took in the SBD samples of a run, in recorded order. Those of verified
+    blocks are none: there a block may be finished in part.
 
     Raises:
         RecordError: the run holds no full block of this size.
     """
     run = read_run(run_dir)
-    sizes = {case.case_id: case.arm.get("block_size") for case in run.header.cases if case.replayed is None}
+    sizes = {case.case_id: case.arm.get("block_size") for case in run.header.cases if _replayable(case)}
     found = [
         passes
         for sample in run.samples
@@ -68,7 +69,7 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
             )
     smallest: dict[str, CaseHeader] = {}
     for case in sorted(run.header.cases, key=lambda case: case.batch_size):
-        if case.replayed is None and case.arm.get("block_size") == block_size and case.case_id in taken:
+        if _replayable(case) and case.arm.get("block_size") == block_size and case.case_id in taken:
             arm = {name: value for name, value in case.arm.items() if name != "batching"}
             smallest.setdefault(repr((case.part, case.task, sorted(arm.items()))), case)
     if not smallest:
@@ -96,6 +97,11 @@ def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     yield taken, decided
 
 
+def _replayable(case: CaseHeader) -> bool:
+    """Whether the case decoded whole blocks and chose what to accept by itself."""
+    return case.replayed is None and case.arm.get("method") == "sbd"
+
+
 def _known(run: Run) -> str:
-    sizes = {case.arm.get("block_size") for case in run.header.cases if case.replayed is None}
+    sizes = {case.arm.get("block_size") for case in run.header.cases if _replayable(case)}
     return ", ".join(sorted({str(size) for size in sizes if size})) or "none"

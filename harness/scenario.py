@@ -133,8 +133,8 @@ class Part(Frozen):
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Of the SBD arms, in order."""
-        return tuple(dict.fromkeys(size for arm in self.arms if isinstance(arm, SbdArm) for size in arm.block_size))
+        """Of all arms that decode in blocks, in order."""
+        return tuple(dict.fromkeys(size for arm in self.arms if not isinstance(arm, NtpArm) for size in arm.block_size))
 
     @property
     def replayed(self) -> bool:
@@ -145,7 +145,7 @@ class Part(Frozen):
     def _arms_make_sense(self) -> Part:
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
-        acceptances = {arm.acceptance == "real" for arm in self.arms if isinstance(arm, SbdArm)}
+        acceptances = {getattr(arm, "acceptance", "real") == "real" for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
         variants = [str(variant) for arm in self.arms for variant in arm.variants()]

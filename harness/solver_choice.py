@@ -146,8 +146,8 @@ class SolverChoice(Frozen):
         """Names of the knobs that have a value, in the order of KNOBS."""
         return tuple(name for name in KNOBS if getattr(self, name) is not None)
 
-    def check_knobs(self) -> None:
-        """Hold the knobs against the solvers.
+    def check_knobs(self, otherwise: str = ", or replay") -> None:
+        """Hold the knobs against the solvers; ``otherwise`` is what could be done instead of giving one.
 
         Raises:
             ValueError: a knob is missing or belongs to another solver; or the solvers take different knobs.
@@ -167,7 +167,7 @@ class SolverChoice(Frozen):
             if getattr(self, knob) is None:
                 raise ValueError(
                     f"{knob} is missing: an arm with real acceptance and solver {self.solver[0]} needs it "
-                    f"({KNOBS[knob].allowed}); add {knob}: {list(SOLVERS[self.solver[0]].sweep[knob])}, or replay"
+                    f"({KNOBS[knob].allowed}); add {knob}: {list(SOLVERS[self.solver[0]].sweep[knob])}{otherwise}"
                 )
 
     def settings(self) -> list[dict[str, float | None]]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from harness.errors import InvariantError
 
-Role = Literal["prefill", "decide", "commit+decide", "draft", "verify"]
+Role = Literal["prefill", "decide", "commit+decide", "draft", "verify", "verify+draft"]
 StopReason = Literal["stop", "length"]
 
 
@@ -23,7 +23,7 @@ class ForwardPass:
     ``context_tokens``  committed KV entries the row's queries may see (left padding not counted)
     ``logit_tokens``    positions for which the LM head ran
     ``kept_tokens``     fed tokens whose KV stays in the cache
-    ``decided_tokens``  positions whose token became known in this pass
+    ``decided_tokens``  positions whose token became known in this pass; a draft that another replaces counts anew
     ``final_tokens``    output tokens that became final: every position before them is known and no stop came earlier
     ``active``          False for a row that had ended before this pass and only waits (lockstep)
     """

@@ -132,7 +132,7 @@ def test_void_samples_are_counted_and_bring_no_energy() -> None:
 def test_the_engine_writes_the_tokens_of_the_plain_session() -> None:
     """The check that a GPU will run, on this CPU."""
     found = exactness("cpu")
-    assert len(found) == 6 and all(found.values())
+    assert len(found) == 12 and all(found.values())
 
 
 def brute_force(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: Place) -> torch.Tensor:

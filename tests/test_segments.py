@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding.session import Segment  # noqa: E402 - after the import guard
 from harness.modeling.segments import validity, wanted_logits  # noqa: E402
+from harness.modeling.session import visibility as visible_to  # noqa: E402
 from harness.modeling.static_session import visible_slots  # noqa: E402
 
 
@@ -22,13 +23,16 @@ def calls(draw):
         width = draw(st.integers(1, 4))
         marks = st.lists(st.booleans(), min_size=width, max_size=width)
         padding = st.lists(marks, min_size=len(lengths), max_size=len(lengths))
+        visibility = draw(st.sampled_from(["causal", "bidirectional", "explicit"]))
+        seen = torch.tensor(draw(st.lists(marks, min_size=width, max_size=width))) if visibility == "explicit" else None
         segments.append(
             Segment(
                 tokens=torch.zeros(len(lengths), width, dtype=torch.long),
                 positions=torch.zeros(len(lengths), width, dtype=torch.long),
-                visibility=draw(st.sampled_from(["causal", "bidirectional"])),
+                visibility=visibility,
                 logits=draw(st.integers(0, width)),
                 valid=torch.tensor(draw(padding)) if draw(st.booleans()) else None,
+                seen=seen,
             )
         )
     return lengths, segments
@@ -38,7 +42,10 @@ def may_look(segments, query, key):
     """Segment's rule between two fed tokens, by their indices."""
     places = [(s, i) for s, segment in enumerate(segments) for i in range(segment.tokens.shape[1])]
     (own, at), (other, there) = places[query], places[key]
-    return other < own or (other == own and (segments[own].visibility == "bidirectional" or there <= at))
+    if other != own:
+        return other < own
+    rule = {"causal": there <= at, "bidirectional": True}
+    return bool(segments[own].seen[at, there]) if segments[own].visibility == "explicit" else rule[segments[own].visibility]
 
 
 @given(calls())
@@ -62,6 +69,25 @@ def test_slots_seen_are_the_rules(call):
 
 
 @given(calls())
+@settings(max_examples=200, deadline=None)
+def test_the_plain_session_sees_by_the_same_rule(call):
+    """All that its cache holds, and of the fed tokens the real ones that the rule names."""
+    lengths, segments = call
+    fed = validity(segments)
+    query, width = sum(s.tokens.shape[1] for s in segments), max(lengths)
+    held = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
+    mask = visible_to(held, segments)
+    for row in range(len(lengths)):
+        assert (mask[row, :, :width] == held[row]).all()
+        for token in range(query):
+            if fed is not None and not fed[row, token]:
+                continue
+            seen = {key for key in range(query) if mask[row, token, width + key]}
+            real = {key for key in range(query) if fed is None or fed[row, key]}
+            assert seen == {key for key in real if may_look(segments, token, key)}
+
+
+@given(calls())
 @settings(max_examples=100, deadline=None)
 def test_wanted_logits_are_each_segments_last(call):
     """As a number only where that means the same positions."""
@@ -75,3 +101,11 @@ def test_wanted_logits_are_each_segments_last(call):
     # transformers reads 0 as "all of them"
     assert (list(range(query))[-found:] if isinstance(found, int) else found.tolist()) == expected
     assert not (isinstance(found, int) and found == 0)
+
+
+def test_who_sees_whom_is_given_where_it_is_explicit_and_only_there():
+    """A decoder's mistake, said at once."""
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    for visibility, seen in (("explicit", None), ("causal", torch.ones(2, 2, dtype=torch.bool))):
+        with pytest.raises(ValueError, match="seen is for explicit segments"):
+            Segment(tokens=ids, positions=ids, visibility=visibility, logits=0, seen=seen)

@@ -15,7 +15,9 @@ from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
+from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.modeling.capturing import by_calling_again, cuda_graphs
+from harness.modeling.decoders import FORMS
 from harness.modeling.engine import drain
 from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.session import TransformersSession
@@ -43,7 +45,7 @@ def exactness(device: str) -> dict[str, bool]:
     plain = TransformersSession(model, "sdpa")
     return {
         f"{method}, {name}": _tokens(plain, "cpu", method) == _tokens(engine, device, method)
-        for method in ("ntp", "lockstep", "ragged") for name, engine in engines.items()
+        for method in ("ntp", "lockstep", "ragged", "verified", "linear", "quadratic") for name, engine in engines.items()
     }  # fmt: skip
 
 
@@ -54,6 +56,11 @@ def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int,
     )  # fmt: skip
     if method == "ntp":
         return drain(decode_next_token(session, request)).output_ids
+    if method in FORMS:
+        return drain(FORMS[method](session, request, block_size=8, mask_id=63)).output_ids
     acceptance = SolverAcceptance(entropy_bounded, gamma=1.5)
+    if method == "verified":
+        verified = decode_verified_blocks(session, request, block_size=8, mask_id=63, acceptance=acceptance)
+        return drain(verified).output_ids
     decoder = decode_set_block(session, request, block_size=8, mask_id=63, acceptance=acceptance, batching=method)
     return drain(decoder).output_ids

@@ -12,18 +12,23 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-Visibility = Literal["causal", "bidirectional"]
+Visibility = Literal["causal", "bidirectional", "explicit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A run of tokens, the same width for every row. A token sees the committed context of its row, every earlier
-    segment of the call, and of its own segment either the tokens up to itself (causal) or all (bidirectional).
+    segment of the call, and of its own segment the tokens up to itself (causal), all (bidirectional) or those that ``seen``
+    names (explicit).
 
     ``tokens``     (B, n) ids
     ``positions``  (B, n) position of each token in its row
     ``logits``     number of last tokens of the segment whose logits are wanted (0 for none)
     ``valid``      (B, n) bool, False on padding, which nothing sees; None where there is none
+    ``seen``       (n, n) bool on the CPU, explicit segments only: True where the token of the row sees that of the column
+
+    Raises:
+        ValueError: ``seen`` is missing, or not asked for.
     """
 
     tokens: Tensor
@@ -31,6 +36,11 @@ class Segment:
     visibility: Visibility
     logits: int
     valid: Tensor | None = None
+    seen: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.visibility == "explicit") != (self.seen is not None):
+            raise ValueError(f"a segment of {self.visibility} visibility: seen is for explicit segments, which must bring it")
 
 
 class ModelSession(Protocol):

@@ -9,17 +9,12 @@ import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
-from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
-from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from harness.decoding.stopping import NEVER, StopRule
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.host_memory import keep_what_is_freed, map_what_comes
@@ -30,15 +25,14 @@ from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
 from harness.modeling.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
 from harness.modeling.compiling import compiled_steps, execution_of
+from harness.modeling.decoders import decoder_of
 from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.sessions import open_session
 from harness.modelshape import ModelShape
 from harness.plan import Case
-from harness.replay import passes_per_block
 from harness.scenario import Part
-from harness.solver_choice import knobs_of
 from harness.trace import ForwardPass, Generation
 
 
@@ -69,7 +63,6 @@ class Engine:
         self._meters = meters
         self._session = session
         self._compiled_generate: Callable[..., Any] | None = None
-        self._recorded: dict[tuple[str, int], list[int]] = {}
 
     @property
     def shape(self) -> ModelShape:
@@ -123,7 +116,7 @@ class Engine:
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
-        return self._drained(self._decoder(case, session, request, seed), session)
+        return self._drained(decoder_of(case, self._model, session, request, seed), session)
 
     def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
         """Short decodes of one row, NTP and every block size in turn: see harness.modeling.bench_decodes.
@@ -216,32 +209,6 @@ class Engine:
         return StopRule(
             token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings)
         )
-
-    def _decoder(
-        self, case: Case, session: ModelSession, request: DecodeRequest, seed: int
-    ) -> Generator[ForwardPass, None, Generation]:
-        if case.arm["method"] == "ntp":
-            return decode_next_token(session, request)
-        if self._model.mask_id is None:
-            raise ScenarioError(
-                f"{case.case_id}: the tokenizer of {self.shape.name} has no mask token; "
-                "an SBD checkpoint has one: name it with mask_token_id in the model"
-            )
-        return decode_set_block(
-            session, request, block_size=case.arm["block_size"], mask_id=self._model.mask_id,
-            acceptance=self._acceptance(case, seed), batching=case.arm["batching"],
-        )  # fmt: skip
-
-    def _acceptance(self, case: Case, seed: int) -> Acceptance:
-        if case.replay is None:
-            return SolverAcceptance(SOLVERS[case.arm["solver"]], **knobs_of(case.arm))
-        size = case.arm["block_size"]
-        if case.replay.mean_passes_per_block is not None:
-            return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)
-        source = (case.replay.source["trace"], size)
-        if source not in self._recorded:
-            self._recorded[source] = passes_per_block(Path(source[0]), size)
-        return ReplayedAcceptance(recorded_passes(self._recorded[source]), seed)
 
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:

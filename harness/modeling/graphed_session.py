@@ -1,8 +1,8 @@
 """The static session with every kind of decode pass captured once and replayed, for devices with CUDA graphs.
 
 A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, where KV is
-written, how much of it is used) is copied into tensors that stay. Prompts come in many widths and are read once: they are
-not captured. Axes: B rows, Q tokens of a forward, V vocabulary.
+written, how much of it is used) is copied into tensors that stay. Not captured are prompts, which come in many widths and are
+read once, and explicit visibility, which packed attention cannot express. Axes: B rows, Q tokens of a forward, V vocabulary.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class GraphedSession(StaticSession):
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
         fed = validity(segments)
-        if not all(self._lengths) or any(s.valid is not None and (s.valid != s.valid[:, :1]).any() for s in segments):
+        if not all(self._lengths) or any(s.seen is not None or _padded_within(s) for s in segments):
             return super().forward(segments)
         self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
         kind = tuple((s.tokens.shape[1], s.visibility, s.logits) for s in segments)
@@ -111,6 +111,11 @@ class GraphedSession(StaticSession):
             return logits
 
         return Captured(tokens, positions, slots, used, self._capture(work))
+
+
+def _padded_within(segment: Segment) -> bool:
+    """Whether some row has both tokens and padding in the segment."""
+    return segment.valid is not None and bool((segment.valid != segment.valid[:, :1]).any())
 
 
 def _is_causal(segment: Segment) -> bool:

@@ -6,7 +6,7 @@ CPU unless a device is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -29,24 +29,33 @@ def validity(segments: Sequence[Segment]) -> Tensor | None:
 def inside(segments: Sequence[Segment]) -> Tensor:
     """(Q, Q) bool: which fed token (second axis) a fed token may look at, padding aside. See Segment for the rule."""
     shapes = tuple((s.tokens.shape[1], s.visibility) for s in segments)
-    return _inside_of_blocks(shapes) if sum(width for width, _ in shapes) <= _LARGEST_KEPT else _inside(shapes)
+    if any(s.seen is not None for s in segments) or sum(width for width, _ in shapes) > _LARGEST_KEPT:
+        return _inside(_own(s.tokens.shape[1], s.visibility) if s.seen is None else s.seen for s in segments)
+    return _inside_of_blocks(shapes)
 
 
 @lru_cache(maxsize=64)
 def _inside_of_blocks(shapes: tuple[tuple[int, str], ...]) -> Tensor:
     """Made once per widths and visibilities: a decoder asks for the same few over and over. Nobody writes to it."""
-    return _inside(shapes)
+    return _inside(_own(width, visibility) for width, visibility in shapes)
 
 
-def _inside(shapes: tuple[tuple[int, str], ...]) -> Tensor:
-    total = sum(width for width, _ in shapes)
+def _own(width: int, visibility: str) -> Tensor:
+    """(width, width) bool: what the tokens of one segment see of each other."""
+    everything = torch.ones(width, width, dtype=torch.bool)
+    return everything.tril() if visibility == "causal" else everything
+
+
+def _inside(owns: Iterable[Tensor]) -> Tensor:
+    """Every segment sees all before it, and of itself what its own (n, n) says."""
+    owns = tuple(owns)
+    total = sum(own.shape[0] for own in owns)
     visible = torch.zeros(total, total, dtype=torch.bool)
     start = 0
-    for width, visibility in shapes:
-        end = start + width
+    for own in owns:
+        end = start + own.shape[0]
         visible[start:end, :start] = True
-        own = torch.ones(width, width, dtype=torch.bool)
-        visible[start:end, start:end] = own.tril() if visibility == "causal" else own
+        visible[start:end, start:end] = own
         start = end
     return visible
 

@@ -94,6 +94,8 @@ class TransformersSession:
         one = segments[0]
         if one.tokens.shape[1] == 1:
             return False
+        if one.visibility == "explicit":
+            return True
         if self._attention == "eager":
             return True
         return one.visibility == "causal" and self.context_width > 0
@@ -110,5 +112,5 @@ def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:
     fed = own[None].expand(rows, total, total)
     valid = validity(segments)
     if valid is not None:
-        fed = (fed & valid[:, None, :]) | torch.eye(total, dtype=torch.bool)[None]
+        fed = (fed & valid[:, None, :]) | (torch.eye(total, dtype=torch.bool)[None] & ~valid[:, :, None])
     return torch.cat([context, fed], dim=2)

@@ -104,7 +104,7 @@ class StaticSession:
         slots = self._slots(device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
         open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
-        causal = alone and not open_ and start == 0
+        causal = alone and not open_ and start == 0 and segments[0].visibility == "causal"
         mask = None if open_ or causal else visible_slots(lengths, self._fed, segments, width).to(device)[:, None]
         return Layout(
             keys=self._keys, values=self._values, start=start, slots=slots, width=width, mask=mask, causal=causal

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from harness.deployment import Deployment
+from harness.errors import UserError
 from harness.modelshape import ModelShape
 from harness.roofline.arrays import choose, larger, smaller
 from harness.roofline.operation import Operation, PassCounts
 from harness.trace import ForwardPass
 
-CAUSAL_ROLES = ("prefill", "draft", "verify")
+CAUSAL_ROLES = ("prefill", "verify")
 
 
 class AttentionFlops(NamedTuple):
@@ -36,9 +37,14 @@ def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
 def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
     """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` as if K and V were at hand.
 
-    In a prefill, draft or verify pass every token is causal; in the others the kept tokens are (the previous block of SBD,
-    or NTP's one token) and the rest form a block whose tokens all see each other.
+    In a prefill or verify pass every token is causal; in the others the kept tokens are (the previous block of SBD, NTP's one
+    token, all that a draft model is fed) and the rest form a block whose tokens all see each other.
+
+    Raises:
+        UserError: a verify+draft pass, whose counts do not say which of its tokens were a draft and which were masks.
     """
+    if forward_pass.role == "verify+draft":
+        raise UserError("of a verify+draft pass the counts do not say who sees whom, so its ideal attention is not known")
     per_pair = 2 * (2 * shape.heads * shape.head_dim if shape.mla is None else shape.heads * _mla_head(shape))
     total = 0
     for query, context, kept in zip(

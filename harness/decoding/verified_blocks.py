@@ -1,0 +1,157 @@
+"""Set Block Decoding without loss: any solver drafts a block, the next-token head of the same weights checks it.
+
+Slot 0 of a block is the newest token of the next-token head, so it is right. A solver drafts the others in passes that keep
+nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then says what
+the next-token head thinks of it: its tokens count as far as it agrees, and one more, its own; exactly their KV is kept. The
+masks of the next block ride along in that pass. Was the whole block right, they are that block's first pass and cost none
+of their own, although slot 0 was still a mask to them; was it not, they stand in the wrong place and are forgotten.
+
+What is written is what next-token prediction writes: at temperature 0 token for token, above it in distribution, because
+every token that counts is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass
+may check some rows and draft others. Axes: B rows, k slots of a block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import torch
+from torch import Tensor
+
+from harness.decoding.acceptance import Acceptance
+from harness.decoding.block_view import BlockView
+from harness.decoding.drafted_blocks import DraftedBlocks
+from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import draw, usable
+from harness.decoding.session import ModelSession
+from harness.decoding.verified_row import Checked, VerifiedRow
+from harness.trace import ForwardPass, Generation
+
+NOT_CHECKED = Checked(final=0, agreed=0)
+
+
+def decode_verified_blocks(
+    session: ModelSession,
+    request: DecodeRequest,
+    *,
+    block_size: int,
+    mask_id: int,
+    acceptance: Acceptance,
+    opens_ahead: bool = True,
+) -> Generator[ForwardPass, None, Generation]:
+    """Yield every pass as it happens; the generator's return value is the whole Generation.
+
+    ``opens_ahead``: whether the masks of the next block ride along where a block is checked.
+    """
+    rows, prompt = start_rows(session, request, block_size, mask_id, room=request.max_new_tokens + 2 * block_size)
+    passes = [prompt]
+    yield prompt
+    for index, row in enumerate(rows):
+        acceptance.begin_block(index, sum(row.masked))
+    suppressed = never_written(request, mask_id)
+    blocks = DraftedBlocks(block_size, mask_id, opens_ahead, request.device)
+    while not all(row.ended for row in rows):
+        passes.append(_pass(session, request, rows, blocks, suppressed, acceptance))
+        yield passes[-1]
+    return finished(rows, passes)
+
+
+def start_rows(
+    session: ModelSession, request: DecodeRequest, block_size: int, mask_id: int, room: int
+) -> tuple[list[VerifiedRow], ForwardPass]:
+    """Read the prompts; their logits give every row its first token, as in next-token prediction."""
+    logits, lengths = prefill(session, request.prompts, request.device, room)
+    logits = usable(logits[:, None], never_written(request, mask_id))
+    first = session.read(draw(logits, request.temperature, request.generator))
+    rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
+    for row, [token] in zip(rows, first, strict=True):
+        row.start(token)
+    return rows, prefill_pass(lengths, final_tokens=1)
+
+
+def never_written(request: DecodeRequest, mask_id: int) -> Tensor:
+    """Ids that no token may have: those of the request, and the mask."""
+    return torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
+
+
+def finished(rows: Sequence[VerifiedRow], passes: Sequence[ForwardPass]) -> Generation:
+    """The whole decode."""
+    return Generation(
+        passes=tuple(passes),
+        prompt_tokens=passes[0].query_tokens,
+        output_ids=tuple(tuple(row.output) for row in rows),
+        stop_reasons=tuple(row.stop_reason for row in rows),
+    )
+
+
+def _pass(
+    session: ModelSession,
+    request: DecodeRequest,
+    rows: list[VerifiedRow],
+    blocks: DraftedBlocks,
+    suppressed: Tensor,
+    acceptance: Acceptance,
+) -> ForwardPass:
+    """One forward pass: rows with a full block have it checked and the next one opened, the others go on drafting."""
+    context, width = session.context_tokens, session.context_width
+    active = tuple([not row.ended for row in rows])
+    segments = blocks.feed(rows, context)
+    for index, row in enumerate(rows):
+        if blocks.opens[index]:
+            acceptance.begin_block(index, sum(row.masked_next))
+    logits = usable(session.forward(segments), suppressed)
+    read = session.read(_sample(logits, blocks, request, acceptance))
+    checked, drafted = zip(*(_take(blocks, acceptance, rows, i, tokens) for i, tokens in enumerate(read)), strict=True)
+    kept = tuple([one.final for one in checked])
+    session.keep(kept)
+    wanted = sum(segment.logits for segment in segments)
+    return ForwardPass(
+        role=blocks.role,
+        query_tokens=blocks.query_tokens,
+        context_tokens=context,
+        logit_tokens=(wanted,) * len(rows),
+        kept_tokens=kept,
+        decided_tokens=tuple([one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]),
+        final_tokens=kept,
+        active=active,
+        padded_query=wanted,
+        padded_context=width,
+    )
+
+
+def _sample(logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, acceptance: Acceptance) -> Tensor:
+    """What a pass says, (B, k) or (B, 2k): behind each slot of the checked blocks the next-token head's draw, then the drafts
+    of this pass, -1 where there is none.
+
+    A draft is the likeliest token at any temperature: how it was found changes nothing but how often it is right.
+    """
+    size = blocks.masked.shape[1]
+    said = []
+    if any(blocks.checks):
+        said.append(draw(logits[:, :size], request.temperature, request.generator))
+    if any(blocks.drafts):
+        of_block = logits[:, -size:]
+        chosen = acceptance.choose(BlockView(of_block, blocks.masked, request.temperature))
+        said.append(blocks.draft(chosen, of_block.argmax(dim=-1)))
+    return torch.cat(said, dim=1)
+
+
+def _take(
+    blocks: DraftedBlocks, acceptance: Acceptance, rows: Sequence[VerifiedRow], index: int, said: Sequence[int]
+) -> tuple[Checked, int]:
+    """What a pass means for one row: what was checked, and how many drafts of an open block became known."""
+    row, size = rows[index], blocks.masked.shape[1]
+    drafts = said[-size:]
+    if not blocks.checks[index]:
+        if row.drafting and row.draft(drafts):
+            blocks.ask_anew()
+        return NOT_CHECKED, size - drafts.count(-1) if blocks.drafts[index] else 0
+    checked = row.check(said[:size])
+    if row.ended:
+        return checked, 0
+    if blocks.opens[index] and checked.final == size:
+        row.draft(drafts)
+        return checked, size - drafts.count(-1)
+    acceptance.begin_block(index, sum(row.masked))
+    return checked, 0

@@ -1,0 +1,123 @@
+"""One row that drafts a block and lets the next-token head check it: what is drafted, what counts, where it stopped.
+
+The draft is worth nothing by itself: every token that counts is the next-token head's own, so drafts decide how fast a row
+is and never what it writes. Plain integers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.decoding.stopping import StopRule
+from harness.trace import StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``final``: tokens that one check made final, as many as there are slots whose KV stays; ``agreed``: of these, how many
+    had been drafted.
+    """
+
+    final: int
+    agreed: int
+
+
+class VerifiedRow:
+    """The state of one batch row. ``slots`` holds the open block: first the newest final token, whose KV is not kept yet, then
+    the drafts, the mask id where there is none; ``masked`` says which slots are still to be drafted.
+
+    What can never count is not drafted: slots behind a drafted stop (were the stop wrong, so would be all behind it) and
+    slots past the length limit.
+    """
+
+    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
+        self._stop = stop
+        self._max_new_tokens = max_new_tokens
+        self._mask_id = mask_id
+        self._size = block_size
+        self.output: list[int] = []
+        self.slots: list[int] = []
+        self.masked: list[bool] = []
+        self._reason: StopReason | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once the stop, or the last token that fits, is final."""
+        return self._reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the row ended."""
+        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
+        return self._reason
+
+    @property
+    def drafting(self) -> bool:
+        """Whether any slot of the open block is still to be drafted."""
+        return True in self.masked
+
+    @property
+    def checking(self) -> bool:
+        """Whether the block is ready for the next-token head."""
+        return not self.ended and not self.drafting
+
+    @property
+    def masked_next(self) -> list[bool]:
+        """The slots to be drafted of the block behind this one, should all of this one be right: none where it would end."""
+        stops = self._stop.token_ids.intersection(self.slots[1:])
+        return self._to_draft(0 if stops else self._left - self._size)
+
+    def start(self, token: int) -> None:
+        """Take the first token, which the prompt's own logits gave, and open the first block."""
+        self._finish(token)
+        self._open()
+
+    def draft(self, tokens: Sequence[int]) -> bool:
+        """Take the drafts of one pass (-1: none); whether that took other slots out of the masked set (behind a stop)."""
+        for slot, token in enumerate(tokens):
+            if self.masked[slot] and token >= 0:
+                self.slots[slot], self.masked[slot] = token, False
+        stops = [slot for slot in range(1, self._size) if self.slots[slot] in self._stop.token_ids]
+        behind = min(stops, default=self._size) + 1
+        cut = True in self.masked[behind:]
+        self.masked[behind:] = [False] * len(self.masked[behind:])
+        return cut
+
+    def check(self, verdicts: Sequence[int]) -> Checked:
+        """Take what the next-token head says behind every slot, as far as what it was fed was right; then open a new block.
+
+        What it says behind a right slot is final, whether drafted or not; a draft that differs ends it. Slots of the draft
+        are so kept one by one with the tokens that become final: the newest one has no KV yet.
+        """
+        final = agreed = 0
+        for slot, token in enumerate(verdicts):
+            self._finish(token)
+            final += 1
+            right = slot + 1 < self._size and self.slots[slot + 1] == token
+            agreed += right
+            if self.ended or not right:
+                break
+        self._open()
+        return Checked(final, agreed)
+
+    @property
+    def _left(self) -> int:
+        """Tokens that the row may still write."""
+        return self._max_new_tokens - len(self.output)
+
+    def _finish(self, token: int) -> None:
+        self.output.append(token)
+        if self._stop.stops_at(self.output, len(self.output) - 1) is not None:
+            self._reason = "stop"
+        elif self._left == 0:
+            self._reason = "length"
+
+    def _open(self) -> None:
+        """Begin a block with the newest token; a row that has ended has nothing to draft."""
+        self.slots = [self.output[-1]] + [self._mask_id] * (self._size - 1)
+        self.masked = self._to_draft(0 if self.ended else self._left)
+
+    def _to_draft(self, left: int) -> list[bool]:
+        """The slots worth drafting where ``left`` tokens may follow slot 0: the last of them needs no draft to become final."""
+        return [0 < slot < left for slot in range(self._size)]

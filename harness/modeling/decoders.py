@@ -1,0 +1,67 @@
+"""Which decoder an arm of a case stands for, with the acceptance it asks for. The one place that knows every method by name."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+
+from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import DecodeRequest
+from harness.decoding.self_speculation import decode_linear, decode_quadratic
+from harness.decoding.session import ModelSession
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import SOLVERS
+from harness.decoding.verified_blocks import decode_verified_blocks
+from harness.errors import ScenarioError
+from harness.modeling.loading import LoadedModel
+from harness.plan import Case
+from harness.replay import passes_per_block
+from harness.solver_choice import knobs_of
+from harness.trace import ForwardPass, Generation
+
+FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
+
+
+def decoder_of(
+    case: Case, model: LoadedModel, session: ModelSession, request: DecodeRequest, seed: int
+) -> Generator[ForwardPass, None, Generation]:
+    """The decoder of the case's arm, not yet begun; ``seed`` is for what a replayed arm draws.
+
+    Raises:
+        ScenarioError: the model has no mask token, which every arm but NTP needs.
+        RecordError: the run to be replayed cannot be.
+    """
+    arm, mask_id = case.arm, model.mask_id
+    if arm["method"] == "ntp":
+        return decode_next_token(session, request)
+    if mask_id is None:
+        raise ScenarioError(
+            f"{case.case_id}: the tokenizer of {model.shape.name} has no mask token; "
+            "an SBD checkpoint has one: name it with mask_token_id in the model"
+        )
+    size = arm["block_size"]
+    if arm["method"] == "self_speculation":
+        return FORMS[arm["form"]](session, request, block_size=size, mask_id=mask_id)
+    acceptance = _acceptance(case, seed)
+    if arm["method"] == "sbd_verified":
+        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance)
+    return decode_set_block(
+        session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
+    )
+
+
+def _acceptance(case: Case, seed: int) -> Acceptance:
+    if case.replay is None:
+        return SolverAcceptance(SOLVERS[case.arm["solver"]], **knobs_of(case.arm))
+    size = case.arm["block_size"]
+    if case.replay.mean_passes_per_block is not None:
+        return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)
+    return ReplayedAcceptance(recorded_passes(_recorded(case.replay.source["trace"], size)), seed)
+
+
+@cache
+def _recorded(run_dir: str, block_size: int) -> list[int]:
+    """Read once a process: a run that is replayed does not change."""
+    return passes_per_block(Path(run_dir), block_size)

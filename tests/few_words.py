@@ -1,0 +1,94 @@
+"""Random models of eight words, whose masked head agrees with the next-token head often enough that drafts come out right,
+wrong and half right; and the decoders that must write what greedy next-token prediction writes.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
+from harness.decoding.request import DecodeRequest  # noqa: E402
+from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
+from harness.decoding.stopping import StopRule  # noqa: E402
+from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
+from harness.solver_choice import SOLVERS as SPECS  # noqa: E402
+
+WORDS = 8
+MASK_ID = WORDS
+VERIFIED = {f"verified γ={gamma:g}": ("entropy_bounded", {"gamma": gamma}) for gamma in (0.0, 1.5, 99.0)}
+METHODS = (*VERIFIED, "linear", "quadratic")
+# Every solver at the settings it is usually tried at; of several knobs only the first is varied.
+SETTINGS = {
+    name: [{knob: values[min(i, len(values) - 1)] for knob, values in spec.sweep.items()} for i in range(3)]
+    for name, spec in SPECS.items()
+}
+BY_SOLVER = {name: [f"verified {name} {setting}" for setting in settings] for name, settings in SETTINGS.items()}
+VERIFIED |= {
+    method: (name, setting)
+    for name, settings in SETTINGS.items()
+    for method, setting in zip(BY_SOLVER[name], settings, strict=True)
+}
+
+
+def few_words(architecture: str, seed: int):
+    """A random model with a vocabulary of eight words and the mask, float64, 2 layers with grouped-query attention."""
+    torch.manual_seed(seed)
+    config_class, model_class = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    }[architecture]
+    config = config_class(
+        vocab_size=WORDS + 1, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, attn_implementation="sdpa", initializer_range=0.2,
+    )  # fmt: skip
+    return model_class(config).to(torch.float64).eval()
+
+
+@dataclass(frozen=True)
+class Work:
+    """Prompts with a stop and a length limit."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    stop: StopRule
+    max_new_tokens: int
+
+    def request(self, row: int | None = None, temperature: float = 0.0) -> DecodeRequest:
+        """For all prompts, or for one of them alone."""
+        return DecodeRequest(
+            prompts=self.prompts if row is None else (self.prompts[row],), max_new_tokens=self.max_new_tokens, stop=self.stop,
+            suppressed_ids=(MASK_ID,), temperature=temperature, generator=torch.Generator().manual_seed(3),
+            device=torch.device("cpu"),
+        )  # fmt: skip
+
+
+def some_work(seed: int, prompts: int) -> Work:
+    """Prompts of 1 to 9 tokens; none, one or two ids that stop, or a pair of ids that stops as text would; 1 to 28 tokens."""
+    rng = random.Random(f"few words/{seed}")
+    pair = [rng.randrange(WORDS), rng.randrange(WORDS)]
+    stop = rng.choice([
+        StopRule(), StopRule(token_ids=frozenset(rng.sample(range(WORDS), rng.randint(1, 2)))),
+        StopRule(ends_text=lambda ids: list(ids[-2:]) == pair),
+    ])  # fmt: skip
+    return Work(
+        prompts=tuple(tuple(rng.randrange(WORDS) for _ in range(rng.randint(1, 9))) for _ in range(prompts)),
+        stop=stop,
+        max_new_tokens=rng.choice([1, 2, 3, 28, 28, 28, 28, 28]),
+    )
+
+
+def decoder(method: str, session, request: DecodeRequest, block_size: int, mask_id: int = MASK_ID):
+    """One of METHODS or BY_SOLVER as a generator of passes."""
+    if method == "linear":
+        return decode_linear(session, request, block_size=block_size, mask_id=mask_id)
+    if method == "quadratic":
+        return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
+    solver, knobs = VERIFIED[method]
+    acceptance = SolverAcceptance(SOLVERS[solver], **knobs)
+    return decode_verified_blocks(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)

@@ -1,0 +1,204 @@
+"""The arms that decode without loss, from the scenario to the comparison: names, refusals, estimates, prices, agreement."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.compare import compare, to_json
+from harness.errors import RecordError, ScenarioError, UserError
+from harness.estimates import estimate_memory, estimate_time
+from harness.modelshape import KNOWN_SHAPES
+from harness.replay import passes_per_block, recorded_arms
+from harness.roofline.attention import ideal_attention_flops
+from harness.roofline.decode import describe_pass
+from harness.roofline.pricing import price_pass, price_trace
+from harness.scenario import load_scenario
+from harness.store import read_run
+from tests import synthetic_run as synthetic
+from tests.test_plan import CEILINGS, PART, case_of, plan_of
+
+VERIFIED = {"method": "sbd_verified", "gamma": 0.1}
+LINEAR, QUADRATIC = ({"method": "self_speculation", "form": form} for form in ("linear", "quadratic"))
+GREEDY, SAMPLED = "greedy NTP, same weights", "NTP at temperature 0.7, same weights, in distribution"
+
+
+def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> None:
+    """One case per point of the axes; ids are those of the agreed form, and labels tell the arms from plain SBD."""
+    arms = [
+        {"method": "ntp"},
+        {"method": "sbd_verified", "block_size": [8, 16], "gamma": [0.1, 99]},
+        {"method": "sbd_verified", "solver": ["threshold"], "tau": 0.9, "temperature": 0.7},
+        {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": 8},
+    ]
+    cases = plan_of(arms=arms, baseline_check=0).cases
+    assert [(case.case_id.rpartition("/")[2], case.label, case.arm.get("lossless")) for case in cases] == [
+        ("ntp", "NTP", None),
+        ("sbd-verified-k8-g0.1-t0-entropy_bounded", "SBD verified k=8 γ=0.1", GREEDY),
+        ("sbd-verified-k8-g99-t0-entropy_bounded", "SBD verified k=8 γ=99", GREEDY),
+        ("sbd-verified-k16-g0.1-t0-entropy_bounded", "SBD verified k=16 γ=0.1", GREEDY),
+        ("sbd-verified-k16-g99-t0-entropy_bounded", "SBD verified k=16 γ=99", GREEDY),
+        ("sbd-verified-k16-tau0.9-t0.7-threshold", "SBD verified k=16 threshold τ=0.9 T=0.7", SAMPLED),
+        ("linear-k8-t0", "linear self-speculation k=8", GREEDY),
+        ("quadratic-k8-t0", "quadratic self-speculation k=8", GREEDY),
+    ]
+    assert plan_of(arms=arms).scenario.parts[0].block_sizes == (8, 16), "passes of every block size are measured"
+
+
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ("{method: sbd_verified}", "gamma is missing: an arm with real acceptance and solver entropy_bounded needs it"),
+        ("{method: sbd_verified, gamma: 0.1, batching: ragged}", "batching"),
+        ("{method: self_speculation}", "form"),
+        ("{method: self_speculation, form: cubic}", "'linear' or 'quadratic'"),
+        ("{method: self_speculation, form: [linear, linear]}", "linear given twice"),
+        ("{method: sbd, acceptance: {replay: {nfe_speedup: 3.0}}}, {method: sbd_verified, gamma: 0.1}", "their own part"),
+        ("{method: sbd, gamma: 0.1, verified: true}", "verified"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arm: str, words: str, tmp_path: Path) -> None:
+    """With the file, the line and what to do; verified blocks that lack a knob are not told to be replayed."""
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "version: 1\nname: s\nparts:\n- name: p\n  model: {random: llama-250m}\n  dtype: bfloat16\n"
+        f"  arms: [{{method: ntp}}, {arm}]\n  workload: {{synthetic: {{prompt_tokens: 8}}, prompts: 1, max_new_tokens: 4}}\n"
+    )
+    with pytest.raises(ScenarioError, match=re.escape(words)) as refused:
+        load_scenario(file)
+    assert "s.yaml:" in str(refused.value) and "or replay" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("arm", "fed"), [(VERIFIED, 32), (LINEAR, 16), (QUADRATIC, 16 * 17)])
+def test_memory_is_that_of_the_widest_pass(arm: dict[str, object], fed: int) -> None:
+    """Its KV behind the last token, and logits of every token it feeds, in the model's dtype and the sampler's."""
+    shape = KNOWN_SHAPES["llama-250m"]
+    memory, _ = estimate_memory(case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm]))
+    alone, _ = estimate_memory(case_of("ntp"))
+    assert memory is not None and alone is not None
+    assert memory.kv_bytes - alone.kv_bytes == fed * shape.layers * shape.kv_width * 2
+    assert memory.logit_bytes == fed * shape.vocab * 6
+
+
+@pytest.mark.parametrize(
+    ("arm", "passes"),
+    [
+        (VERIFIED, [("draft", 16, 15), ("verify+draft", 32, 1)]),
+        (LINEAR, [("draft", 16, 1), ("verify", 16, 1)]),
+        (QUADRATIC, [("verify+draft", 272, 1)]),
+    ],
+)
+def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, object], passes: list[tuple]) -> None:
+    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts."""
+    case = case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm], warmup=0)
+    estimate, _ = estimate_time(case, CEILINGS)
+    shape = KNOWN_SHAPES["llama-250m"]
+    prompt = price_pass(shape, "bfloat16", describe_pass("prefill", 1, 64, 0, logits=1, kept=64), CEILINGS).expected_s
+    decode_s = sum(
+        32 * count * price_pass(
+            shape, "bfloat16", describe_pass(role, 1, query, 80, logits=query, kept=int(role != "draft")), CEILINGS
+        ).expected_s
+        for role, query, count in passes
+    )  # fmt: skip
+    assert estimate is not None and estimate.bound == "at_most"
+    assert estimate.total_s == pytest.approx(4 * (prompt + decode_s))
+
+
+def test_a_pass_is_priced_by_its_counts_whatever_its_role() -> None:
+    """A checking pass with the next block's masks costs what a committing pass of that width costs, and the LM head on twice
+    as many positions; whose attention is ideal its counts do not say.
+    """
+    shape = KNOWN_SHAPES["llama-250m"]
+    merged = describe_pass("verify+draft", 2, 32, 100, logits=32, kept=9)
+    commit = describe_pass("commit+decide", 2, 32, 100, logits=16, kept=9)
+    costs, halves = ({o.name: o for o in price_pass(shape, "bfloat16", p, CEILINGS).operations} for p in (merged, commit))
+    assert costs["lm_head"].flops == 2 * halves["lm_head"].flops
+    assert all(costs[name] == halves[name] for name in halves if name != "lm_head")
+    trace = price_trace(shape, "bfloat16", [merged, merged, describe_pass("draft", 2, 16, 100, logits=16)], CEILINGS)
+    assert trace.expected_s > 2 * price_pass(shape, "bfloat16", merged, CEILINGS).expected_s
+    with pytest.raises(UserError, match="do not say who sees whom"):
+        ideal_attention_flops(shape, merged)
+    draft, check = (describe_pass(role, 1, 4, 5, logits=4, kept=kept) for role, kept in (("draft", 0), ("verify", 2)))
+    per_pair = 4 * shape.heads * shape.head_dim * shape.layers
+    assert ideal_attention_flops(shape, draft) == per_pair * 4 * 9, "a block of masks sees itself"
+    assert ideal_attention_flops(shape, check) == per_pair * (6 + 7 + 8 + 9), "a draft that is checked is causal"
+
+
+def outputs_changed(label: str, prompts: set[str], **found: object):
+    """A synthetic run in which one arm wrote something else on some prompts, and has these values on its axes besides."""
+    run = synthetic.build(synthetic.Part(repeats=2))
+    cases = [case.model_copy(update={"arm": case.arm | found}) if case.label == label else case for case in run.header.cases]
+    changed = next(case.case_id for case in cases if case.label == label)
+    samples = [
+        sample.model_copy(update={"rows": [
+            row.model_copy(update={"output_ids": [*row.output_ids[:-1], 8]})
+            if row.prompt_id in prompts and sample.repeat == 1 else row for row in sample.rows
+        ]}) if sample.case_id == changed else sample
+        for sample in run.samples
+    ]  # fmt: skip
+    return run.model_copy(update={"samples": samples, "header": run.header.model_copy(update={"cases": cases})})
+
+
+def test_agreement_with_ntp_is_counted_prompt_by_prompt() -> None:
+    """Of 8 prompts 2 differ by one token in one of two repeats: 6 of 8 are identical, and the JSON says so with what the arm
+    is lossless against; NTP is not compared with itself.
+    """
+    run = outputs_changed("SBD k=16 γ=0.1", {"p2", "p5"}, lossless=GREEDY)
+    ntp, changed, same = compare(run).cells[0].arms
+    assert (changed.identical_to_ntp.value, changed.identical_to_ntp.n, changed.lossless) == (0.75, 8, GREEDY)
+    assert (same.identical_to_ntp.value, same.lossless) == (1.0, None) and ntp.identical_to_ntp.value is None
+    found = to_json(compare(run))["cells"][0]["arms"][1]
+    assert found["identical_to_ntp"]["value"] == 0.75 and found["lossless"] == GREEDY
+
+
+def test_where_outputs_need_not_agree_nothing_is_counted() -> None:
+    """Sampled or replayed."""
+    sampled = compare(outputs_changed("SBD k=16 γ=0.1", set(), temperature=0.7)).cells[0].arms[1]
+    assert sampled.identical_to_ntp.value is None and "by chance" in str(sampled.identical_to_ntp.reason)
+    replayed = synthetic.Arm(label="SBD", gamma=0.1, replayed={"source": {"nfe_speedup": 3.0}})
+    found = compare(synthetic.build(synthetic.Part(arms=(synthetic.NTP, replayed)))).cells[0].arms[1]
+    assert found.identical_to_ntp.value is None and "replayed" in str(found.identical_to_ntp.reason)
+
+
+SCENARIO = """
+version: 1
+name: lossless
+parts:
+  - name: reference
+    model: {reference: sbd}
+    dtype: float64
+    timed: false
+    arms:
+      - {method: ntp}
+      - {method: sbd_verified, block_size: 8, gamma: [0, 99]}
+      - {method: sbd_verified, block_size: 8, solver: [longest_prefix, threshold], tau: 0.9}
+      - {method: self_speculation, form: [linear, quadratic], block_size: 8}
+    batch_sizes: [1, 4]
+    workload: {tasks: [word_problems], prompts: 4, max_new_tokens: 24}
+"""
+
+
+def test_a_run_of_the_reference_model_is_identical_to_ntp(tmp_path: Path) -> None:
+    """From the scenario to the comparison, alone and in a batch: the very tokens of NTP in fewer passes; nothing in the run can
+    be replayed as plain SBD.
+    """
+    pytest.importorskip("torch")
+    from harness.runner import run
+
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    out = run(tmp_path / "s.yaml", tmp_path / "out")
+    for cell in compare(read_run(out)).cells:
+        ntp, *arms = cell.arms
+        assert len(arms) == 6 and ntp.nfe_speedup.value == 1
+        for arm in arms:
+            assert arm.identical_to_ntp.value == 1 and arm.lossless == GREEDY, arm.label
+            assert arm.decode_tokens == ntp.decode_tokens and arm.accuracy.value == ntp.accuracy.value
+        speed = {arm.label: arm.nfe_speedup.value for arm in arms}
+        assert min(value for label, value in speed.items() if "γ=0" not in label) > 2, "drafts of a trained model are used"
+        assert speed["quadratic self-speculation k=8"] > speed["linear self-speculation k=8"]
+    with pytest.raises(RecordError, match="block sizes there: none"):
+        passes_per_block(out, 8)
+    with pytest.raises(RecordError, match="block sizes there: none"):
+        recorded_arms(read_run(out), 8)

@@ -1,0 +1,345 @@
+"""Decoding without loss: what verified SBD and self-speculation write, feed and keep, against next-token prediction and
+against the same module run uncached.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.decoding.drafted_blocks import DraftedBlocks  # noqa: E402 - after the import guards
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
+from harness.decoding.verified_row import VerifiedRow  # noqa: E402
+from harness.model_choice import REFERENCE_DIR  # noqa: E402
+from harness.modeling.capturing import by_calling_again  # noqa: E402
+from harness.modeling.graphed_session import GraphedSession  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.tasks import TASKS  # noqa: E402
+from harness.tasks.splits import problems  # noqa: E402
+from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402
+from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits  # noqa: E402
+
+SESSIONS = {
+    "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
+    "static": StaticSession,
+    "graphed": lambda model: GraphedSession(model, by_calling_again),
+}
+BATCH = 5
+
+
+def check_lossless(architecture, seed, block_size, methods=METHODS, kind="plain-sdpa", planted=lambda session: session):
+    """A batch of prompts by every method against each prompt's own greedy NTP; counts what the checks found."""
+    session, seen = SESSIONS[kind](few_words(architecture, seed)), Counter()
+    work = some_work(seed, BATCH)
+    ntp = [drain(decode_next_token(session, work.request(row))) for row in range(BATCH)]
+    for method in methods:
+        generation = drain(decoder(method, planted(session), work.request(), block_size))
+        assert generation.output_ids == tuple(alone.output_ids[0] for alone in ntp), method
+        assert generation.stop_reasons == tuple(alone.stop_reasons[0] for alone in ntp)
+        generation.check_conservation()
+        for row, alone in enumerate(ntp):
+            assert generation.decode_tokens(row) == alone.decode_tokens(0), "the prefill gives the same one token"
+        for one in generation.decode_passes:
+            for final, active in zip(one.final_tokens, one.active, strict=True):
+                seen[final if active and one.role != "draft" else "none"] += 1
+                assert active or not final
+    return seen
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("block_size", [2, 4, 8])
+def test_every_token_is_greedy_ntps(architecture, block_size):
+    """Fifteen prompts, stopped by an id, by text or by a length of 3; drafts must have come out wrong at once, right in part
+    and right throughout.
+    """
+    seen = sum((check_lossless(architecture, seed, block_size) for seed in (1, 4, 12)), Counter())
+    assert seen[1] and seen[block_size] and (block_size == 2 or any(seen[n] for n in range(2, block_size)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("block_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
+def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, block_size, kind):
+    """1,120 prompts in all, each by every method, stopped by an id, by text and by the length limit."""
+    seen = sum((check_lossless(architecture, seed, block_size, kind=kind) for seed in range(14)), Counter())
+    assert all(seen[n] for n in range(1, block_size + 1))
+
+
+@pytest.mark.parametrize("solver", BY_SOLVER)
+def test_any_solver_may_draft(solver):
+    """Five prompts by every solver at its middle setting."""
+    assert check_lossless("qwen3", 12, 4, methods=BY_SOLVER[solver][1:2])[4]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("solver", BY_SOLVER)
+def test_any_solver_may_draft_on_hundreds_of_prompts(solver):
+    """200 prompts by every solver at three settings, architectures and block sizes in turn."""
+    for seed in range(40):
+        check_lossless(("llama", "qwen3")[seed % 2], seed, (2, 4, 8)[seed % 3], methods=BY_SOLVER[solver])
+
+
+@pytest.mark.full
+def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts():
+    """The shipped model in float64, eight prompts of each of three tasks in one batch: every solver at three settings, linear
+    and quadratic.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
+    model = transformers.AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64).eval()
+    tasks = ("word_problems", "record_to_json", "short_trace")
+    texts = [problem.prompt for task in tasks for problem in problems(TASKS[task], "test", 8, 5)]
+    request = replace(
+        Work(tuple(tuple(tokenizer(text)["input_ids"]) for text in texts), NEVER, 40).request(),
+        stop=StopRule(token_ids=frozenset({tokenizer.eos_token_id})), suppressed_ids=(tokenizer.mask_token_id,),
+    )  # fmt: skip
+    session = StaticSession(model)
+    expected = drain(decode_next_token(session, request))
+    for method in (*itertools.chain(*BY_SOLVER.values()), *METHODS):
+        found = drain(decoder(method, session, request, 16, mask_id=tokenizer.mask_token_id))
+        assert found.output_ids == expected.output_ids, method
+
+
+class OtherKeep:
+    """A session that keeps ``by`` more slots of every pass behind the prompt than it is told to, but no more than 4."""
+
+    def __init__(self, inner, by):
+        self._inner, self._by = inner, by
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def reset(self, rows, capacity):
+        """The next keep is the prompt's."""
+        self._prompt = True
+        self._inner.reset(rows, capacity)
+
+    def keep(self, tokens):
+        """Off by some."""
+        self._inner.keep(tokens if self._prompt else [min(max(0, count + self._by), 4) if count else 0 for count in tokens])
+        self._prompt = False
+
+
+def count_a_wrong_draft(monkeypatch):
+    """The first draft that the next-token head refuses counts all the same."""
+    check = VerifiedRow.check
+
+    def lenient(self, verdicts):
+        wrong = next((i for i in range(len(verdicts) - 1) if self.slots[i + 1] not in (verdicts[i], MASK_ID)), None)
+        return check(self, verdicts if wrong is None else [*verdicts[:wrong], self.slots[wrong + 1], *verdicts[wrong + 1 :]])
+
+    monkeypatch.setattr(VerifiedRow, "check", lenient)
+
+
+def stop_one_draft_early(monkeypatch):
+    """The last right draft is not believed: what the next-token head says behind it is left out."""
+    monkeypatch.setattr(VerifiedRow, "check", lambda self, verdicts, check=VerifiedRow.check: check(self, verdicts[:-1]))
+
+
+def forget_slot_0(monkeypatch):
+    """The newest token goes to the model as a mask."""
+
+    def upload(self, rows, context, upload=DraftedBlocks._upload):
+        upload(self, rows, context)
+        self._checked = self._checked.clone()
+        self._checked[:, 0] = MASK_ID
+
+    monkeypatch.setattr(DraftedBlocks, "_upload", upload)
+
+
+@pytest.mark.parametrize("plant", [count_a_wrong_draft, forget_slot_0])
+def test_a_fault_in_the_check_shows(monkeypatch, plant):
+    """The comparison with NTP can fail."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="verified"):
+        check_lossless("llama", 12, 4, methods=METHODS[:1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_fault_in_what_is_kept_shows(method, by):
+    """One slot of KV too few or too many changes the output."""
+    with pytest.raises(AssertionError, match=method.partition(" ")[0]):
+        check_lossless("llama", 12, 4, methods=[method], planted=lambda session: OtherKeep(session, by))
+
+
+class PassSpy:
+    """Wraps a session: for every pass and row what was committed, the tokens fed in each segment, and the logits."""
+
+    def __init__(self, inner):
+        self.inner, self.calls = inner, []
+
+    context_tokens = property(lambda self: self.inner.context_tokens)
+    context_width = property(lambda self: self.inner.context_width)
+
+    def reset(self, rows, capacity):
+        """Start a batch."""
+        self.committed = [[] for _ in range(rows)]
+        self.inner.reset(rows, capacity)
+
+    def forward(self, segments):
+        """Record the call, row by row; the sampler changes logits in place, so they are copied."""
+        logits = self.inner.forward(segments)
+        logits = logits[:, logits.shape[1] - sum(s.logits for s in segments) :]
+        self.last = []
+        for row, committed in enumerate(self.committed):
+            fed, at = {}, 0
+            for segment in segments:
+                real = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
+                if any(real):
+                    tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
+                    fed[segment.visibility] = tokens, logits[row, at : at + segment.logits].clone()
+                at += segment.logits
+            self.last.append(fed)
+            self.calls.append((row, list(committed), fed))
+        return logits
+
+    def keep(self, counts):
+        """Follow what is committed."""
+        for committed, fed, count in zip(self.committed, self.last, counts, strict=True):
+            tokens = [token for tokens, _ in fed.values() for token in tokens]
+            committed += tokens[:count]
+        self.inner.keep(counts)
+
+    def read(self, tokens):
+        """Pass on."""
+        return self.inner.read(tokens)
+
+
+def expected_logits(model, committed, fed, block_size):
+    """Per kind of segment the logits that uncached forwards give: each draft behind its prefix, each group of masks alone."""
+    checked = fed["causal"][0] if "causal" in fed else []
+    if "causal" in fed:
+        yield "causal", reference_logits(model, committed + checked, [False] * len(committed + checked), len(checked))
+    if "bidirectional" in fed:
+        block = fed["bidirectional"][0]
+        before = committed + checked
+        yield "bidirectional", reference_logits(model, before + block, [False] * len(before) + [True] * len(block), len(block))
+    if "explicit" in fed:
+        drafts = fed["explicit"][0][: len(fed["explicit"][0]) // (block_size + 1)]
+        assert fed["explicit"][0][len(drafts) :] == [MASK_ID] * block_size * len(drafts)
+        logits = [reference_logits(model, committed + drafts, [False] * len(committed + drafts), len(drafts))]
+        for end in range(1, len(drafts) + 1):
+            before = committed + drafts[:end]
+            sequence, in_block = before + [MASK_ID] * block_size, [False] * len(before) + [True] * block_size
+            logits.append(reference_logits(model, sequence, in_block, block_size))
+        yield "explicit", torch.cat(logits)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_every_logit_equals_the_uncached_forward(architecture, kind, method, rows):
+    """Catches a wrong mask, position, slot or padding in any pass, checked, drafted or both; and after every pass the KV of
+    each row is that of a causal prefill of its prompt and its output but the newest token.
+    """
+    model, spy = few_words(architecture, 12), PassSpy(SESSIONS[kind](few_words(architecture, 12)))
+    work = Work(prompts=((1, 5, 3, 3, 2, 0, 7), (1, 2), (4, 4, 6))[:rows], stop=NEVER, max_new_tokens=11)
+    passes = []
+    for one in decoder(method, spy, work.request(), 4):
+        passes.append(one)
+        for row, committed in enumerate(spy.committed):
+            with torch.no_grad():
+                reference = model(input_ids=torch.tensor([committed]), use_cache=True).past_key_values.layers
+            for (keys, values), layer in zip(committed_kv(spy.inner, row), reference, strict=True):
+                assert (keys - layer.keys[0]).abs().max() < TOLERANCE[kind]
+                assert (values - layer.values[0]).abs().max() < TOLERANCE[kind]
+    outputs = drain(decoder(method, spy.inner, work.request(), 4)).output_ids
+    assert [list(p + o[:-1]) for p, o in zip(work.prompts, outputs, strict=True)] == spy.committed
+    assert len(spy.calls) == rows * len(passes)
+    allowed = torch.arange(WORDS + 1) != MASK_ID  # the decoder suppresses the mask token in place
+    for index, (row, committed, fed) in enumerate(spy.calls[rows:], rows):
+        one = passes[index // rows]
+        assert one.active[row] == bool(fed), "a row that has ended feeds padding only"
+        assert one.context_tokens[row] == len(committed) or not fed
+        assert one.query_tokens[row] == sum(len(tokens) for tokens, _ in fed.values())
+        for visibility, expected in expected_logits(model, committed, fed, 4):
+            assert (fed[visibility][1][:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind], visibility
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batched_row_decodes_what_it_decodes_alone(method):
+    """Rows go on by themselves: the same output in as many passes of its own, each of the same kind, and none waits."""
+    for seed in (1, 3, 12):
+        session, work = TransformersSession(few_words("llama", seed), "sdpa"), some_work(seed, BATCH)
+        together = drain(decoder(method, session, work.request(), 4))
+        for row in range(BATCH):
+            alone = drain(decoder(method, session, work.request(row), 4))
+            assert alone.output_ids[0] == together.output_ids[row]
+            assert took(alone, 0) == took(together, row)
+        assert len(together.decode_passes) == max(together.nfe(row) for row in range(BATCH))
+
+
+def took(generation, row):
+    """What each of the row's own passes did."""
+    return [
+        (one.query_tokens[row], one.context_tokens[row], one.kept_tokens[row], one.decided_tokens[row], one.final_tokens[row])
+        for one in generation.decode_passes
+        if one.active[row]
+    ]
+
+
+def row_of(slots, limit=20, stops=()):
+    """A row whose first block is drafted with these tokens."""
+    row = VerifiedRow(StopRule(token_ids=frozenset(stops)), limit, len(slots), MASK_ID)
+    row.start(slots[0])
+    row.draft([-1, *slots[1:]])
+    return row
+
+
+def test_the_agreed_prefix_and_one_token_more_count():
+    """By hand: drafts 5 6 7 behind 4, the next-token head says 5 6 1 2: 5 and 6 were right, 1 replaces 7, 2 is nothing."""
+    row = row_of([4, 5, 6, 7])
+    found = row.check([5, 6, 1, 2])
+    assert (found.final, found.agreed, row.output) == (3, 2, [4, 5, 6, 1])
+    assert row.slots == [1, MASK_ID, MASK_ID, MASK_ID] and row.masked == [False, True, True, True]
+    right = row_of([4, 5, 6, 7])
+    found = right.check([5, 6, 7, 2])
+    assert (found.final, found.agreed, right.output, right.slots[0]) == (4, 3, [4, 5, 6, 7, 2], 2)
+    wrong = row_of([4, 5, 6, 7])
+    found = wrong.check([0, 6, 7, 2])
+    assert (found.final, found.agreed, wrong.output) == (1, 0, [4, 0])
+
+
+def test_nothing_is_drafted_or_counted_behind_a_stop():
+    """A drafted stop takes the slots behind it out of the masked set, and no next block is opened ahead; if the next-token
+    head says otherwise the row goes on.
+    """
+    row = VerifiedRow(StopRule(token_ids=frozenset({6})), 20, 4, MASK_ID)
+    row.start(4)
+    assert row.masked == [False, True, True, True] and row.masked_next == [False, True, True, True]
+    assert row.draft([-1, -1, 6, -1]) and row.masked == [False, True, False, False]
+    assert not row.draft([-1, 5, -1, -1]) and row.checking and row.masked_next == [False] * 4
+    on, off = row_of([4, 5, 6, 1], stops=[6]), row_of([4, 5, 6, 1], stops=[6])
+    assert on.check([5, 6, 1, 1]).final == 2 and (on.output, on.ended, on.stop_reason) == ([4, 5, 6], True, "stop")
+    assert off.check([5, 7, 1, 1]).final == 2 and (off.output, off.ended) == ([4, 5, 7], False)
+
+
+def test_nothing_is_drafted_past_the_length_limit():
+    """Three tokens to come: two drafts, for the last one is the next-token head's own; one to come: none."""
+    row = VerifiedRow(NEVER, 4, 8, MASK_ID)
+    row.start(4)
+    assert row.masked == [False, True, True] + [False] * 5 and row.masked_next == [False] * 8
+    row.draft([-1, 5, 6] + [-1] * 5)
+    assert row.check([5, 1] + [0] * 6).final == 2 and row.checking, "nothing to draft for the last token"
+    assert row.check([3] + [0] * 7).final == 1 and (row.output, row.stop_reason) == ([4, 5, 1, 3], "length")
+
+
+def test_the_next_block_is_opened_ahead_where_it_has_something_to_draft():
+    """Block of 4, of which slot 0 is final: with 5 tokens to come the next block has one, which needs no draft; with 6, two."""
+    for limit, expected in ((6, [False] * 4), (7, [False, True, False, False])):
+        row = VerifiedRow(NEVER, limit, 4, MASK_ID)
+        row.start(1)
+        assert row.masked_next == expected
+        row.draft([-1, 2, 3, 4])
+        row.check([2, 3, 4, 5])
+        assert row.masked == expected, "what was opened ahead is what is open if all of it was right"
