@@ -13,7 +13,14 @@ from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_
 from harness.compare_explain import waterfall as waterfall_of
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.record import Run
-from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_predictions, figures_roofline
+from harness.reporting import (
+    figures_arms,
+    figures_batch,
+    figures_blocks,
+    figures_factors,
+    figures_predictions,
+    figures_roofline,
+)
 from harness.reporting.drawing import Drawing
 from harness.reporting.figures_time import pass_time
 from harness.reporting.timeline import timeline_drawing
@@ -33,13 +40,16 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         return []
     chosen = _chosen(cells)
     shown = _highlighted(comparison, chosen)
+    wheres = {cell.batch_size: f", batch {cell.batch_size}" if len(cells) > 1 else "" for cell in chosen}
     missing: list[str] = []
     drawn = [
-        *_why(comparison, run, shown, chosen, name, missing),
-        *_hardware(comparison, cells, chosen, name, missing),
+        *_factors(comparison, run, shown, chosen, name, missing),
         *_acceptance(run, shown, chosen, name, missing),
-        *(figures_arms.speed_accuracy(cell, f"{name}-{cell.batch_size}-accuracy") for cell in chosen),
         _or_reason(figures_batch.straggler_loss(cells, f"{name}-rows"), missing, _no_stragglers(cells)),
+        *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
+        *_hardware(cells, chosen, name, missing),
+        _predicted(shown, chosen, name, missing),
+        *(figures_arms.speed_accuracy(cell, f"{name}-{cell.batch_size}-accuracy", wheres[cell.batch_size]) for cell in chosen),
         _or_reason(figures_batch.energy_bars(chosen, f"{name}-energy"), missing, _no_energy(cells)),
     ]
     found = [drawing for drawing in drawn if drawing is not None]
@@ -61,28 +71,28 @@ def _highlighted(comparison: Comparison, cells: Iterable[Cell]) -> Shown:
     return [(cell, arm) for cell, label in wanted for arm in cell.arms if arm.label == label and not arm.is_ntp]
 
 
-def _why(
+def _factors(
     comparison: Comparison, run: Run, shown: Shown, cells: list[Cell], name: str, missing: list[str]
 ) -> list[Drawing | None]:
-    """The factors of the speedup, and whether they were foreseen."""
+    """The factors of the speedup."""
     falls = [waterfall_of(cell, arm, claimed_of(comparison, run.header, cell, arm)) for cell, arm in shown]
     drawn = figures_factors.waterfall([fall for fall in falls if fall is not None], f"{name}-waterfall")
+    return [_or_reason(drawn, missing, f"From passes to the clock: {_no_factors(shown, cells)}")]
+
+
+def _predicted(shown: Shown, cells: list[Cell], name: str, missing: list[str]) -> Drawing | None:
+    """Whether the speedup was foreseen."""
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
-    predicted = figures_predictions.predicted_measured(residuals(cells), highlighted, f"{name}-predicted")
-    return [
-        _or_reason(drawn, missing, f"From passes to the clock: {_no_factors(shown, cells)}"),
-        _or_reason(predicted, missing, f"Predicted against measured: {_no_prediction(cells)}"),
-    ]
+    drawn = figures_predictions.predicted_measured(residuals(cells), highlighted, f"{name}-predicted")
+    return _or_reason(drawn, missing, f"Predicted against measured: {_no_prediction(cells)}")
 
 
-def _hardware(comparison: Comparison, cells: list[Cell], chosen: list[Cell], name: str, missing: list[str]) -> list[Drawing | None]:
-    """What a pass takes and moves, under the ceilings."""
+def _hardware(cells: list[Cell], chosen: list[Cell], name: str, missing: list[str]) -> list[Drawing | None]:
+    """What a pass moves, under the ceilings."""
     no_time = "the forward passes of this part were not timed one by one"
-    times = [pass_time(cell, f"{name}-{cell.batch_size}-time") for cell in chosen]
     drawn = figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs, f"{name}-roofline")
     moved = figures_batch.bandwidth_bars(bandwidths(chosen), f"{name}-bandwidth")
     return [
-        *times,
         _or_reason(drawn, missing, f"Passes under the roofline: {no_time}"),
         _or_reason(moved, missing, f"Bandwidth: {no_time}"),
     ]
@@ -95,8 +105,8 @@ def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str, missing: l
         drawn.append(_timeline(run, cell, arm, f"{name}-timeline", missing))
         blocks = block_passes(run, arm.case_ids)
         if isinstance(blocks, BlockPasses):
-            drawn += [figures_blocks.block_heat_map(arm, blocks, f"{name}-heat"),
-                      figures_blocks.block_counts(arm, blocks, f"{name}-block")]  # fmt: skip
+            heat = figures_blocks.block_heat_map(arm, blocks, f"{name}-heat")
+            drawn.append(heat or figures_blocks.block_counts(arm, blocks, f"{name}-block"))
             missing += [f"Which pass decides which position: {blocks.reason}"] if blocks.reason else []
     return [*drawn, figures_arms.tokens_per_pass(cells[0], f"{name}-tokens")]
 

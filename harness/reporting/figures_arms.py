@@ -5,6 +5,7 @@ Draw a Cell; compute no statistic. Every function returns None where there is no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
@@ -17,12 +18,15 @@ from harness.reporting.drawing import MOST_ARMS, Drawing
 from harness.stats import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
-CROWDED = (0.09, 0.12)
-"""Points closer than these shares of the axes share a label."""
+CROWDED = (0.25, 0.08)
+"""Of points closer than these shares of the axes, every other label goes below."""
 
 
-def speed_accuracy(cell: Cell, name: str) -> Drawing | None:
-    """Accuracy against wall speedup (NFE speedup where the part was not timed): a point per arm, a line per block size."""
+def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
+    """Accuracy against wall speedup (NFE speedup where the part was not timed): a point per arm, a line per block size.
+
+    ``where`` ends its heading.
+    """
 
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.nfe_speedup
@@ -47,7 +51,7 @@ def speed_accuracy(cell: Cell, name: str) -> Drawing | None:
         axes.grid(axis="y")
         caption = _caption(sbd, ntp, speed, cell.timed)
         image = svg.to_inline(figure, name, caption)
-    return Drawing(heading="Speed against accuracy", image=image, caption=caption, marks=("measured",))
+    return Drawing(heading=f"Speed against accuracy{where}", image=image, caption=caption, marks=("measured",))
 
 
 def _front(axes: Axes, arms: Sequence[ArmResult], speed: Speed, colour: str) -> None:
@@ -68,21 +72,17 @@ def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
 
 
 def _name_points(axes: Axes, arms: Sequence[ArmResult], speed: Speed) -> None:
-    """Labels beside the points; of points that nearly touch, one label with the lines of all."""
+    """Labels beside the points: above, or below where the point to the left has its own label there."""
     width, height = (high - low for low, high in (axes.get_xlim(), axes.get_ylim()))
-    groups: list[list[ArmResult]] = []
+    before, below = (-math.inf, 0.0), True
     for arm in sorted(arms, key=lambda arm: _value(speed(arm))):
-        last = groups[-1][-1] if groups else None
-        near = last is not None and abs(_value(speed(arm)) - _value(speed(last))) < CROWDED[0] * width
-        if last is not None and near and abs(_value(arm.accuracy) - _value(last.accuracy)) * 100 < CROWDED[1] * height:
-            groups[-1].append(arm)
-        else:
-            groups.append([arm])
-    for group in groups:
-        at = (max(_value(speed(arm)) for arm in group), max(100 * _value(arm.accuracy) for arm in group))
-        rightmost = at[0] > axes.get_xlim()[0] + 0.75 * width
-        axes.annotate("\n".join(arm.label for arm in group), at, (-7 if rightmost else 7, 6), textcoords="offset points",
-                      ha="right" if rightmost else "left", fontsize=9)  # fmt: skip
+        at = (_value(speed(arm)), 100 * _value(arm.accuracy))
+        crowded = at[0] - before[0] < CROWDED[0] * width and abs(at[1] - before[1]) < CROWDED[1] * height
+        below = crowded and not below
+        right = at[0] > axes.get_xlim()[0] + 0.75 * width
+        offset = (-7 if right else 7, -13 if below else 6)
+        axes.annotate(arm.label, at, offset, textcoords="offset points", ha="right" if right else "left", fontsize=9)
+        before = at
 
 
 def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:

@@ -32,15 +32,17 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
     with svg.styled():
         figure, axes = svg.new_axes(height_in=3.0)
         axes.axhline(1, color=svg.MUTED, lw=0.8)
-        for colour, (label, line) in zip(svg.SERIES, shown.items(), strict=False):
+        places = svg.spread([line[-1][1] for line in shown.values()], 0.08)
+        for colour, (label, line), place in zip(svg.SERIES, shown.items(), places, strict=False):
             axes.plot([size for size, _ in line], [share for _, share in line], "o-", color=colour, ms=5)
-            axes.annotate(label, line[-1], (8, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
+            at = (line[-1][0], place)
+            axes.annotate(label, at, (8, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
         axes.set_xscale("log", base=2)
         axes.set_xlim(axes.get_xlim()[0], axes.get_xlim()[1] * 2.2)
         svg.log_ticks(axes.xaxis, sorted({size for line in lines.values() for size, _ in line}))
-        axes.set_ylim(0, 1.12)
+        axes.set_ylim(0, max(*places, *(share for line in shown.values() for _, share in line)) * 1.08)
         axes.set_xlabel("batch size (rows)")
-        axes.set_ylabel("active rows per pass, against NTP (factor)")
+        axes.set_ylabel("active rows per pass ÷ NTP's")
         label, line = next(iter(shown.items()))
         caption = (
             f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
@@ -58,9 +60,10 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
         return None
     with_batch = len({one.batch_size for one in found}) > 1
     with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + 0.5 * len(found))
+        both = any(one.measured.value is not None for one in found)
+        figure, axes = svg.new_axes(height_in=1.0 + (0.5 if both else 0.3) * len(found))
         for row, one in enumerate(found):
-            _bar(axes, one.modelled, row - 0.19, svg.BLUE if one.arm.is_ntp else svg.VERMILION, "modelled")
+            _bar(axes, one.modelled, row - 0.19 * both, svg.BLUE if one.arm.is_ntp else svg.VERMILION, "modelled")
             if one.measured.value is not None:
                 _bar(axes, one.measured, row + 0.19, svg.INK, "counted")
         ceilings = {one.ceiling.value: one.ceiling.method for one in found if one.ceiling.value is not None}
@@ -71,7 +74,8 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
                           color=svg.PURPLE, fontsize=9)  # fmt: skip
         axes.set_ylim(len(found) - 0.45, -0.85)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.22)
-        axes.set_yticks(range(len(found)), [f"{one.arm.label}{f', batch {one.batch_size}' if with_batch else ''}" for one in found])
+        names = [f"{one.arm.label}{f', batch {one.batch_size}' if with_batch else ''}" for one in found]
+        axes.set_yticks(range(len(found)), names)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("bytes moved by the forwards (GB/s)")
@@ -84,7 +88,7 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
 def _bar(axes: Axes, quantity: Quantity, place: float, colour: str, word: str) -> None:
     value = (quantity.value or 0.0) / 1e9
     filled = word == "counted"
-    axes.barh(place, value, 0.32, facecolor=colour if filled else "none", edgecolor=colour, lw=1.2, ls="-" if filled else ":")
+    axes.barh(place, value, 0.34, facecolor=colour if filled else "none", edgecolor=colour, lw=1.2, ls="-" if filled else ":")
     text = f"{units.gigabytes(quantity.value or 0.0)} {word}"
     axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
 

@@ -77,8 +77,8 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
         axes.set_xlabel("pass of the block (below the mean: share of blocks that take it)")
         axes.set_ylabel("positions decided (mean)")
         caption = (
-            f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; {_reach(blocks)}. "
-            f"Means over {units.count(blocks.blocks)} blocks, positions behind the end of the answer included."
+            f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
+            f"{_reach(blocks)}. Means over {units.count(blocks.blocks)} blocks; positions behind the end of an answer count."
         )
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading="What each pass of a block decides", image=image, caption=caption, marks=_marks(arm))

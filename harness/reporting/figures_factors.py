@@ -47,7 +47,7 @@ def _ends(falls: Sequence[Waterfall]) -> tuple[float, float]:
     every = [1.0, *(level for fall in falls for step in fall.steps for level in (step.before, step.after))]
     every += [fall.claimed.at_least for fall in falls if fall.claimed]
     every += [fall.measured.high for fall in falls if fall.measured.high]
-    return min(every) / 1.12, max(every) * 1.35
+    return min(every) / 1.12, max(every) * 1.75
 
 
 def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from harness import units
 from harness.compare_explain import Residual
@@ -18,6 +19,8 @@ from harness.stats import Quantity
 
 LINE = 0.82
 """Of an arm's lines, as a share of the way from one arm to the next."""
+COLUMNS = (0.0, 0.71, 1.0)
+"""Where the texts beside a line stand: what it is, and its errors."""
 
 
 def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
@@ -29,44 +32,55 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         return None
     with_batch = len({arm[0].batch_size for arm in arms}) > 1
     with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + sum(0.24 + 0.2 * len(arm) for arm in arms))
-        _draw(axes, arms, with_batch)
-        axes.set_xlabel("wall speedup over NTP, ratio of totals (x)")
+        figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
+        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(5, 4))
+        _draw(axes, beside, arms, with_batch)
+        axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
         caption = residual_sentence(residuals)
         image = svg.to_inline(figure, name, f"{caption} {_every(arms)}")
     marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
     return Drawing(heading="Predicted against measured", image=image, caption=caption, marks=marks)
 
 
-def _draw(axes: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
-    ends = [x for arm in arms for one in arm for x in (one.measured.high, one.predicted.high, one.measured.value) if x]
-    axes.set_xlim(0, max(ends) * 1.75)
-    axes.set_ylim(len(arms) - 0.3, -0.6)
+def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
+    """The speedups, and beside them what every line is and how far off."""
+    axes.set_ylim(len(arms) - 0.35, -0.85)
     names = [arm[0].arm.label + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for arm in arms]
     axes.set_yticks(range(len(arms)), names)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
+    beside.set_axis_off()
+    beside.set_xlim(0, 1)
+    for x, head in zip(COLUMNS, ("", "speedup", "time"), strict=True):
+        beside.text(x, -0.75, head, ha="left" if not x else "right", va="center", fontsize=9, color=svg.MUTED)
     for row, arm in enumerate(arms):
         step = LINE / (len(arm) + 1)
         places = [row + (i - len(arm) / 2) * step for i in range(len(arm) + 1)]
-        _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, "measured")
+        measured = (units.ratio(arm[0].measured.value or 0.0), "")
+        _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION)
+        _beside(beside, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, ("measured", *measured))
         for one, place in zip(arm, places[1:], strict=True):
-            _line(axes, one.predicted, place, svg.RUNGS.get(one.rung, svg.MUTED), f"{one.rung}: {errors(one)}", hollow=True)
+            colour = svg.RUNGS.get(one.rung, svg.MUTED)
+            _line(axes, one.predicted, place, colour, hollow=True)
+            _beside(beside, place, colour, (one.rung, _error(one.speedup_error), _error(one.time_error)))
+    axes.set_xlim(left=0)
 
 
-def _line(axes: Axes, quantity: Quantity, place: float, colour: str, text: str, hollow: bool = False) -> None:
+def _line(axes: Axes, quantity: Quantity, place: float, colour: str, hollow: bool = False) -> None:
     value = quantity.value or 0.0
     low, high = (value if end is None else end for end in (quantity.low, quantity.high))
     axes.plot([low, high], [place, place], color=colour, lw=1.5)
-    axes.plot([value], [place], "D" if hollow else "o", mfc="white" if hollow else colour, mec=colour, color=colour, ms=4.5)
-    axes.annotate(text, (max(high, value), place), (6, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
+    axes.plot([value], [place], "D" if hollow else "o", mfc="none" if hollow else colour, mec=colour, color=colour, ms=4.5)
 
 
-def errors(one: Residual) -> str:
-    """``speedup +4.3 %, time -8.0 %``: predicted ÷ measured - 1."""
-    said = [("speedup", one.speedup_error), ("time", one.time_error)]
-    return ", ".join(f"{what} {units.signed_percent(error)}" for what, error in said if error is not None) or "not compared"
+def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:
+    for x, text in zip(COLUMNS, texts, strict=True):
+        axes.text(x, place, text, ha="left" if not x else "right", va="center", fontsize=9, color=colour)
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else units.signed_percent(error)
 
 
 def residual_sentence(residuals: Sequence[Residual]) -> str:
@@ -77,7 +91,7 @@ def residual_sentence(residuals: Sequence[Residual]) -> str:
         late = [one.time_error for one in residuals if one.rung == rung and one.time_error is not None]
         if off and late:
             said.append(f"the {rung} roofline is off by {_range(off)} in speedup and {_range(late)} in decode time")
-    what = "Predicted ÷ measured - 1 stands beside each line; whiskers are the 95 % interval measured and the band predicted."
+    what = "Errors are predicted ÷ measured - 1; lines are the 95 % interval measured and the band predicted."
     return f"Over all arms {'; '.join(said)}. {what}" if said else what
 
 

@@ -29,11 +29,11 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
         figure, axes = svg.new_axes(height_in=4.0)
         axes.set(xscale="log", yscale="log")
         ends = _ends(points, roofs)
-        for i, roof in enumerate(roofs):
-            _roof(axes, roof, ends, below=i > 0)
+        for roof in roofs:
+            _roof(axes, roof, ends)
         for point in points:
             _point(axes, point)
-        for point in points if len(points) <= MOST_LABELS else _outermost(points):
+        for point in points if len(points) <= MOST_LABELS else outermost(points):
             _name(axes, point, with_batch=len({one.batch_size for one in points}) > 1)
         axes.set_xlim(ends)
         axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
@@ -46,23 +46,27 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
         caption = roofline_sentence(points, roofs)
         image = svg.to_inline(figure, name, caption)
     predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
-    return Drawing(heading="Passes under the roofline", image=image, caption=caption, marks=("measured", "modelled", *predicted))
+    marks = ("measured", "modelled", *predicted)
+    return Drawing(heading="Passes under the roofline", image=image, caption=caption, marks=marks)
 
 
 def _ends(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> tuple[float, float]:
     places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
-    return min(places) / 2, max(places) * 4
+    return min(places) / 3, max(places) * 4
 
 
-def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], below: bool) -> None:
+def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     colour, ridge = svg.RUNGS.get(roof.rung, svg.MUTED), roof.ridge_flops_per_byte
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4)
     axes.plot([ridge], [peak], "D", color=colour, ms=4)
-    text = f"{roof.rung}: {units.gigabytes(roof.bandwidth_bytes_per_s)} GB/s up to the ridge at {ridge:.3g} flops per byte,"
-    text += f"\nmatrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s beyond"
-    axes.annotate(text, (ends[1], peak), (-2, -4 if below else 4), textcoords="offset points", ha="right",
-                  va="top" if below else "bottom", color=colour, fontsize=9)  # fmt: skip
+    axes.annotate(f"{roof.rung} read rate\n{units.gigabytes(roof.bandwidth_bytes_per_s)} GB/s", (ends[0], ends[0] * memory),
+                  (12, -2), textcoords="offset points", va="top", color=colour, fontsize=9)  # fmt: skip
+    text = f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s\nridge at {ridge:.3g} flops per byte"
+    leftmost = ridge < (ends[0] ** 2 * ends[1]) ** (1 / 3)
+    side, offset = ("left", -4) if leftmost else ("right", 4)
+    axes.annotate(text, (ridge, peak), (offset, 6), textcoords="offset points", ha=side,
+                  va="bottom", color=colour, fontsize=9)  # fmt: skip
 
 
 def _point(axes: Axes, point: RooflinePoint) -> None:
@@ -78,10 +82,11 @@ def _point(axes: Axes, point: RooflinePoint) -> None:
 def _name(axes: Axes, point: RooflinePoint, with_batch: bool) -> None:
     text = point_words(point) + (f", batch {point.batch_size}" if with_batch else "")
     at = (point.intensity_flops_per_byte, (point.attained_flops_per_s.value or 0.0) / GIGA)
-    axes.annotate(text, at, (8, -11), textcoords="offset points", fontsize=9)
+    offset, side = ((-9, 5), "right") if point.width.role == "commit+decide" else ((9, -10), "left")
+    axes.annotate(text, at, offset, textcoords="offset points", ha=side, fontsize=9)
 
 
-def _outermost(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
+def outermost(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     """Of each role at the smallest and the largest batch, where there are too many points to name them all."""
     sizes = [point.batch_size for point in points]
     return [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
@@ -93,23 +98,27 @@ def point_words(point: RooflinePoint) -> str:
 
 
 def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> str:
-    """Which side of the ridge the passes lie on, and what they reach."""
-    reached = [(point, point.attained_flops_per_s.value or 0.0) for point in points]
-    said = "; ".join(
-        f"{point_words(point)}{f' at batch {point.batch_size}' if len({one.batch_size for one in points}) > 1 else ''}: "
-        f"{point.intensity_flops_per_byte:.3g} flops per byte, {_giga(rate)} GFLOP/s"
-        for point, rate in (reached if len(reached) <= MOST_LABELS else [reached[0], reached[-1]])
-    )
-    rungs = "".join(_side(points, roof) for roof in roofs[:1])
+    """What the least and the most intense kind of pass reach, and which side of the ridge they lie on."""
+    ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
+    with_batch = len({point.batch_size for point in points}) > 1
+    said = [
+        f"{point_words(point)}{f' at batch {point.batch_size}' if with_batch else ''}: "
+        f"{point.intensity_flops_per_byte:.3g} flops per byte, {_giga(point.attained_flops_per_s.value or 0.0)} GFLOP/s"
+        for point in (ordered if len(ordered) < 3 else (ordered[0], ordered[-1]))
+    ]
     best = next((rung for point in points for rung in point.predicted_flops_per_s), None)
-    hollow = f" Hollow: what the {best} roofline predicts for the same passes." if best else ""
-    return f"{said}.{rungs}{hollow}"
+    hollow = f" Filled: measured; hollow: what the {best} roofline predicts for the same passes." if best else ""
+    return f"{'; '.join(said)}.{''.join(_side(points, roof) for roof in roofs[:1])}{hollow}"
 
 
 def _side(points: Sequence[RooflinePoint], roof: Roof) -> str:
+    """Where the passes lie by one rung's ceilings; passes faster than its peak say that the ceilings are too low."""
     below = [point for point in points if point.intensity_flops_per_byte < roof.ridge_flops_per_byte]
-    kinds = f"{len(below)} of {len(points)} kinds of pass lie below" if len(below) < len(points) else "every kind of pass lies below"
-    return f" By the {roof.rung} ceilings {kinds} the ridge, where memory limits."
+    some = f"{len(below)} of {len(points)} kinds of pass lie"
+    kinds = some if len(below) < len(points) else "every kind of pass lies"
+    said = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
+    above = [point for point in points if (point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s]
+    return f"{said} {len(above)} of them are faster than the peak: it was found too low." if above else said
 
 
 def _giga(flops_per_s: float) -> str:

@@ -15,21 +15,24 @@ from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 
 
-def pass_time(cell: Cell, name: str) -> Drawing | None:
-    """Forward time against query tokens per row, with the roofline's line and band through it."""
+def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
+    """Forward time against query tokens per row, with the roofline's line and band through it; ``where`` ends its heading."""
     measured = [width for width in cell.pass_widths if width.measured_s.value is not None]
     if not measured:
         return None
     with svg.styled():
         figure, axes = svg.new_axes()
-        for curve in cell.curves:
-            _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED))
+        top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
+        top = max([top, *(1e3 * curve.points[-1][3] for curve in cell.curves)])
+        places = svg.spread([1e3 * curve.points[-1][2] for curve in cell.curves], 0.14 * top)
+        for curve, place in zip(cell.curves, places, strict=True):
+            _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED), place)
         for width in measured:
             _pass_point(axes, width)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(axes.get_xlim()[0], axes.get_xlim()[1] * 1.5)
+        axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 2.1)
         axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
         axes.set_xlabel("query tokens of each row in the pass")
         axes.set_ylabel("time of one forward pass (ms)")
@@ -37,16 +40,16 @@ def pass_time(cell: Cell, name: str) -> Drawing | None:
         caption = pass_time_sentence(cell) + " Points: median with quartiles; band: from fully overlapped to not overlapped."
         image = svg.to_inline(figure, name, caption)
     marks = ("measured", "predicted") if cell.curves else ("measured",)
-    return Drawing(heading="Time of a pass", image=image, caption=caption, marks=marks)
+    return Drawing(heading=f"Time of a pass{where}", image=image, caption=caption, marks=marks)
 
 
-def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
+def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> None:
     tokens = [point[0] for point in curve.points]
     low, expected, high = ([1e3 * point[side] for point in curve.points] for side in (1, 2, 3))
     axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(tokens, expected, color=colour)
-    end = (tokens[-1], expected[-1])
-    axes.annotate(f"{curve.rung}\nroofline", end, (8, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
+    end = (tokens[-1], label_ms)
+    axes.annotate(f"{curve.rung}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
 def _pass_point(axes: Axes, width: PassWidth) -> None:
@@ -55,7 +58,9 @@ def _pass_point(axes: Axes, width: PassWidth) -> None:
     axes.plot([width.query_tokens] * 2, [low, high], color=colour, lw=1.4)
     axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
     text = f"{'NTP' if width.method == 'ntp' else width.role}\n{units.seconds(value / 1e3)}"
-    axes.annotate(text, (width.query_tokens, max(value, high)), (0, 7), textcoords="offset points", ha="center", fontsize=9)
+    predicted = next((1e3 * price.value for price in width.predicted_s.values() if price.value), 0.0)
+    at, offset, side = ((low, -5, "top") if predicted > value else (high, 5, "bottom"))  # away from the line
+    axes.annotate(text, (width.query_tokens, at), (0, offset), textcoords="offset points", ha="center", va=side, fontsize=9)
 
 
 def pass_time_sentence(cell: Cell) -> str:

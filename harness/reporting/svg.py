@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -89,6 +90,15 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
     axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}{suffix}"))
     axis.set_minor_locator(NullLocator())
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """The same places, moved up as little as keeps them ``gap`` apart: where labels go that would lie on one another."""
+    moved = list(places)
+    order = sorted(range(len(moved)), key=lambda i: moved[i])
+    for below, above in pairwise(order):
+        moved[above] = max(moved[above], moved[below] + gap)
+    return moved
 
 
 def to_inline(figure: Figure, name: str, alt: str) -> Markup:

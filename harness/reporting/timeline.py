@@ -61,9 +61,9 @@ def _cell(block: DecodedBlock, position: int, found: Timeline) -> Markup:
         return Markup('<td class="behind" title="{}">{}</td>').format(behind, "–" if decided is None else f"({decided})")
     token, stop = block.output_ids[position], block.stops and position == len(block.output_ids) - 1
     text = Markup("<b>stop</b>") if stop and not found.texts.get(token) else escape(token_text(token, found.texts))
-    return Markup('<td class="pass-{}{}" title="decided in pass {}, final in pass {}"><code>{}</code><small>{}</small></td>').format(
-        min(decided or 1, STRENGTHS), " stop" if stop else "", decided, block.final_in[position], text, decided
-    )
+    colour, said = min(decided or 1, STRENGTHS), f"decided in pass {decided}, final in pass {block.final_in[position]}"
+    cell = Markup('<td class="pass-{}{}" title="{}"><code>{}</code><small>{}</small></td>')
+    return cell.format(colour, " stop" if stop else "", said, text, decided)
 
 
 def token_text(token: int, texts: dict[int, str]) -> str:
