@@ -15,7 +15,7 @@ from harness.compare_explain import Step, Waterfall
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 
-TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62
 
 

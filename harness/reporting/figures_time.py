@@ -28,7 +28,7 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         for curve, place in zip(cell.curves, places, strict=True):
             _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED), place)
         for width in measured:
-            _pass_point(axes, width)
+            _pass_point(axes, width, top)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -52,14 +52,15 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     axes.annotate(f"{curve.rung}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
-def _pass_point(axes: Axes, width: PassWidth) -> None:
+def _pass_point(axes: Axes, width: PassWidth, top_ms: float) -> None:
     value, low, high = (1e3 * (x or 0.0) for x in (width.measured_s.value, width.measured_s.low, width.measured_s.high))
     colour = svg.BLUE if width.method == "ntp" else svg.VERMILION
     axes.plot([width.query_tokens] * 2, [low, high], color=colour, lw=1.4)
     axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
     text = f"{'NTP' if width.method == 'ntp' else width.role}\n{units.seconds(value / 1e3)}"
     predicted = next((1e3 * price.value for price in width.predicted_s.values() if price.value), 0.0)
-    at, offset, side = ((low, -5, "top") if predicted > value else (high, 5, "bottom"))  # away from the line
+    below = predicted > value and low > top_ms / 6  # away from the line, but not onto the axis
+    at, offset, side = (low, -5, "top") if below else (high, 5, "bottom")
     axes.annotate(text, (width.query_tokens, at), (0, offset), textcoords="offset points", ha="center", va=side, fontsize=9)
 
 
