@@ -28,12 +28,12 @@ def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
     head = Markup("").join(Markup('<th scope="col">{}</th>').format(position) for position in range(1, size + 1))
     lines = Markup("").join(_line(number, block, found) for number, block in enumerate(found.blocks, start=1))
     image = Markup(
-        '<table class="timeline" aria-labelledby="{0}-finding"><caption id="{0}-finding">{1}</caption>'
-        '<thead><tr><th scope="col">Block</th>{2}</tr></thead><tbody>{3}</tbody></table>'
+        '<table class="timeline" id="{}" aria-label="{}"><thead><tr><th scope="col">Block</th>{}</tr></thead>'
+        "<tbody>{}</tbody></table>"
     ).format(name, timeline_sentence(found), head, lines)
     caption = (
-        f"{arm.label}, the first row of {found.prompt_id}: the number under a token is the pass of its block that decided it. "
-        + "A dot is a space; after the stop nothing counts."
+        f"{timeline_sentence(found)} {arm.label}, first row of {found.prompt_id}: the number under a token is the pass of its "
+        "block that decided it; a dot is a space, and after the stop nothing counts."
     )
     marks = ("measured", "replayed") if arm.replayed else ("measured",)
     return Drawing(heading="Decoded blocks, token by token", image=image, caption=caption, marks=marks)
