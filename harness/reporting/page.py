@@ -12,9 +12,10 @@ from markupsafe import Markup
 from harness import units
 from harness.compare_values import Cell, Comparison
 from harness.record import Run
-from harness.reporting import figures_arms, figures_time, tables, wording
+from harness.reporting import tables, wording
 from harness.reporting.answers import answers
 from harness.reporting.drawing import Drawing
+from harness.reporting.explain import explain_drawings
 from harness.reporting.tables import Table
 
 OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
@@ -48,7 +49,7 @@ def render(run: Run, comparison: Comparison) -> str:
         style=_style(environment),
         answers=answers(comparison, header),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=[_part(comparison, name, f"part-{i}") for i, name in enumerate(parts)],
+        parts=[_part(comparison, run, name, f"part-{i}") for i, name in enumerate(parts)],
         environment=_facts(header.environment),
         sessions=_pretty(run.sessions) if run.sessions else "",
         scenario=_pretty(header.scenario),
@@ -60,21 +61,16 @@ def render(run: Run, comparison: Comparison) -> str:
 
 
 def _style(environment: Environment) -> Markup:
-    """The style sheet, our own file: the one text besides the drawings that is not escaped."""
-    return Markup(environment.loader.get_source(environment, "style.css")[0]) if environment.loader else Markup("")
+    """The style sheets, our own files: the one text besides the drawings that is not escaped."""
+    loader = environment.loader
+    sheets = ("style.css", "explain.css")
+    return Markup("".join(loader.get_source(environment, sheet)[0] for sheet in sheets) if loader else "")
 
 
-def _part(comparison: Comparison, part: str, name: str) -> PartView:
+def _part(comparison: Comparison, run: Run, part: str, name: str) -> PartView:
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     with_arms = [cell for cell in cells if cell.arms]
-    drawn: list[Drawing | None] = []
-    for i, cell in enumerate(summaries):
-        where = f"{name}-{i}"
-        drawn += [figures_arms.speed_accuracy(cell, f"{where}-accuracy"), figures_arms.tokens_per_pass(cell, f"{where}-tokens"),
-                  figures_time.pass_time(cell, f"{where}-time")]  # fmt: skip
-    for rung in dict.fromkeys(one.rung for cell in summaries for arm in cell.arms for one in arm.predictions):
-        drawn.append(figures_time.predicted_measured(summaries, rung, f"{name}-{rung}"))
     passes = [*(tables.pass_table(cell) for cell in summaries), tables.pass_parts_table(summaries)]
     return PartView(
         name=first.part,
@@ -87,7 +83,7 @@ def _part(comparison: Comparison, part: str, name: str) -> PartView:
         arms=tables.arms_table(with_arms) if with_arms else None,
         baseline=tables.baseline_table(summaries),
         factors=tables.factors_table(with_arms),
-        drawings=[drawing for drawing in drawn if drawing is not None],
+        drawings=explain_drawings(comparison, run, part, name),
         passes=[table for table in passes if table is not None],
         predictions=tables.prediction_table([cell for cell in summaries if cell.arms]),
         remarks=[*_health(comparison, first.part), *_counter(first), *_missing(first)],

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from harness import units
-from harness.compare_values import ArmResult, Cell, Comparison, GenerateMode, PassWidth, Prediction, to_json
+from harness.compare_pass_values import PassWidth
+from harness.compare_values import ArmResult, Cell, Comparison, GenerateMode, Prediction, to_json
 from harness.stats import Quantity
 
 
