@@ -33,7 +33,7 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert sbd(monkeypatch, "--help") == 0
     text = capsys.readouterr().out
     measuring = ("plan", "run", "report", "publish", "schema", "calibrate", "check", "hardware", "train")
-    for name in (*measuring, "roofline", "verify", "history"):
+    for name in (*measuring, "roofline", "verify", "history", "compare", "gate", "noise"):
         assert f"\n  {name} " in text
     assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
     assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")

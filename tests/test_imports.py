@@ -15,14 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 # Longest prefix wins. A module may import its own layer and those below it. A new module is added here, on purpose.
 LAYERS = {
     "harness": 0,
-    **dict.fromkeys(("errors", "units", "progress"), 0),
+    **dict.fromkeys(("differing", "errors", "units", "progress"), 0),
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "claims", "datafiles", "deployment", "frozen", "hardware"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
     **dict.fromkeys(("scenario", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "compare", "estimates", "exports", "gate", "health", "history"), 2),
+    **dict.fromkeys(("likeness", "metrics"), 2),
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
-    **dict.fromkeys(("modeling", "replay", "store", "workload"), 3),
+    **dict.fromkeys(("modeling", "noise_floors", "replay", "store", "workload"), 3),
     **dict.fromkeys(("check", "continuing", "frames", "machine", "processes", "reporting", "revisions", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }
