@@ -177,7 +177,7 @@ class _Table(HTMLParser):
             self.inside = found.get("class") == "plans"
         elif self.inside and tag == "tr":
             self.rows.append([])
-        elif self.inside and tag == "td":
+        elif self.inside and (tag == "td" or found.get("scope") == "row"):
             self.rows[-1].append({"text": "", "value": found.get("data-value"), "low": found.get("data-low")})
         self.small = tag in ("small", "sup")
 

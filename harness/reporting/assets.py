@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
-STYLE = "style.css"
-SCRIPTS = ("tables.js",)
+STYLES = ("style.css", "planner.css")
+SCRIPTS = ("tables.js", "planner.js")
 """Scripts of the page, in order; each is its own element, plain, and adds to a page that is whole without it."""
 
 
@@ -29,7 +29,8 @@ class Assets:
 
 def assets(environment: Environment, scripts: Sequence[str] = SCRIPTS) -> Assets:
     """Read from the package's templates; our own files, the one text besides the drawings that is not escaped."""
-    style, *code = (_text(environment, name) for name in (STYLE, *scripts))
+    style = "".join(_text(environment, name) for name in STYLES)
+    code = [_text(environment, name) for name in scripts]
     # Drawings carry style attributes; with no source of any kind allowed these cannot ask for anything.
     rules = (
         "default-src 'none'", f"style-src-elem {_hash(style)}", "style-src-attr 'unsafe-inline'",

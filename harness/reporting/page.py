@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import units
+from harness.capacity_panel import panel_of
 from harness.compare_values import Cell, Comparison
 from harness.exports.wording import tally, verdict_words
 from harness.record import Run
@@ -17,6 +18,7 @@ from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
 from harness.reporting.drawing import Drawing
 from harness.reporting.entries import Table
+from harness.reporting.planner import planner_view
 from harness.reporting.pointers import Pointers
 from harness.reporting.samples import raw_frame, raw_table
 
@@ -58,6 +60,7 @@ def render(run: Run, comparison: Comparison) -> str:
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
         parts=[_part(comparison, pointers, name, f"part-{i}") for i, name in enumerate(parts)],
+        planner=planner_view(panel_of(run, comparison)),
         health=evidence.health(comparison),
         environment=evidence.facts(header.environment),
         sessions=evidence.pretty(run.sessions) if run.sessions else "",

@@ -47,7 +47,7 @@
     const row = made("tr", "", element("rows"));
     row.dataset.device = device;
     row.dataset.arm = name;
-    made("td", device, row);
+    made("th", device, row).scope = "row";
     made("td", name, row);
     if (Array.isArray(found)) {
       gpus(row, found[5][load]);
