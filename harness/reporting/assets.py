@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
-STYLES = ("style.css", "planner.css")
+STYLES = ("style.css", "more.css")
 SCRIPTS = ("tables.js", "planner.js")
 """Scripts of the page, in order; each is its own element, plain, and adds to a page that is whole without it."""
 
