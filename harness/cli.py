@@ -102,12 +102,17 @@ def report_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
     out: Annotated[Path | None, typer.Option(help="file to write (one run only); default: report.html in the run")] = None,
     show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
 ) -> None:
     """Write the HTML report of finished or unfinished runs."""
     if out is not None and len(runs) > 1:
         raise UserError(f"--out {out} names one file, {len(runs)} runs were given; report them one by one, or without --out")
     for run in runs:
         page = _write_report(run, out)
+        if pdf:
+            from harness.reporting.pdf import print_pdf
+
+            print(f"pdf     {print_pdf(page)}")
         if show:
             import webbrowser
 

@@ -7,6 +7,7 @@ to its reason under the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness import units
 from harness.compare_values import ArmResult, Cell, GenerateMode
@@ -21,9 +22,10 @@ ARM_MARKS: dict[str, tuple[Mark, ...]] = {
     "Against baseline": COUNTED,
 }  # fmt: skip
 DETAIL_MARKS: dict[str, tuple[Mark, ...]] = {
-    "Ratio of totals": MEASURED, "Prompts for ±5 %": MEASURED, "Request latency": MEASURED, "Correct": COUNTED,
-    "NFE": COUNTED, "Decode tokens": COUNTED, "Query tokens per pass": COUNTED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
-    "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
+    "Ratio of totals": MEASURED, "Prompts timed": COUNTED, "Prompts for ±5 %": MEASURED, "Request latency": MEASURED,
+    "Correct": COUNTED, "NFE": COUNTED, "Decode tokens": COUNTED, "Query tokens per pass": COUNTED, "GB/s": ("modelled",),
+    "Share of ceiling": ("modelled",), "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"),
+    "J/token": MEASURED,
 }  # fmt: skip
 
 
@@ -36,6 +38,11 @@ def section_name(cell: Cell) -> str:
 def arm_name(arm: ArmResult, small: str = "") -> Entry:
     """The head of an arm's row."""
     return Entry(text=arm.label, small=small, marks=("replayed",) if arm.replayed else ())
+
+
+def with_count(head: Entry, count: Entry, unit: str) -> Entry:
+    """The head of a row with a counted number under it; the value behind the head is that number."""
+    return replace(head, small=f"{count.text} {unit}", raw=count.raw, key=count.key)
 
 
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -59,7 +66,7 @@ def _arm_row(arm: ArmResult, notes: Notes) -> Row:
     given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, right = arm.wall_speedup, arm.accuracy
     return {
-        "Arm": arm_name(arm, small=f"{units.count(arm.prompts)} prompts"),
+        "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", units.count), "prompts"),
         "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=given),
         "Wall speedup": notes.entry(wall, units.ratio, small=between(wall, units.ratio)),
         "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
@@ -79,9 +86,10 @@ def _detail_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> R
     row = {
         "Arm": arm_name(arm),
         "Ratio of totals": notes.entry(totals, units.ratio, small=between(totals, units.ratio)),
+        "Prompts timed": notes.plain(arm.wall_speedup, "n", units.count),
         "Prompts for ±5 %": _prompts_needed(arm, notes),
         "Request latency": notes.entry(latency, units.seconds, small="median"),
-        **({} if arm.correct is None else {"Correct": notes.plain(arm, "correct", units.count, small=_graded(arm))}),
+        **({} if arm.correct is None else {"Correct": notes.plain(arm, "correct", units.count)}),
         "NFE": notes.plain(arm, "nfe", units.count),
         "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
         "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
@@ -98,20 +106,16 @@ def _detail_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> R
     return row
 
 
-def _graded(arm: ArmResult) -> str:
-    return f"of {units.count(arm.accuracy.n)}"
-
-
 def _energy(arm: ArmResult) -> Quantity | None:
     found = arm.figures.get("joules_per_token")
     return found if found is not None and found.value is not None else None
 
 
 def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
-    """What it takes to know the wall speedup to 5 %, beside what there was."""
+    """What it takes to know the wall speedup to 5 %."""
     if arm.prompts_for_5_percent is None:
         return Entry(text="none", note=notes.number("without an interval of the wall speedup nothing can be planned"))
-    return notes.plain(arm, "prompts_for_5_percent", units.count, small=f"here {units.count(arm.wall_speedup.n)}")
+    return notes.plain(arm, "prompts_for_5_percent", units.count)
 
 
 def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -122,7 +126,7 @@ def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Ta
                               if not arm.is_ntp and arm.wall_speedup_totals.value is not None])
         for cell in cells
     ]  # fmt: skip
-    marks: dict[str, tuple[Mark, ...]] = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
+    marks = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
     return notes.table(heading, sections, marks)
 
 
