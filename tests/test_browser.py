@@ -41,9 +41,8 @@ class Opened:
 def browser() -> Iterator[Any]:
     """One browser for all tests."""
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
-        )
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+        found = started.chromium.launch(executable_path=CHROMIUM, args=flags)
         yield found
         found.close()
 
@@ -247,9 +246,9 @@ def test_no_table_is_cut_on_paper(browser: Any, files: dict[str, Path]) -> None:
     """On A4 less its margins every table is as wide as the page at most, and what is folded on screen is on paper."""
     page = opened(browser, files["full"], viewport={"width": 703, "height": 1000}).page  # 186 mm at 96 to the inch
     page.emulate_media(media="print")
-    wide = "(all) => all.filter((one) => one.offsetWidth > 0 && one.getBoundingClientRect().right > 704).map((one) => one.innerText)"
+    wide = "(all) => all.filter((one) => one.getBoundingClientRect().right > 704).map((one) => one.innerText)"
     assert page.locator("table").evaluate_all(wide) == []
-    assert page.get_by_text("Arms, task by task").is_visible()
+    assert page.get_by_text("Arms, task by task", exact=True).is_visible()
     folded = page.locator("details:not(.long) td").first
     assert folded.bounding_box()["height"] > 5
     assert not page.locator("details.raw").is_visible()

@@ -21,12 +21,11 @@ ARM_MARKS: dict[str, tuple[Mark, ...]] = {
     "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED,
     "Against baseline": COUNTED,
 }  # fmt: skip
-DETAIL_MARKS: dict[str, tuple[Mark, ...]] = {
-    "Ratio of totals": MEASURED, "Prompts timed": COUNTED, "Prompts for ±5 %": MEASURED, "Request latency": MEASURED,
-    "Correct": COUNTED, "NFE": COUNTED, "Decode tokens": COUNTED, "Query tokens per pass": COUNTED, "GB/s": ("modelled",),
-    "Share of ceiling": ("modelled",), "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"),
-    "J/token": MEASURED,
+RATE_MARKS: dict[str, tuple[Mark, ...]] = {
+    "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
+    "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
 }  # fmt: skip
+COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass")
 
 
 def section_name(cell: Cell) -> str:
@@ -52,14 +51,21 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     return notes.table(heading, sections, ARM_MARKS)
 
 
-def details_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """The other figures of the same arms. What was read nowhere (energy, a memory counter) has no column."""
+def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """What was counted of every arm, and how many prompts would pin its speedup."""
+    notes = Notes(pointers)
+    sections = [(section_name(cell), [_count_row(arm, notes) for arm in cell.arms]) for cell in cells]
+    return notes.table(heading, sections, dict.fromkeys(COUNT_HEADS, COUNTED) | {"Prompts for ±5 %": MEASURED})
+
+
+def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """Latency, bandwidth and energy of every arm. What was read nowhere (energy, a memory counter) has no column."""
     notes = Notes(pointers)
     arms = [arm for cell in cells for arm in cell.arms]
     counted = any(arm.measured_bandwidth_bytes_per_s.value is not None for arm in arms)
     metered = any(_energy(arm) is not None for arm in arms)
-    sections = [(section_name(cell), [_detail_row(arm, notes, counted, metered) for arm in cell.arms]) for cell in cells]
-    return notes.table(heading, sections, DETAIL_MARKS)
+    sections = [(section_name(cell), [_rate_row(arm, notes, counted, metered) for arm in cell.arms]) for cell in cells]
+    return notes.table(heading, sections, RATE_MARKS)
 
 
 def _arm_row(arm: ArmResult, notes: Notes) -> Row:
@@ -81,18 +87,25 @@ def _difference(found: Quantity, notes: Notes) -> Entry:
     return notes.entry(found, units.points, small=least)
 
 
-def _detail_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row:
+def _count_row(arm: ArmResult, notes: Notes) -> Row:
+    graded = Entry(text="none", note=None if arm.accuracy.reason is None else notes.number(arm.accuracy.reason))
+    return {
+        "Arm": arm_name(arm),
+        "Prompts timed": notes.plain(arm.wall_speedup, "n", units.count),
+        "Prompts for ±5 %": _prompts_needed(arm, notes),
+        "Correct": graded if arm.correct is None else notes.plain(arm, "correct", units.count),
+        "NFE": notes.plain(arm, "nfe", units.count),
+        "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
+        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
+    }
+
+
+def _rate_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row:
     totals, latency, energy = arm.wall_speedup_totals, arm.latency_s, _energy(arm)
     row = {
         "Arm": arm_name(arm),
         "Ratio of totals": notes.entry(totals, units.ratio, small=between(totals, units.ratio)),
-        "Prompts timed": notes.plain(arm.wall_speedup, "n", units.count),
-        "Prompts for ±5 %": _prompts_needed(arm, notes),
         "Request latency": notes.entry(latency, units.seconds, small="median"),
-        **({} if arm.correct is None else {"Correct": notes.plain(arm, "correct", units.count)}),
-        "NFE": notes.plain(arm, "nfe", units.count),
-        "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
-        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
         "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, units.gigabytes),
         "Share of ceiling": notes.entry(arm.ceiling_share, units.percent, small=arm.ceiling_share.method or ""),
     }
