@@ -32,6 +32,7 @@ def report_command(
         str | None, typer.Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
 ) -> None:
     """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
 
@@ -49,12 +50,8 @@ def report_command(
     else:
         pages = [_page(run, out, as_json, markdown) for run in runs]
     for page in pages:
-        if page is None:
-            continue
-        if show:
-            import webbrowser
-
-            webbrowser.open(page.resolve().as_uri())
+        if page is not None:
+            _finish(page, show, pdf)
 
 
 def gallery_command(
@@ -73,6 +70,17 @@ def write_page(run: Path, out: Path | None) -> Path:
     page = write_report(run, out)
     print(f"report  {page}")
     return page
+
+
+def _finish(page: Path, show: bool, pdf: bool) -> None:
+    if pdf:
+        from harness.reporting.pdf import print_pdf
+
+        print(f"pdf     {print_pdf(page)}")
+    if show:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
 
 
 def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | None, history: str | None) -> None:

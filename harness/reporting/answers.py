@@ -22,7 +22,7 @@ from harness.stats import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One card: a figure in large type with its unit and what it rests on, the claims, paragraphs with a title each, weaknesses.
+    """One card: a figure in large type with its unit and what it rests on, the claims, titled paragraphs, weaknesses.
 
     ``key``, ``raw``, ``low``, ``high``: the value behind the figure, as in a table; empty where the figure is a word.
     """

@@ -24,7 +24,7 @@ from harness.verdict_claims import claims_for
 
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")
-"""What this program asks of every run: three times faster by the clock. Shown beside the claims, and no part of their verdict."""
+"""What this program asks of every run: three times faster by the clock. Shown beside the claims; no part of their verdict."""
 METRIC_WORDS: dict[MetricName, str] = {
     "wall_speedup": "faster by the clock",
     "nfe_speedup": "fewer forward passes",
@@ -117,7 +117,8 @@ def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> Clai
     value, write = found.value, writer(METRICS[metric].unit)
     words, interval = METRIC_WORDS[metric], ""
     if value.low is not None and value.high is not None:
-        interval = f"95\u00a0% interval {write(value.low)} to {write(value.high)}"
+        kind = "one-sided 95\u00a0% bounds" if metric == "accuracy_loss_points" else "95\u00a0% interval"
+        interval = f"{kind} {write(value.low)} to {write(value.high)}"
     if METRICS[metric].averaged and value.n > 1 and interval:
         interval += ", mean over prompts" if found.cell.get("batch_size") == "1" else ", mean over batches"
     text = "no figure" if value.value is None else write(value.value)

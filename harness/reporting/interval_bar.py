@@ -61,8 +61,8 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
         parts.append(_upright("reference", at(limits.reference[0])))
         labels.append((at(limits.reference[0]), limits.reference[1]))
     if quantity.low is not None and quantity.high is not None:
-        left, right = at(quantity.low), at(quantity.high)
-        parts.append(f'<rect class="interval" x="{left:.1f}" y="{MIDDLE - 3.5}" width="{max(right - left, 1):.1f}" height="7"/>')
+        left, wide = at(quantity.low), max(at(quantity.high) - at(quantity.low), 1)
+        parts.append(f'<rect class="interval" x="{left:.1f}" y="{MIDDLE - 3.5}" width="{wide:.1f}" height="7"/>')
     if quantity.value is not None:
         parts.append(f'<circle class="value" cx="{at(quantity.value):.1f}" cy="{MIDDLE}" r="5"/>')
     parts += _labels(labels)

@@ -118,10 +118,12 @@ def _part(comparison: Comparison, pointers: Pointers, part: str, name: str) -> P
         tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
     ]
     folded = [
-        tables.details_table(summaries, pointers, "More about the same arms"),
+        tables.counts_table(summaries, pointers, "What was counted"),
+        tables.rates_table(summaries, pointers, "Latency, bandwidth and energy"),
         tables.arms_table(by_task, pointers, "Arms, task by task"),
         tables.factors_table(by_task, pointers, "Where the speedup comes from, task by task"),
-        tables.details_table(by_task, pointers, "More about the arms, task by task"),
+        tables.counts_table(by_task, pointers, "What was counted, task by task"),
+        tables.rates_table(by_task, pointers, "Latency, bandwidth and energy, task by task"),
         tables_time.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
     ]
     return PartView(

@@ -7,6 +7,7 @@ to its reason under the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness import units
 from harness.compare_values import ArmResult, Cell, GenerateMode
@@ -20,11 +21,11 @@ ARM_MARKS: dict[str, tuple[Mark, ...]] = {
     "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED,
     "Against baseline": COUNTED,
 }  # fmt: skip
-DETAIL_MARKS: dict[str, tuple[Mark, ...]] = {
-    "Ratio of totals": MEASURED, "Prompts for ±5 %": MEASURED, "Request latency": MEASURED, "Correct": COUNTED,
-    "NFE": COUNTED, "Decode tokens": COUNTED, "Query tokens per pass": COUNTED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
+RATE_MARKS: dict[str, tuple[Mark, ...]] = {
+    "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
     "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
 }  # fmt: skip
+COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass")
 
 
 def section_name(cell: Cell) -> str:
@@ -38,6 +39,11 @@ def arm_name(arm: ArmResult, small: str = "") -> Entry:
     return Entry(text=arm.label, small=small, marks=("replayed",) if arm.replayed else ())
 
 
+def with_count(head: Entry, count: Entry, unit: str) -> Entry:
+    """The head of a row with a counted number under it; the value behind the head is that number."""
+    return replace(head, small=f"{count.text} {unit}", raw=count.raw, key=count.key)
+
+
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """What most readers want of every arm: passes saved, time saved, accuracy. A section per cell."""
     notes = Notes(pointers)
@@ -45,21 +51,28 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     return notes.table(heading, sections, ARM_MARKS)
 
 
-def details_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """The other figures of the same arms. What was read nowhere (energy, a memory counter) has no column."""
+def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """What was counted of every arm, and how many prompts would pin its speedup."""
+    notes = Notes(pointers)
+    sections = [(section_name(cell), [_count_row(arm, notes) for arm in cell.arms]) for cell in cells]
+    return notes.table(heading, sections, dict.fromkeys(COUNT_HEADS, COUNTED) | {"Prompts for ±5 %": MEASURED})
+
+
+def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """Latency, bandwidth and energy of every arm. What was read nowhere (energy, a memory counter) has no column."""
     notes = Notes(pointers)
     arms = [arm for cell in cells for arm in cell.arms]
     counted = any(arm.measured_bandwidth_bytes_per_s.value is not None for arm in arms)
     metered = any(_energy(arm) is not None for arm in arms)
-    sections = [(section_name(cell), [_detail_row(arm, notes, counted, metered) for arm in cell.arms]) for cell in cells]
-    return notes.table(heading, sections, DETAIL_MARKS)
+    sections = [(section_name(cell), [_rate_row(arm, notes, counted, metered) for arm in cell.arms]) for cell in cells]
+    return notes.table(heading, sections, RATE_MARKS)
 
 
 def _arm_row(arm: ArmResult, notes: Notes) -> Row:
     given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, right = arm.wall_speedup, arm.accuracy
     return {
-        "Arm": arm_name(arm, small=f"{units.count(arm.prompts)} prompts"),
+        "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", units.count), "prompts"),
         "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=given),
         "Wall speedup": notes.entry(wall, units.ratio, small=between(wall, units.ratio)),
         "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
@@ -74,17 +87,25 @@ def _difference(found: Quantity, notes: Notes) -> Entry:
     return notes.entry(found, units.points, small=least)
 
 
-def _detail_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row:
+def _count_row(arm: ArmResult, notes: Notes) -> Row:
+    graded = Entry(text="none", note=None if arm.accuracy.reason is None else notes.number(arm.accuracy.reason))
+    return {
+        "Arm": arm_name(arm),
+        "Prompts timed": notes.plain(arm.wall_speedup, "n", units.count),
+        "Prompts for ±5 %": _prompts_needed(arm, notes),
+        "Correct": graded if arm.correct is None else notes.plain(arm, "correct", units.count),
+        "NFE": notes.plain(arm, "nfe", units.count),
+        "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
+        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
+    }
+
+
+def _rate_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row:
     totals, latency, energy = arm.wall_speedup_totals, arm.latency_s, _energy(arm)
     row = {
         "Arm": arm_name(arm),
         "Ratio of totals": notes.entry(totals, units.ratio, small=between(totals, units.ratio)),
-        "Prompts for ±5 %": _prompts_needed(arm, notes),
         "Request latency": notes.entry(latency, units.seconds, small="median"),
-        **({} if arm.correct is None else {"Correct": notes.plain(arm, "correct", units.count, small=_graded(arm))}),
-        "NFE": notes.plain(arm, "nfe", units.count),
-        "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
-        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
         "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, units.gigabytes),
         "Share of ceiling": notes.entry(arm.ceiling_share, units.percent, small=arm.ceiling_share.method or ""),
     }
@@ -98,20 +119,16 @@ def _detail_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> R
     return row
 
 
-def _graded(arm: ArmResult) -> str:
-    return f"of {units.count(arm.accuracy.n)}"
-
-
 def _energy(arm: ArmResult) -> Quantity | None:
     found = arm.figures.get("joules_per_token")
     return found if found is not None and found.value is not None else None
 
 
 def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
-    """What it takes to know the wall speedup to 5 %, beside what there was."""
+    """What it takes to know the wall speedup to 5 %."""
     if arm.prompts_for_5_percent is None:
         return Entry(text="none", note=notes.number("without an interval of the wall speedup nothing can be planned"))
-    return notes.plain(arm, "prompts_for_5_percent", units.count, small=f"here {units.count(arm.wall_speedup.n)}")
+    return notes.plain(arm, "prompts_for_5_percent", units.count)
 
 
 def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -122,7 +139,7 @@ def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Ta
                               if not arm.is_ntp and arm.wall_speedup_totals.value is not None])
         for cell in cells
     ]  # fmt: skip
-    marks: dict[str, tuple[Mark, ...]] = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
+    marks = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
     return notes.table(heading, sections, marks)
 
 

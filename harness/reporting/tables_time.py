@@ -11,7 +11,7 @@ from harness import units
 from harness.compare_values import ArmResult, Cell, PassWidth, Prediction
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
-from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name
+from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name, with_count
 
 PREDICTED: tuple[Mark, ...] = ("predicted",)
 BOTH: tuple[Mark, ...] = ("predicted", "measured")
@@ -36,9 +36,9 @@ def _cost_head(rung: str) -> str:
 
 
 def _pass_row(width: PassWidth, notes: Notes) -> Row:
-    measured = width.measured_s
+    measured, head = width.measured_s, Entry(text="NTP" if width.method == "ntp" else width.role)
     row = {
-        "Pass": Entry(text="NTP" if width.method == "ntp" else width.role, small=f"{units.count(width.count)} passes"),
+        "Pass": with_count(head, notes.plain(width, "count", units.count), "passes"),
         "Query tokens per row": notes.plain(width, "query_tokens", units.count),
         "Measured": notes.entry(measured, units.seconds, small=between(measured, units.seconds)),
     }
