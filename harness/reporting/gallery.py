@@ -35,7 +35,6 @@ class Listed:
     scenario: str
     when: str
     machine: str
-    command: str
     state: State
     glyph: str
     word: str
@@ -80,9 +79,10 @@ def _listed(path: Path, run: Run) -> Listed:
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
     return Listed(
         folder=path.name, question=header.question, scenario=header.scenario_name, when=header.created_at,
-        machine=" and ".join(machines) or "no machine", command=header.command, state=overall.state,
-        glyph=GLYPHS[overall.state], word=verdict_words(overall), tally=tally(overall), whose=whose_claims(header),
-        answers=tuple((card.title, f"{card.figure} {card.unit}") for card in cards),
+        machine=" and ".join(machines) or "no machine", state=overall.state,
+        glyph=GLYPHS[overall.state], word=verdict_words(overall), tally=tally(overall),
+        whose=whose_claims(header),
+        answers=tuple((card.title, card.unit if card.raw is None else f"{card.figure} {card.unit}") for card in cards),
         page=REPORTS[0] if (path / REPORTS[0]).is_file() else None,
         files=tuple((name, said) for name, said in words.items() if (path / name).is_file()),
     )  # fmt: skip

@@ -9,18 +9,15 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from harness import units
 from harness.capacity_panel import Panel, Point
 from harness.capacity_result import ArmPlan, Band, DevicePlan, Sourced
-from harness.reporting.planner_data import embedded, pays_at
+from harness.reporting.planner_data import ITSELF, NONE, embedded, model_argument, pays_at, said_of, where
 
-HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens", "SBD ÷ NTP",
-         "SBD faster at batches, of those that fit")  # fmt: skip
+HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
+         "Speed against NTP", "SBD faster at batches, of those that fit")  # fmt: skip
 FIRST_BATCH = 1
 """Nobody serves one row at a time, and its price reads like the price."""
-_IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +55,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerView:
-    """What the template shows. ``data`` is JSON that is safe within a script element; ``sections`` are lines by model."""
+    """What the template shows. ``data`` is JSON; ``sections`` are lines by model; ``answer``, and what is beside it, is what
+    stands there before anything is chosen.
+    """
 
     axes: tuple[Axis, ...]
     heads: tuple[str, ...]
-    data: Markup
+    data: str
+    question: str
+    said: str
+    answer: tuple[Line, ...]
+    answer_reasons: tuple[str, ...]
+    command: str
     chosen: str
     sections: tuple[tuple[str, tuple[Line, ...]], ...]
     reasons: tuple[str, ...]
@@ -72,13 +76,21 @@ class PlannerView:
 
 def planner_view(panel: Panel) -> PlannerView:
     """The panel for the page; the table has every model, device, context and batch at the first acceptance."""
-    first, reasons = panel.choices[0], _Reasons()
+    axes = tuple(_axes(panel))
+    first, reasons, own = panel.choices[0], _Reasons(), _Reasons()
     shown = [point for point in panel.points if point.choice == 0]
+    answer = [point for point in shown if (point.model, point.context, point.batch) == (0, 0, FIRST_BATCH)]
+    model, context, batch = panel.models[0].name, panel.contexts[0], panel.batches[FIRST_BATCH]
     devices = {point.plan.hardware: point.plan for point in shown}
     return PlannerView(
-        axes=tuple(_axes(panel)),
+        axes=axes,
         heads=HEADS,
-        data=Markup(json.dumps(embedded(panel), ensure_ascii=False, separators=(",", ":")).translate(_IN_SCRIPT)),
+        data=json.dumps(embedded(panel), ensure_ascii=False, separators=(",", ":")),
+        question=", ".join(axis.options[axis.first] for axis in axes if axis.name != "device"),
+        said=said_of(first, model),
+        answer=tuple(line for point in answer for line in _lines(panel, point, own)),
+        answer_reasons=tuple(own.texts),
+        command=f"{_command(panel, model, context, batch)}{where(model)}",
         chosen=f"{first.label} ({first.remark})",
         sections=tuple(
             (shape.name, tuple(line for point in shown if point.model == model for line in _lines(panel, point, reasons)))
@@ -88,6 +100,12 @@ def planner_view(panel: Panel) -> PlannerView:
         prices=tuple(map(_price, devices.values())),
         notes=shown[0].notes,
     )
+
+
+def _command(panel: Panel, model: str, context: int, batch: int) -> str:
+    devices = " ".join(f"--hardware {name}" for name in panel.devices)
+    chosen = f"{' '.join(panel.choices[0].arguments)} --context {context} --batch {batch}"
+    return f"sbd capacity --model {model_argument(model)} {devices} {chosen}"
 
 
 def _axes(panel: Panel) -> Iterator[Axis]:
@@ -134,7 +152,7 @@ def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
     """NTP and SBD, for one replica."""
     plan = point.plan
     speedup = _figure(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, units.ratio)
-    beside = {"NTP": (Figure(text=""), Figure(text="")), "SBD": (speedup, Figure(text=pays_at(point)))}
+    beside = {"NTP": (Figure(text=ITSELF, raw=1), Figure(text=NONE)), "SBD": (speedup, Figure(text=pays_at(point)))}
     for name, arm in (("NTP", plan.ntp), ("SBD", plan.sbd)):
         yield Line(
             device=panel.devices[point.device], context=panel.contexts[point.context], batch=panel.batches[point.batch],

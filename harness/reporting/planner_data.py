@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.capacity_answer import pays_words
-from harness.capacity_panel import Panel, Point
+from harness.capacity_panel import Choice, Panel, Point
 from harness.capacity_result import ArmPlan, Band
 from harness.modelshape import KNOWN_SHAPES
 
 PLANNER_VERSION = 1
 DIGITS = 3
 """As harness.units shows a rate: what is rounded twice may not be what is rounded once."""
+ITSELF, NONE = "1.00x", "–"
+"""In the rows of NTP: against itself, and where it would be asked at which batches it is the faster."""
 FOLDER = "FOLDER"
 """Of a model that has no name on the command line: it is called by where its config.json lies."""
 
@@ -30,14 +32,17 @@ def embedded(panel: Panel) -> dict[str, Any]:
     sbd = [_sbd(point, texts) for point in panel.points]
     return {
         "version": PLANNER_VERSION,
-        "models": [{"name": shape.name, "argument": model_argument(shape.name)} for shape in panel.models],
+        "models": [{"argument": model_argument(shape.name), "where": where(shape.name)} for shape in panel.models],
         "devices": list(panel.devices),
         "contexts": list(panel.contexts),
         "batches": list(panel.batches),
         "choices": [
-            {"remark": one.remark, "model": one.model, "arguments": " ".join(one.arguments)} for one in panel.choices
+            {"said": [said_of(one, shape.name) for shape in panel.models], "arguments": " ".join(one.arguments)}
+            for one in panel.choices
         ],
         "loads": [load_arguments(panel, load) for load in panel.loads],
+        "itself": ITSELF,
+        "none": NONE,
         "ntp": ntp,
         "sbd": sbd,
         "texts": list(texts.number),
@@ -48,6 +53,17 @@ def embedded(panel: Panel) -> dict[str, Any]:
 def model_argument(name: str) -> str:
     """What ``--model`` takes for it."""
     return name if name in KNOWN_SHAPES else FOLDER
+
+
+def where(name: str) -> str:
+    """What FOLDER stands for, behind a command that has it; empty where the model has a name."""
+    return "" if name in KNOWN_SHAPES else f" ({FOLDER}: where the config.json of {name} lies)"
+
+
+def said_of(choice: Choice, model: str) -> str:
+    """Whose acceptance it is, what is known of it, and that it is an assumption about another model."""
+    taken_over = "" if choice.model == model else f" Taken over to {model}, which may accept more or less."
+    return f"Acceptance {choice.remark}.{taken_over}"
 
 
 def load_arguments(panel: Panel, load: float | None) -> str:

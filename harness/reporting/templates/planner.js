@@ -3,6 +3,7 @@
 (() => {
   const element = (name) => document.getElementById("plan-" + name);
   const data = JSON.parse(element("data").textContent);
+  const asked = ["model", "context", "batch", "choice", "load"];
   const chosen = (name) => Number(element(name).value);
   const inDigits = (value) =>
     value.toLocaleString("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
@@ -59,7 +60,7 @@
   }
 
   function show() {
-    const [model, context, batch, choice, load] = ["model", "context", "batch", "choice", "load"].map(chosen);
+    const [model, context, batch, choice, load] = asked.map(chosen);
     const wanted = chosen("device") - 1;  // the first option is all of them
     const seen = [];
     const reasons = {
@@ -75,8 +76,8 @@
       const place = ((model * data.devices.length + i) * data.contexts.length + context) * data.batches.length + batch;
       const [sbd, speedup, pays, noted] = data.sbd[place * data.choices.length + choice];
       const ntp = arm("NTP", device, data.ntp[place], load, reasons);
-      made("td", "", ntp);
-      made("td", "", ntp);
+      made("td", data.itself, ntp).dataset.value = 1;
+      made("td", data.none, ntp);
       const row = arm("SBD", device, sbd, load, reasons);
       cell(row, speedup, ratio, reasons);
       made("td", data.texts[pays], row);
@@ -86,19 +87,19 @@
     for (const text of seen) made("li", data.texts[text], element("reasons"));
     element("notes").replaceChildren();
     for (const text of notes) made("li", data.texts[text], element("notes"));
-    const whose = data.choices[choice].model, planned = data.models[model];
-    element("said").textContent = "Acceptance " + data.choices[choice].remark + "." + (whose === planned.name ? ""
-      : " Taken over to " + planned.name + ", which may accept more or less.");
+    const planned = data.models[model];
+    element("said").textContent = data.choices[choice].said[model];
+    element("question").textContent = asked.map((name) => element(name).selectedOptions[0].textContent).join(", ");
+    element("question").className = "print-only";
     const device = wanted < 0 ? data.devices : [data.devices[wanted]];
     element("command").textContent = [
       "sbd capacity --model", planned.argument, ...device.map((name) => "--hardware " + name),
       data.choices[choice].arguments, "--context", data.contexts[context], "--batch", data.batches[batch],
       data.loads[load],
-    ].join(" ").trim() + (planned.argument === planned.name ? "" : "  (" + planned.argument
-      + ": where the config.json of " + planned.name + " lies)");
+    ].join(" ").trim() + planned.where;
   }
 
   element("form").addEventListener("change", show);
-  element("form").hidden = element("answer").hidden = false;
+  element("form").hidden = false;
   show();
 })();
