@@ -13,12 +13,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from harness import units
 from harness.compare_runs import Change
 from harness.compare_several import Against, Outcome, SharedArm
+from harness.exports.plain import one_line
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 
 MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""
 ROW_IN = 0.34
+LONGEST = 64
+"""Letters of a label; more leave no room for the bars."""
 COLOURS: dict[Outcome, str] = {"better": svg.GREEN, "worse": svg.VERMILION}
 SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
@@ -39,7 +42,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         for place, (change, outcome) in enumerate(reversed(shown)):
             _bar(axes, place, change, outcome)
         axes.axvline(0, color=svg.INK, lw=1.0)
-        axes.set_yticks(range(len(shown)), [_row_words(change) for change, _ in reversed(shown)])
+        axes.set_yticks(range(len(shown)), [one_line(_row_words(change), LONGEST) for change, _ in reversed(shown)])
         axes.tick_params(axis="y", length=0, labelsize=8)
         axes.set_ylim(-0.6, len(shown) - 0.4)
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
@@ -88,7 +91,7 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
         for place, arm in enumerate(reversed(rows)):
             _speedups(axes, place, arm, letters)
         axes.axvline(1, color=svg.INK, lw=1.0)
-        axes.set_yticks(range(len(rows)), [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in reversed(rows)])
+        axes.set_yticks(range(len(rows)), [one_line(_arm_words(arm), LONGEST) for arm in reversed(rows)])
         axes.tick_params(axis="y", length=0, labelsize=8)
         axes.set_ylim(-0.6, len(rows) - 0.4)
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
@@ -116,6 +119,10 @@ def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: in
     said = "; ".join(f"{arm.label} in {arm.part}: {', '.join(_each(arm, letters))}" for arm in rows)
     said += ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
     return f"{said} {known - len(rows)} more arms are in the table." if known > len(rows) else said
+
+
+def _arm_words(arm: SharedArm) -> str:
+    return f"{arm.label}, {arm.part}, batch {arm.batch_size}"
 
 
 def _each(arm: SharedArm, letters: Sequence[str]) -> list[str]:
