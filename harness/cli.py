@@ -17,8 +17,12 @@ from harness import __version__
 from harness.cli_calibrate import calibrate_command
 from harness.cli_capacity import capacity_command
 from harness.cli_check import check_command
+from harness.cli_compare import compare_command
 from harness.cli_doctor import doctor_command
+from harness.cli_gate import gate_command
 from harness.cli_hardware import hardware_command
+from harness.cli_history import history_app
+from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
 from harness.cli_process import process_command
 from harness.cli_roofline import roofline_command
@@ -147,7 +151,11 @@ app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_co
 app.command("doctor", short_help="what this machine can measure")(doctor_command)
 app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
 app.command("check", short_help="what only a GPU can show")(check_command)
+app.command("compare", short_help="what changed between runs")(compare_command)
+app.command("gate", short_help="has a revision regressed")(gate_command)
+app.command("noise", short_help="measure this machine's A/A noise floor")(noise_command)
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
+app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
 app.command("train", short_help="train an SBD model")(train_command)
 
 

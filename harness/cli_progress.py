@@ -15,12 +15,14 @@ class TerminalProgress:
     """A harness.progress.Progress on ``stream``.
 
     Time left: every missing sample is taken to last as long as its own case's samples did so far, or as the average where
-    its case has not begun. Loading a model counts towards the sample after it.
+    its case has not begun. Loading a model counts towards the sample after it. ``what``: the
+    plural of what is being counted.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, what: str = "samples") -> None:
         self._stream = stream
         self._clock = clock
+        self._what = what
         self._live = stream.isatty()
         self._samples = self._finished = 0
         self._missing: Counter[str] = Counter()
@@ -40,7 +42,7 @@ class TerminalProgress:
         self._missing = Counter([*case_ids, *later])
         self._last_s = self._printed_s = self._clock()
         after = f", {len(later)} more in later processes" if later else ""
-        self.note(f"{self._samples} samples to take{after}" if case_ids else "all samples are there already")
+        self.note(f"{self._samples} {self._what} to take{after}" if case_ids else f"all {self._what} are there already")
 
     def advance(self, case_id: str) -> None:
         """Count one sample; redraw the line, or print one every 15 s where the stream is no terminal."""
@@ -50,7 +52,7 @@ class TerminalProgress:
         self._taken[case_id] += 1
         self._spent_s[case_id] += now_s - self._last_s
         self._last_s = now_s
-        text = f"{self._finished}/{self._samples} samples, about {format_duration(self._left_s())} left ({case_id})"
+        text = f"{self._finished}/{self._samples} {self._what}, about {format_duration(self._left_s())} left ({case_id})"
         if self._live:
             print(f"\r{text}{CLEAR_TO_END}", end="", file=self._stream, flush=True)
             self._line_open = True

@@ -8,7 +8,6 @@ driver (environment_gpu); loads no heavy module and measures nothing. What canno
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.environment_git import ask_git
 from harness.environment_gpu import gpu_readers
 from harness.environment_host import Reading, host_readers
 from harness.environment_torch import torch_readers
@@ -107,8 +107,4 @@ def _git(*arguments: str) -> Reading:
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None, "the package is not running from a git checkout"
-    try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"git did not answer: {error}"
-    return (done.stdout.strip(), None) if done.returncode == 0 else (None, f"git: {done.stderr.strip().partition(chr(10))[0]}")
+    return ask_git(root, *arguments)

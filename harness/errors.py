@@ -9,7 +9,7 @@ SbdError                      catch this to catch all of them
 │   └── MissingExtraError     a command needs an extra that is not installed
 ├── RecordError               a run directory that cannot be read (exit code 5)
 ├── StorageError              the disk refused to take a record (exit code 5)
-├── ProcessEndedError         a fresh process of a run ended before its time (exit code 5, or the 2 it ended with)
+├── ProcessEndedError         a fresh process of a run or a gate ended before its time (exit code 5, or the 2 it ended with)
 ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
 │   ├── DoesNotFitError       it needs more memory than there is
 │   └── NotPossibleError      it needs something that this machine does not have
@@ -70,7 +70,7 @@ class StorageError(SbdError):
 
 
 class ProcessEndedError(SbdError):
-    """A fresh process of a run ended before it had taken its samples, with what exit status."""
+    """A fresh process of a run, or a command of a gate, ended before it had taken its samples, with what exit status."""
 
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)

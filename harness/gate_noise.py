@@ -59,20 +59,20 @@ def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFlo
     return NoiseFloor(metric=metric, ratio=math.expm1(floor), repeats=n, pairs=pairs, method=method, reason=few)
 
 
-def margin(floor: NoiseFloor | None, pairs: int) -> tuple[float, str]:
-    """(margin as a ratio, where it is from): max(2 %, floor), for a gate of up to ``pairs`` pairs.
+def margin(floor: NoiseFloor | None, pairs: int, least: float = MARGIN) -> tuple[float, str]:
+    """(margin as a ratio, where it is from): max(``least``, floor), for a gate of up to ``pairs`` pairs.
 
     A floor that was measured with more pairs than the gate has is widened by √(its pairs / pairs): noise that is independent
     from pair to pair grows like that, and what they share grows less.
     """
     if floor is None or floor.ratio is None:
         why = floor.reason if floor is not None else "not measured; sbd noise measures it"
-        return MARGIN, f"the least margin; noise floor of this machine not known: {why}"
+        return least, f"the least margin; noise floor of this machine not known: {why}"
     widened = math.expm1(math.log1p(floor.ratio) * math.sqrt(max(1.0, floor.pairs / pairs)))
     source = f"noise floor {widened:.3%} from {floor.repeats} A/A gates of {floor.pairs} pairs"
     source += f" (widened to {pairs} pairs)" if floor.pairs > pairs else ""
     source += f" ({floor.reason})" if floor.reason else ""
-    return (widened, source) if widened > MARGIN else (MARGIN, f"the least margin, above the {source}")
+    return (widened, source) if widened > least else (least, f"the least margin, above the {source}")
 
 
 def to_json(floor: NoiseFloor) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.differing import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, read_lines, refused, write_whole
 from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample, SampleKey
@@ -168,17 +169,6 @@ def publish(run_directory: Path, target: Path) -> Path:
     for name, content in reports.items():
         write_whole(target / name, content)
     return target
-
-
-def differing_keys(one: Any, other: Any, where: str = "") -> list[str]:
-    """Dotted keys at which two pieces of plain data differ."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        pairs = [(str(key), one.get(key), other.get(key)) for key in dict.fromkeys([*one, *other])]
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = [(str(index), left, right) for index, (left, right) in enumerate(zip(one, other, strict=True))]
-    else:
-        return [] if one == other else [where or "everything"]
-    return [key for name, left, right in pairs for key in differing_keys(left, right, f"{where}.{name}" if where else name)]
 
 
 def _read_header(file: Path) -> RunHeader:

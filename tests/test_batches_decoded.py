@@ -39,7 +39,7 @@ def decoded(prompts, batching, gamma=2.2):
     session = StaticSession(tiny_model("llama"))
     decoder = decode_set_block(
         session, request(prompts, STOPS), block_size=BLOCK, mask_id=MASK_ID,
-        acceptance=SolverAcceptance(entropy_bounded, gamma), batching=batching,
+        acceptance=SolverAcceptance(entropy_bounded, gamma=gamma), batching=batching,
     )  # fmt: skip
     return drain(decoder)
 

@@ -32,7 +32,8 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Every command is listed with a line of its own, untruncated."""
     assert sbd(monkeypatch, "--help") == 0
     text = capsys.readouterr().out
-    for name in ("plan", "run", "report", "publish", "schema", "roofline", "calibrate", "check", "hardware", "train", "verify"):
+    measuring = ("plan", "run", "report", "publish", "schema", "calibrate", "check", "hardware", "train")
+    for name in (*measuring, "roofline", "verify", "history", "compare", "gate", "noise"):
         assert f"\n  {name} " in text
     assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
     assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")

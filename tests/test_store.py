@@ -20,7 +20,7 @@ from harness.errors import RecordError, StorageError, UserError
 from harness.journal import Journal, read_lines
 from harness.modelshape import KNOWN_SHAPES
 from harness.record import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
-from harness.store import RunStore, differing_keys, finished_keys, publish, read_run
+from harness.store import RunStore, finished_keys, publish, read_run
 
 
 def make_header(**changes: object) -> RunHeader:
@@ -239,13 +239,6 @@ def test_another_scenario_is_not_mixed_in(tmp_path: Path) -> None:
         RunStore(tmp_path / "run").resume({"seed": 2, "parts": [{"name": "q"}]}, "d2")
     with pytest.raises(UserError, match="holds a run already"):
         RunStore(tmp_path / "run").create(make_header())
-
-
-def test_differing_keys() -> None:
-    """Keys on one side only, lists of other lengths and values are all named by their place."""
-    assert differing_keys({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3], "c": 0}) == ["b.1", "c"]
-    assert differing_keys({"a": {"b": [1]}}, {"a": {"b": [1, 2]}}) == ["a.b"]
-    assert differing_keys({"a": 1}, {"a": 1}) == []
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:

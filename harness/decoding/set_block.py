@@ -16,10 +16,11 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block import BlockRow
+from harness.decoding.block_view import BlockView
 from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, entropy, usable
+from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Generation
 
@@ -117,5 +118,5 @@ def _sample(
 ) -> Tensor:
     """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
     logits = usable(logits, suppressed)
-    chosen = acceptance.choose(entropy(logits, request.temperature), blocks.masked)
+    chosen = acceptance.choose(BlockView(logits, blocks.masked, request.temperature))
     return blocks.decide(chosen, draw(logits, request.temperature, request.generator))

@@ -1,0 +1,108 @@
+"""`sbd compare`: what changed from one run to another, for people and programs. Information: it judges nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.compare_runs import Change, RunsCompared
+
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="WHAT,...",
+        help="what may differ although it makes runs unlike: hardware, versions, scenario, model, cases, prompts, "
+        "record_version, or single keys as the refusal names them",
+    ),
+]  # fmt: skip
+SHORT_HASH = 12
+
+
+def compare_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
+    allow: AllowOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show what changed between runs and by how much, times paired per prompt with 95 % intervals; refuses unlike runs."""
+    from harness.compare_runs import compare_runs, to_json
+    from harness.errors import UserError
+    from harness.likeness import refuse_unlike, shared_prompts
+    from harness.store import read_run
+
+    if len(runs) < 2:
+        raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
+    base, *others = [read_run(run) for run in runs]
+    found = []
+    for path, other in zip(runs[1:], others, strict=True):
+        unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
+        found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike]))
+    if as_json:
+        print(json.dumps([to_json(one) for one in found], indent=1, ensure_ascii=False))
+        return
+    for path, one in zip(runs[1:], found, strict=True):
+        print(render(one, str(runs[0]), str(path)))
+
+
+def words(given: list[str] | None) -> list[str]:
+    """``--allow hardware,versions --allow model`` as three words."""
+    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+
+
+def render(compared: RunsCompared, base: str, new: str) -> str:
+    """A table of the figures that both runs have, the reasons of those that one lacks, and what was allowed to differ."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+
+    text = StringIO()
+    console = Console(file=text, width=200, highlight=False, markup=False)
+    console.print(f"BASE {base}\nNEW  {new}\n", soft_wrap=True)
+    table = Table("figure", "of", "BASE", "NEW", "change (95 %)", box=None, pad_edge=False)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for one in compared.changes:
+        table.add_row(one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one))
+    console.print(table)
+    for one in compared.changes:
+        if one.ratio.reason and one.base is None:
+            console.print(f"?: {one.metric} of {one.subject}: {one.ratio.reason}", soft_wrap=True)
+    known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
+    for line in dict.fromkeys(line for ratio in known for line in (ratio.method, ratio.reason) if line):
+        console.print(f"times, paired per prompt: {line}", soft_wrap=True)
+    for case_id in compared.one_sided:
+        console.print(f"only in one of them: {case_id}", soft_wrap=True)
+    for line in compared.unlike:
+        console.print(f"allowed to differ: {line}", soft_wrap=True)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+
+
+def _shown(change: Change, value: float | str | None) -> str:
+    from harness.units import count, ratio, seconds
+
+    if value is None:
+        return "?"
+    if isinstance(value, str):
+        return value[:SHORT_HASH]
+    if change.unit.startswith("s"):
+        return seconds(value)
+    return ratio(value) if change.unit == "x" else f"{value:.4g}" if change.unit == "tokens/pass" else count(value)
+
+
+def _changed(change: Change) -> str:
+    from harness.units import signed_percent
+
+    if change.base is not None and change.base == change.new:
+        return "same"
+    if isinstance(change.base, str):
+        return "other"
+    one = change.ratio
+    if one.value is None:
+        return "?"
+    if one.low is None or one.high is None:
+        return signed_percent(one.value - 1)
+    return f"{signed_percent(one.value - 1)} ({signed_percent(one.low - 1)} to {signed_percent(one.high - 1)})"

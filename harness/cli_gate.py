@@ -1,0 +1,115 @@
+"""`sbd gate`: has NEW regressed from BASE? Of two stored runs, or of two revisions that are measured in turn here and now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli_compare import AllowOption, words
+from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
+
+if TYPE_CHECKING:
+    from harness.judgement import Judgements
+    from harness.revisions_gate import GateWish
+
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="timed metric that decides, at most five: a name, a key or a pattern (decode_s_per_token:*)"),
+]
+WorkOption = Annotated[
+    Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
+]  # fmt: skip
+DEFAULT_PAIRS = 10
+DEFAULT_MARGIN = 0.02
+
+
+def gate_command(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[BASE NEW]", help="two run directories")] = None,
+    base_cmd: Annotated[
+        str | None, typer.Option("--base-cmd", help="instead of BASE: a shell command that leaves its run directory at {out}")
+    ] = None,
+    new_cmd: Annotated[str | None, typer.Option("--new-cmd", help="instead of NEW: the same for the other revision")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=2, help="most pairs of fresh processes before a re-run, default 10; with --base-cmd")
+    ] = None,
+    work: WorkOption = None,
+    metric: MetricOption = None,
+    margin: Annotated[
+        float, typer.Option(min=0.0, help="slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place")
+    ] = DEFAULT_MARGIN,
+    deterministic_only: Annotated[
+        bool, typer.Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
+    ] = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
+    inconclusive: InconclusiveOption = "report",
+    to: ToOption = None,
+) -> None:
+    """Gate NEW against BASE: counts by equality, times by interval against a margin. Exit code 0 passed, 1 regressed,
+    3 inconclusive, 4 void, 2 your mistake, 5 ours or a command's.
+    """
+    from harness.errors import UserError
+    from harness.gate_decision import plan_of
+    from harness.revisions_gate import GateWish
+
+    wish = GateWish(
+        metrics=metric or (), deterministic_only=deterministic_only, allow=words(allow), least_margin=margin,
+        plan=plan_of(pairs or DEFAULT_PAIRS),
+    )  # fmt: skip
+    if base_cmd is not None and new_cmd is not None and not runs:
+        finish(_measured(base_cmd, new_cmd, work, wish), as_json, inconclusive, to)
+    if base_cmd is not None or new_cmd is not None or len(runs or ()) != 2:
+        raise UserError(
+            "sbd gate takes either two run directories (sbd gate BASE NEW) or two commands (sbd gate --base-cmd '... {out}' "
+            f"--new-cmd '... {{out}}'); got {len(runs or ())} directories and {2 - (base_cmd, new_cmd).count(None)} commands"
+        )
+    if pairs is not None or work is not None:
+        raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
+    finish(_stored(*(runs or ()), wish=wish), as_json, inconclusive, to)
+
+
+def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
+    """The answers that two runs give as they are."""
+    from harness.judgement import Judgements
+    from harness.likeness import refuse_unlike, shared_prompts
+    from harness.metrics import primary_metrics
+    from harness.metrics_judged import judge_counted, judge_timed, judged_metric
+    from harness.metrics_timed import processes_of
+    from harness.noise_floors import known_floors
+    from harness.store import read_run
+
+    base, new = read_run(base_dir), read_run(new_dir)
+    allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
+    allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
+    base, new = shared_prompts(base, new)
+    answers = judge_counted(base, new, allowed)
+    if not wish.deterministic_only and (metrics := primary_metrics(base, wish.metrics)):
+        processes = min(len(processes_of(base)), len(processes_of(new)))
+        floors = known_floors(base.header)
+        judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
+        answers = (*judge_timed(base, new, metrics, judged), *answers)
+    return Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+
+
+def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateWish) -> Judgements:
+    """The answers of two revisions, measured now or gone on with."""
+    from harness.cli_progress import TerminalProgress
+    from harness.noise_floors import known_floors
+    from harness.revisions import Commands, Revisions, default_work
+    from harness.revisions_gate import gate_revisions
+
+    commands = Commands(base=base_cmd, new=new_cmd)
+    progress = TerminalProgress(sys.stderr, what="runs")
+    revisions = Revisions(commands, work or default_work(commands), progress)
+    progress.note(f"runs are kept in {revisions.work}")
+    try:
+        answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
+    except KeyboardInterrupt:
+        progress.end_line()
+        print("interrupted: finished runs are kept; the same command goes on", file=sys.stderr)
+        raise
+    progress.end_line()
+    return answers

@@ -1,0 +1,227 @@
+"""`sbd history`: keep the figures of runs, list and show them, and find where they changed."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.errors import EXIT_REGRESSION, UserError
+
+if TYPE_CHECKING:
+    from harness.history import Added, History, Wanted
+    from harness.history_record import HistoryRecord, Revision
+
+history_app = typer.Typer(no_args_is_help=True, help="Keep the figures of runs, and find where they changed.")
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db", envvar="SBD_HISTORY", metavar="FILE|URL", show_default=False,
+        help="a file, or postgresql://USER@HOST/DATABASE where several machines write; default: a file of this user's own",
+    ),
+]  # fmt: skip
+Scenario = Annotated[str | None, typer.Option(help="only runs of this scenario: its name, or how its digest begins")]
+Branch = Annotated[str | None, typer.Option(help="only runs of this branch")]
+Fingerprint = Annotated[str | None, typer.Option(help="only runs of this machine: how its fingerprint begins")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def open_history(where: str | None) -> History:
+    """The database that was asked for, or this user's own file."""
+    from harness.history import History
+    from harness.history_database import default_database
+
+    return History(where or str(default_database()))
+
+
+@history_app.command("add", short_help="keep the figures of runs")
+def add_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
+    commit: Annotated[
+        str | None, typer.Option(help="the commit that was measured; default: that of sbd's own checkout, as recorded")
+    ] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="its branch; default: the one checked out here, if it stands there")
+    ] = None,
+    committed_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git tells here")
+    ] = None,
+    db: Database = None,
+) -> None:
+    """Keep the figures of runs. The same run again changes nothing, unless it holds more samples or the formulas are newer.
+
+    The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
+    """
+    from harness.history_record import Revision
+    from harness.history_run import record_of
+    from harness.store import read_run
+
+    if committed_at is not None:
+        _time(committed_at)
+    with open_history(db) as history:
+        for path in runs:
+            run, given = read_run(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
+            record = record_of(run, str(_directory(path)), _asked_git(given, run.header.environment.get("commit")))
+            print(f"{history.add(record):9}  {record.run_id}  {path}")
+        print(f"history    {history.place}")
+
+
+def _time(text: str) -> None:
+    from harness.errors import RecordError
+    from harness.history_record import utc
+
+    try:
+        utc(text, "--committed-at")
+    except RecordError as error:
+        raise UserError(f"{error}; give one such as 2026-11-20T10:00:00+01:00") from error
+
+
+def _directory(path: Path) -> Path:
+    """Where the run lies, for a later `rebuild` from anywhere."""
+    whole = path.absolute()
+    return whole if whole.is_dir() else whole.parent
+
+
+def _asked_git(given: Revision, recorded: str | None) -> Revision:
+    """What the user did not say, as the checkout here tells it."""
+    from dataclasses import replace
+
+    from harness.environment_git import branch_at, committed_at
+
+    commit, here = given.commit or recorded, Path.cwd()
+    if not isinstance(commit, str) or not commit:
+        return given
+    return replace(
+        given,
+        branch=given.branch or branch_at(here, commit),
+        committed_at=given.committed_at or committed_at(here, commit),
+    )
+
+
+@history_app.command("list", short_help="the runs that are kept")
+def list_command(
+    limit: Annotated[int, typer.Option(min=1, help="so many of the newest")] = 20,
+    scenario: Scenario = None,
+    branch: Branch = None,
+    fingerprint: Fingerprint = None,
+    as_json: AsJson = False,
+    db: Database = None,
+) -> None:
+    """List the newest runs."""
+    from harness.cli_history_tables import described, records_table
+
+    with open_history(db) as history:
+        found = history.records(_wanted(scenario, branch, fingerprint), limit)
+        print(json.dumps([described(one) for one in found], indent=1, ensure_ascii=False) if as_json else records_table(found))
+
+
+def _wanted(scenario: str | None, branch: str | None, fingerprint: str | None) -> Wanted:
+    from harness.history import Wanted
+
+    return Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
+
+
+@history_app.command("show", short_help="one run with its figures")
+def show_command(
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="a run id, or how it begins")],
+    as_json: AsJson = False, db: Database = None,
+) -> None:  # fmt: skip
+    """Show what is kept of one run."""
+    from harness.cli_history_tables import described, record_table
+
+    with open_history(db) as history:
+        found = history.record(run_id)
+        print(json.dumps(described(found), indent=1, ensure_ascii=False) if as_json else record_table(found))
+
+
+@history_app.command("rebuild", short_help="derive the figures again")
+def rebuild_command(
+    scenario: Scenario = None, branch: Branch = None, fingerprint: Fingerprint = None, db: Database = None
+) -> None:
+    """Derive the figures of older formulas again, from the runs where they lie."""
+    from harness.compare_values import COMPARISON_VERSION
+
+    with open_history(db) as history:
+        records = history.records(_wanted(scenario, branch, fingerprint))
+        outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
+        for one in outdated:
+            print(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}")
+        print(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas")
+
+
+def _derived_again(history: History, old: HistoryRecord) -> Added | str:
+    """What became of it; a run that is not there any more keeps the figures it has."""
+    from harness.errors import RecordError
+    from harness.history_run import record_of
+    from harness.store import read_run
+
+    try:
+        run = read_run(Path(old.path))
+    except RecordError:
+        return "gone"
+    return history.add(record_of(run, old.path, old.revision)) if run.header.run_id == old.run_id else "gone"
+
+
+@history_app.command("trend", short_help="where the figures changed")
+def trend_command(
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(help="a figure to follow (may be given again); default: speedups, time per token, prediction error"),
+    ] = None,
+    cell: Annotated[str, typer.Option(help="only cells (part/task/b<batch size>) that match this pattern")] = "*",
+    scenario: Scenario = None,
+    branch: Branch = None,
+    fingerprint: Fingerprint = None,
+    last: Annotated[int, typer.Option(min=1, help="only so many of the newest commits of each series")] = 200,
+    min_change_pct: Annotated[
+        float, typer.Option(min=0.0, help="smaller changes are left out; give the noise floor where it is larger")
+    ] = 1.0,
+    outdated: Annotated[bool, typer.Option("--outdated", help="use figures of older formulas too")] = False,
+    alarm: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="exit with 1 if a change for the worse began in the newest N commits")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="write the trend page")] = None,
+    as_json: AsJson = False,
+    db: Database = None,
+) -> None:
+    """Find where figures changed: between which commits, by how much, and whether for the better.
+
+    A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
+    A level is at least five commits long. A series in which nothing changed is given a change with a
+    chance of 1 %, if its figures scatter independently.
+    """
+    with _without_search_for_cycles():
+        from harness.cli_history_tables import trend_table
+        from harness.history_metrics import known_metrics
+        from harness.history_trend import to_json, trend
+
+        metrics = known_metrics(metric or [])
+        with open_history(db) as history:
+            found = trend(history, _wanted(scenario, branch, fingerprint), metrics, cell, min_change_pct / 100, last, outdated)
+    print(json.dumps(to_json(found), ensure_ascii=False) if as_json else trend_table(found))
+    if html is not None:
+        from harness.reporting.trend import write_trend
+
+        page = write_trend(found, html)
+        if not as_json:
+            print(f"page       {page}")
+    if alarm is not None and found.newly_worse(alarm):
+        raise typer.Exit(EXIT_REGRESSION)
+
+
+@contextmanager
+def _without_search_for_cycles() -> Iterator[None]:
+    """A quarter of a large trend's time went into searching its rows for cycles, of which they have none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

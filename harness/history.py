@@ -1,0 +1,191 @@
+"""The history of runs: added once each, from several programs at once, and read back as lists and lines.
+
+Knows records as values; whoever calls reads run directories and asks git.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Literal
+
+from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from harness.errors import UserError
+from harness.history_database import database_url, in_words, open_engine, shown
+from harness.history_metrics import Figure
+from harness.history_migrations import migrate
+from harness.history_record import HistoryRecord, Revision
+from harness.history_tables import FIGURES, RECORDS
+
+Added = Literal["added", "replaced", "unchanged"]
+REVISION = ("revision", "revision_has_changes", "branch", "committed_at")
+PLAIN = (
+    "run_id", "path", "measured_at", "fingerprint", "machine", "scenario_name", "scenario_digest", "record_version",
+    "comparison_version", "samples",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which records are meant. None: all; a fingerprint or digest by its beginning."""
+
+    scenario: str | None = None
+    branch: str | None = None
+    fingerprint: str | None = None
+
+
+class History:
+    """A database of runs; a context manager."""
+
+    def __init__(self, where: str) -> None:
+        """Open the database ``where``, a file name or a URL; make it or bring it up to date.
+
+        Raises:
+            UserError: what ``where`` names is not supported, no history, or one of a newer version.
+            MissingExtraError: PostgreSQL's driver is not installed.
+            StorageError: the database refuses.
+        """
+        url = database_url(where)
+        self.place = shown(url)
+        self._engine = open_engine(url)
+        try:
+            with in_words(self.place):
+                migrate(self._engine, self.place)
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, record: HistoryRecord) -> Added:
+        """Keep a run, whole or not at all. A run that is there is replaced only where something is new: more samples, newer
+        formulas, another place or commit; figures of newer formulas than this program's stay.
+
+        Raises:
+            StorageError: the database refuses; nothing was changed.
+        """
+        row = _row_of(record)
+        with self._writing() as connection:
+            made = connection.execute(_insert_once(connection, row)).scalar_one_or_none()
+            if made is not None:
+                _insert_figures(connection, made, record.figures)
+                return "added"
+            stored = select(RECORDS).where(RECORDS.c.run_id == record.run_id).with_for_update()
+            found = connection.execute(stored).mappings().one()
+            new = row | _known_before(found, row)
+            if found["comparison_version"] > record.comparison_version or all(found[name] == new[name] for name in new):
+                return "unchanged"
+            connection.execute(update(RECORDS).where(RECORDS.c.id == found["id"]).values(new))
+            connection.execute(delete(FIGURES).where(FIGURES.c.record_id == found["id"]))
+            _insert_figures(connection, found["id"], record.figures)
+            return "replaced"
+
+    def records(self, wanted: Wanted, limit: int | None = None) -> list[HistoryRecord]:
+        """The newest runs first, without their figures."""
+        asked = filtered(select(RECORDS), wanted).order_by(RECORDS.c.measured_at.desc(), RECORDS.c.id.desc()).limit(limit)
+        with self.reading() as connection:
+            return [_record_of(row, ()) for row in connection.execute(asked).mappings()]
+
+    def record(self, run_id: str) -> HistoryRecord:
+        """One run with its figures; the beginning of its id is enough.
+
+        Raises:
+            UserError: there is none, or more than one.
+        """
+        with self.reading() as connection:
+            begins = RECORDS.c.run_id.startswith(run_id, autoescape=True)
+            found = connection.execute(select(RECORDS).where(begins).limit(2)).mappings().all()
+            if len(found) != 1:
+                what = "no run" if not found else "more than one run"
+                raise UserError(f"{run_id}: {what} of {self.place} has an id that begins so; `sbd history list` shows them")
+            of_run = select(FIGURES).where(FIGURES.c.record_id == found[0]["id"])
+            rows = connection.execute(of_run.order_by(FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.metric)).mappings()
+            return _record_of(found[0], tuple(_figure_of(row) for row in rows))
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database throughout. Raises StorageError as ``add`` does."""
+        sees = {"isolation_level": "REPEATABLE READ"} if self._engine.dialect.name == "postgresql" else {}
+        with in_words(self.place), self._engine.execution_options(**sees).connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with in_words(self.place), self._engine.execution_options(sbd_writes=True).begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Give the database back."""
+        self._engine.dispose()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
+    """The same question of the records that are wanted."""
+    if wanted.scenario is not None:
+        named = RECORDS.c.scenario_name == wanted.scenario
+        asked = asked.where(named | RECORDS.c.scenario_digest.startswith(wanted.scenario, autoescape=True))
+    if wanted.branch is not None:
+        asked = asked.where(RECORDS.c.branch == wanted.branch)
+    if wanted.fingerprint is not None:
+        asked = asked.where(RECORDS.c.fingerprint.startswith(wanted.fingerprint, autoescape=True))
+    return asked
+
+
+def _row_of(record: HistoryRecord) -> dict[str, Any]:
+    revision = record.revision
+    return {name: getattr(record, name) for name in PLAIN} | {
+        "revision": revision.commit,
+        "revision_has_changes": revision.has_changes,
+        "branch": revision.branch,
+        "committed_at": revision.committed_at,
+        "software": json.dumps(record.software, sort_keys=True),
+        "added_at": record.added_at or datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _known_before(found: RowMapping, row: dict[str, Any]) -> dict[str, Any]:
+    """What stays of a run that is added again: when it came, and what was known of the same commit and is not told now."""
+    same = row["revision"] in (None, found["revision"])
+    untold = [name for name in REVISION if same and row[name] is None]
+    return {name: found[name] for name in ("added_at", *untold)}
+
+
+def _record_of(row: RowMapping, figures: tuple[Figure, ...]) -> HistoryRecord:
+    return HistoryRecord(
+        **{name: row[name] for name in PLAIN},
+        added_at=row["added_at"],
+        revision=Revision(
+            commit=row["revision"],
+            has_changes=row["revision_has_changes"],
+            branch=row["branch"],
+            committed_at=row["committed_at"],
+        ),
+        software=json.loads(row["software"]),
+        figures=figures,
+    )
+
+
+def _figure_of(row: RowMapping) -> Figure:
+    return Figure(**{field.name: row[field.name] for field in fields(Figure)})
+
+
+def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
+    """An insertion that gives the new row's id, or nothing where the run is there; waits for another program's."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"]).returning(RECORDS.c.id)
+
+
+def _insert_figures(connection: Connection, record_id: int, figures: Sequence[Figure]) -> None:
+    rows = [{field.name: getattr(one, field.name) for field in fields(Figure)} | {"record_id": record_id} for one in figures]
+    if rows:
+        connection.execute(insert(FIGURES), rows)

@@ -1,0 +1,80 @@
+"""Which figures of a comparison a history follows, in which unit, and which way is better.
+
+Names only: a trend must not wait for the comparison and its roofline to be loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import UserError
+from harness.history_changes import Scale
+
+RUNGS = ("shape-calibrated", "calibrated", "datasheet")
+"""The rungs of harness.compare_pricing."""
+Better = Literal["higher", "lower", "nearer_zero"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedMetric:
+    """A figure that is followed. ``scale``: it changes by a factor, or by a difference where it may be 0 or negative."""
+
+    name: str
+    unit: str
+    better: Better
+    scale: Scale = "ratio"
+    by_default: bool = False
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        TrackedMetric(name="wall_speedup", unit="x", better="higher", by_default=True),
+        TrackedMetric(name="nfe_speedup", unit="x", better="higher", by_default=True),
+        TrackedMetric(name="time_per_token_s", unit="s/token", better="lower", by_default=True),
+        TrackedMetric(name="tokens_per_s", unit="tokens/s", better="higher"),
+        TrackedMetric(name="ceiling_share", unit="share", better="higher"),
+        TrackedMetric(name="accuracy", unit="share", better="higher", scale="difference"),
+        TrackedMetric(name="accuracy_difference", unit="share", better="higher", scale="difference"),
+        *(
+            TrackedMetric(name=f"{name}.{rung}", unit="share", better="nearer_zero", scale="difference", by_default=default)
+            for name, default in (("wall_speedup_error", True), ("decode_error", False))
+            for rung in RUNGS
+        ),
+    )
+}
+"""By name. ``*_error.<rung>``: predicted ÷ measured - 1, by the ceilings of that rung."""
+DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.by_default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of one arm in one cell, ``value`` None with its ``reason``. ``cell``: part/task/b<batch size>."""
+
+    cell: str
+    arm: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    better: Better
+    reason: str | None
+
+
+def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """The metrics meant by ``names``; a name without its rung means all rungs, no name the default ones.
+
+    Raises:
+        UserError: there is no such metric.
+    """
+    meant: list[str] = []
+    for name in names:
+        found = [one for one in METRICS if one == name or one.startswith(f"{name}.")]
+        if not found:
+            raise UserError(f"--metric {name}: is not followed; known are {', '.join(METRICS)}")
+        meant += found
+    return tuple(dict.fromkeys(meant)) or DEFAULT_METRICS

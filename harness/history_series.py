@@ -1,0 +1,191 @@
+"""Lines of figures over commits, read from a history: one line per machine, scenario, branch, cell, arm and metric.
+
+Runs of one commit are one point, their median; a run whose commit is not known, or whose checkout had changes, stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from harness.history import Wanted, filtered
+from harness.history_tables import FIGURES, RECORDS
+
+SHORT = 10
+"""So many digits of a commit, or of a run's id, are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A commit, or a run that has none of its own. ``when`` it was made or, not known, first measured (ISO 8601, UTC)."""
+
+    commit: str | None
+    has_changes: bool
+    when: str
+    run_ids: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """``1a2b3c4d5e``, ``1a2b3c4d5e+changes`` or ``run 0f1e2d3c4b``."""
+        if self.commit is None:
+            return f"run {self.run_ids[0][:SHORT]}"
+        return f"{self.commit[:SHORT]}{'+changes' if self.has_changes else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What all figures of one machine, scenario and branch share."""
+
+    fingerprint: str
+    machine: str
+    scenario_name: str
+    scenario_digest: str
+    branch: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """``values[i]`` is the figure at ``points[i]``, oldest first."""
+
+    line: Line
+    cell: str
+    arm: str
+    metric: str
+    points: tuple[Point, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """All series that were asked for; ``outdated`` of the ``runs`` are left out, their figures being of older formulas than
+    ``comparison_version`` (None: there are no runs).
+    """
+
+    series: tuple[Series, ...]
+    runs: int
+    outdated: int
+    comparison_version: int | None
+
+
+class _Places(NamedTuple):
+    """Where the figures of a record go: ``points[number[id]]``, -1 for none; numbers run line by line, within it in order."""
+
+    points: list[tuple[Line, Point]]
+    number: NDArray[np.int64]
+
+
+def read_lines(
+    connection: Connection,
+    wanted: Wanted,
+    metrics: Sequence[str],
+    cell: str = "*",
+    last: int | None = None,
+    outdated: bool = False,
+) -> Lines:
+    """Every series of ``metrics`` in cells whose name matches the pattern ``cell``.
+
+    Args:
+        connection: reading one state of the database.
+        wanted: which runs.
+        metrics: names.
+        cell: a pattern as of a shell.
+        last: only the newest so many commits of each line; None: all.
+        outdated: figures of older formulas too.
+    """
+    names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version",
+             "fingerprint", "machine", "scenario_name", "scenario_digest", "branch")  # fmt: skip
+    rows = connection.execute(
+        filtered(select(*(RECORDS.c[name] for name in names)), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
+    ).all()
+    newest = max((row.comparison_version for row in rows), default=None)
+    current = [row for row in rows if outdated or row.comparison_version == newest]
+    found = _series(connection, wanted, metrics, cell, _places(current, last))
+    left_out = len(rows) - len(current)
+    return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest)
+
+
+def _places(rows: Sequence[Any], last: int | None) -> _Places:
+    """Runs of one commit in one line are one point; ``rows`` in the order they were measured."""
+    gathered: dict[Any, list[Any]] = {}
+    for row in rows:
+        own = row.run_id if row.revision is None or row.revision_has_changes else None
+        gathered.setdefault((row.fingerprint, row.scenario_digest, row.branch, row.revision, own), []).append(row)
+    of_lines: dict[Any, list[tuple[Point, list[Any]]]] = {}
+    for (*place, _, _), members in gathered.items():
+        of_lines.setdefault(tuple(place), []).append((_point(members), members))
+    points: list[tuple[Line, Point]] = []
+    number = np.full(max((row.id for row in rows), default=0) + 1, -1)
+    for made in of_lines.values():
+        made.sort(key=lambda one: (one[0].when, one[0].run_ids))
+        line = _line(made[-1][1][-1])
+        for point, members in made[-last if last else 0 :]:
+            number[[one.id for one in members]] = len(points)
+            points.append((line, point))
+    return _Places(points, number)
+
+
+def _line(row: Any) -> Line:
+    return Line(
+        fingerprint=row.fingerprint, machine=row.machine, scenario_name=row.scenario_name, scenario_digest=row.scenario_digest,
+        branch=row.branch,
+    )  # fmt: skip
+
+
+def _point(members: list[Any]) -> Point:
+    first = members[0]
+    return Point(
+        commit=first.revision,
+        has_changes=bool(first.revision_has_changes),
+        when=next((one.committed_at for one in members if one.committed_at), first.measured_at),
+        run_ids=tuple(one.run_id for one in members),
+    )
+
+
+def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, places: _Places) -> list[Series]:
+    whose = (FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm)
+    placed = np.flatnonzero(places.number >= 0)
+    ids = [FIGURES.c.record_id >= (int(placed[0]) if len(placed) else 0)]
+    if wanted != Wanted():
+        ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
+    found = []
+    for metric, where, arm in connection.execute(select(*whose).where(FIGURES.c.metric.in_(metrics)).distinct()).all():
+        if not fnmatchcase(where, cell):
+            continue
+        names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
+        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *ids)
+        found += [
+            Series(line=line, cell=where, arm=arm, metric=metric, points=points, values=values)
+            for line, points, values in _by_line(connection.execute(asked).all(), places)
+        ]
+    return sorted(found, key=_order)
+
+
+def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
+    """One figure of all records, parted by line: the points in their order, with the median of each."""
+    if not figures:
+        return
+    ids, values = map(np.array, zip(*figures, strict=True))
+    known = ids < len(places.number)  # records that are left out have no place
+    number, values = places.number[ids[known]], values[known]
+    order = np.argsort(number, kind="stable")
+    order = order[number[order] >= 0]
+    found, starts = np.unique(number[order], return_index=True)
+    ends, ordered = [*starts[1:].tolist(), len(order)], values[order].tolist()
+    medians = [ordered[i] if j - i == 1 else median(ordered[i:j]) for i, j in zip(starts.tolist(), ends, strict=True)]
+    of_points = [places.points[i] for i in found.tolist()]
+    for line, members in groupby(range(len(of_points)), key=lambda i: of_points[i][0]):
+        own = list(members)
+        yield line, tuple(of_points[i][1] for i in own), tuple(medians[i] for i in own)
+
+
+def _order(one: Series) -> tuple[str, ...]:
+    line = one.line
+    return (line.scenario_name, line.scenario_digest, line.fingerprint, line.branch or "", one.cell, one.metric, one.arm)

@@ -1,0 +1,198 @@
+"""Where the history changed: every series with its change points, each between two named commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, select
+
+from harness.history import History, Wanted
+from harness.history_changes import ALPHA, MIN_CHANGE, MIN_SEGMENT, Change, find_changes
+from harness.history_metrics import METRICS, Better
+from harness.history_series import Point, Series, read_lines
+from harness.history_tables import RECORDS
+
+TREND_VERSION = 1
+"""Version of the JSON form."""
+LAST = 200
+"""So many of the newest commits of each line are looked at unless more are asked for: half a year of nights."""
+AT_ONCE = 500
+"""A statement takes only so many values."""
+Direction = Literal["better", "worse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePoint:
+    """The change came after ``last_old`` and with ``first_new`` or a commit between them that was not measured.
+
+    ``also_changed``: versions of software that differ between the two, (before, after).
+    """
+
+    change: Change
+    direction: Direction
+    last_old: Point
+    first_new: Point
+    also_changed: dict[str, tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A series with its changes, oldest first; ``reason`` says why it was not looked at."""
+
+    series: Series
+    unit: str
+    better: Better
+    changes: tuple[ChangePoint, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """All that was found. ``alpha`` is the chance of a false change per series; see history_changes for the others."""
+
+    place: str
+    judged: tuple[Judged, ...]
+    runs: int
+    outdated: int
+    comparison_version: int | None
+    min_change: float
+    last: int | None
+    alpha: float = ALPHA
+    min_segment: int = MIN_SEGMENT
+    version: int = TREND_VERSION
+
+    @property
+    def tested(self) -> int:
+        """Series long enough to be looked at."""
+        return sum(one.reason is None for one in self.judged)
+
+    @property
+    def found(self) -> list[tuple[Judged, ChangePoint]]:
+        """Every change with its series."""
+        return [(one, change) for one in self.judged for change in one.changes]
+
+    def newly_worse(self, points: int) -> list[tuple[Judged, ChangePoint]]:
+        """Changes for the worse that began within the newest ``points`` of their series."""
+        return [
+            (one, found)
+            for one, found in self.found
+            if found.direction == "worse" and found.change.index >= len(one.series.points) - points
+        ]
+
+
+def trend(
+    history: History, wanted: Wanted, metrics: Sequence[str], cell: str = "*", min_change: float = MIN_CHANGE,
+    last: int | None = LAST, outdated: bool = False,
+) -> Trend:  # fmt: skip
+    """Read the series and look for changes; arguments as of read_lines and find_changes.
+
+    Raises:
+        StorageError: the database refuses.
+    """
+    with history.reading() as connection:
+        lines = read_lines(connection, wanted, metrics, cell, last, outdated)
+        changes = [_changes(series, min_change) for series in lines.series]
+        software = _software(connection, (
+            point for series, found in zip(lines.series, changes, strict=True) for change in found
+            for point in series.points[change.index - 1 : change.index + 1]
+        ))  # fmt: skip
+    return Trend(
+        place=history.place,
+        judged=tuple(_judged(one, found, software) for one, found in zip(lines.series, changes, strict=True)),
+        runs=lines.runs,
+        outdated=lines.outdated,
+        comparison_version=lines.comparison_version,
+        min_change=min_change,
+        last=last,
+    )
+
+
+def to_json(found: Trend) -> dict[str, Any]:
+    """As plain JSON values with their ``version``."""
+    plain = (
+        "place",
+        "runs",
+        "outdated",
+        "comparison_version",
+        "min_change",
+        "last",
+        "alpha",
+        "min_segment",
+        "version",
+        "tested",
+    )
+    return {name: getattr(found, name) for name in plain} | {"series": [_plain(one) for one in found.judged]}
+
+
+def _plain(one: Judged) -> dict[str, Any]:
+    series = one.series
+    return asdict(series.line) | {
+        "cell": series.cell,
+        "arm": series.arm,
+        "metric": series.metric,
+        "unit": one.unit,
+        "better": one.better,
+        "reason": one.reason,
+        "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
+        "changes": [
+            asdict(found.change) | {
+                "direction": found.direction, "last_old": _point(found.last_old), "first_new": _point(found.first_new),
+                "also_changed": found.also_changed,
+            } for found in one.changes
+        ],
+    }  # fmt: skip
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "label": point.label, "commit": point.commit, "has_changes": point.has_changes, "when": point.when,
+        "run_ids": point.run_ids,
+    }  # fmt: skip
+
+
+def _changes(series: Series, min_change: float) -> tuple[Change, ...]:
+    return find_changes(series.values, METRICS[series.metric].scale, min_change)
+
+
+def _judged(series: Series, changes: Iterable[Change], software: dict[str, dict[str, str]]) -> Judged:
+    metric, least = METRICS[series.metric], 2 * MIN_SEGMENT
+    short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
+    named = [
+        ChangePoint(
+            change=change,
+            direction="better" if improves(change, metric.better) else "worse",
+            last_old=series.points[change.index - 1],
+            first_new=series.points[change.index],
+            also_changed=_differing(*(software[series.points[i].run_ids[-1]] for i in (change.index - 1, change.index))),
+        )
+        for change in changes
+    ]
+    return Judged(series=series, unit=metric.unit, better=metric.better, changes=tuple(named), reason=short)
+
+
+def improves(change: Change, better: Better) -> bool:
+    """Whether the new level is the better one. A prediction error improves towards 0 from either side."""
+    if better == "nearer_zero":
+        return abs(change.after) < abs(change.before)
+    return (change.after > change.before) == (better == "higher")
+
+
+def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict[str, str]]:
+    """Versions at the newest run of each point, by run id."""
+    run_ids = sorted({point.run_ids[-1] for point in points})
+    found: dict[str, dict[str, str]] = {}
+    for start in range(0, len(run_ids), AT_ONCE):
+        asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + AT_ONCE]))
+        found |= {run_id: json.loads(text) for run_id, text in connection.execute(asked)}
+    return found
+
+
+def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Of records that tell versions at all: those of the first form of the database do not."""
+    if not before or not after:
+        return {}
+    names = sorted(before.keys() | after.keys())
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}

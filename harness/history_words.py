@@ -1,0 +1,110 @@
+"""A figure, a change and a trend in words: the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+import math
+
+from harness import units
+from harness.history_metrics import METRICS
+from harness.history_series import Line
+from harness.history_trend import ChangePoint, Judged, Trend
+
+ABOUT = {
+    "wall_speedup": "wall speedup",
+    "nfe_speedup": "NFE speedup",
+    "time_per_token_s": "time per decode token",
+    "tokens_per_s": "decode tokens per second",
+    "ceiling_share": "share of the read ceiling",
+    "accuracy": "accuracy",
+    "accuracy_difference": "accuracy less that of NTP",
+    "wall_speedup_error": "prediction error of the wall speedup",
+    "decode_error": "prediction error of the decode time",
+}
+
+
+def metric_words(name: str) -> str:
+    """``wall_speedup_error.datasheet``: prediction error of the wall speedup (datasheet rung)."""
+    base, _, rung = name.partition(".")
+    return f"{ABOUT[base]} ({rung} rung)" if rung else ABOUT[base]
+
+
+def figure_words(metric: str, value: float) -> str:
+    """A value with its unit: ``2.31x``, ``31.5 ms``, ``+4.3 %``."""
+    base, unit = metric.partition(".")[0], METRICS[metric].unit
+    if unit == "x":
+        return units.ratio(value)
+    if unit == "s/token":
+        return units.seconds(value)
+    if unit == "tokens/s":
+        return f"{units.rate(value)}\u00a0tokens/s"
+    if base == "accuracy_difference":
+        return units.points(value)
+    return units.signed_percent(value) if base.endswith("_error") else units.percent(value)
+
+
+def size_words(metric: str, size: float) -> str:
+    """``-3.1 %`` of a ratio, ``+1.2 points`` of a share or an error."""
+    return units.points(size) if METRICS[metric].scale == "difference" else units.signed_percent(size)
+
+
+def line_words(line: Line) -> str:
+    """Scenario, machine and branch."""
+    branch = f"branch {line.branch}" if line.branch is not None else "branch not known"
+    return f"{line.scenario_name} [{line.scenario_digest[:8]}] on {line.machine} [{line.fingerprint}], {branch}"
+
+
+def change_words(one: Judged, found: ChangePoint) -> str:
+    """The change in one sentence, without saying of what."""
+    metric, change = one.series.metric, found.change
+    before, after = (figure_words(metric, level) for level in (change.before, change.after))
+    said = (
+        f"{found.direction}: {before} to {after} ({size_words(metric, change.size)}), after {found.last_old.label} and by "
+        f"{found.first_new.label} (p = {change.p:.2g})"
+    )
+    versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in found.also_changed.items()]
+    return f"{said}; also changed: {', '.join(versions)}" if versions else said
+
+
+def series_words(one: Judged) -> str:
+    """What the series shows: its changes, that there is none, or why it was not looked at."""
+    series = one.series
+    if one.reason is not None:
+        return f"not looked at: {one.reason}"
+    if one.changes:
+        return "; ".join(change_words(one, found) for found in one.changes)
+    low, high = (figure_words(series.metric, end) for end in (min(series.values), max(series.values)))
+    return f"no change of level in {len(series.points)} commits ({low} to {high})"
+
+
+def finding(trend: Trend) -> str:
+    """How many changes were found, and how many false ones are to be expected."""
+    changes, tested = len(trend.found), trend.tested
+    said = f"{_counted(changes, 'change')} in {tested} series of {trend.runs} runs"
+    if trend.last is not None:
+        said += f", the newest {trend.last} commits of each"
+    expected = f"if nothing had changed, about {_few(trend.alpha * tested)} would be found"
+    return f"{said}; {expected}"
+
+
+def remarks(trend: Trend) -> list[str]:
+    """What was left out, and what to do about it."""
+    short = sum(one.reason is not None for one in trend.judged)
+    said = []
+    if not trend.runs:
+        said.append("no run is kept that was asked for; `sbd history add RUN` keeps one")
+    if short:
+        said.append(f"{short} series are too short: two levels need {2 * trend.min_segment} commits")
+    if trend.outdated:
+        said.append(
+            f"{trend.outdated} of {trend.runs} runs are left out, their figures are of older formulas than version "
+            f"{trend.comparison_version}: `sbd history rebuild` derives them again, --outdated uses them as they are"
+        )
+    return said
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _few(expected: float) -> str:
+    return f"{expected:.2g}" if expected < 1 else str(math.ceil(expected))

@@ -1,0 +1,220 @@
+"""Are runs alike enough for a difference in their figures to mean something? Says what differs, key by key, and refuses.
+
+What is being compared is expected to differ: the commit of sbd, its times, its counts. All that is meant to be held fixed must
+agree: the machine, the versions its user pins, the scenario, the model that was loaded, the prompts, the format of the record.
+A fact that one record has and the other lacks differs too: nobody can say that it agrees. Reads records only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+
+from harness.differing import ABSENT, differing
+from harness.errors import UserError
+from harness.record import Run, RunHeader
+from harness.scenario import Scenario
+
+Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+HARDWARE = (
+    "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
+)  # fmt: skip
+GPU = ("name", "memory_bytes", "multiprocessors")
+NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
+LONGEST_VALUE = 80
+"""Letters of a value in a refusal; a whole part that only one side has is not written out."""
+PACKAGES = ("torch", "transformers", "triton")
+NOT_MEASURED = ("name", "question", "claims")
+"""Keys of a scenario that change nothing of what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlike:
+    """One thing in which two runs differ: ``hardware.cpu_model``, with what it is in either, in words."""
+
+    key: str
+    base: str
+    new: str
+
+    @property
+    def group(self) -> str:
+        """What ``--allow`` calls it: the first word of the key."""
+        return self.key.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.base} in BASE, {self.new} in NEW"
+
+
+def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
+    """Everything that should agree and does not."""
+    found = [
+        Unlike(key=one.key, base=_words(one.one), new=_words(one.other))
+        for one in differing(_facts(base), _facts(new))
+    ]  # fmt: skip
+    return (*found, *_prompts(base, new))
+
+
+def refuse_unlike(
+    base: Run, others: Sequence[Run], allow: Collection[str] = (), names: Sequence[str] = ()
+) -> tuple[Unlike, ...]:
+    """The differences that ``allow`` (groups, dotted keys or beginnings of them) lets pass; anything else is refused.
+
+    Raises:
+        UserError: two runs are not alike, with every key, both values and what to do; or ``allow`` names nothing there is.
+    """
+    unknown = [word for word in allow if word.partition(".")[0] not in GROUPS]
+    if unknown:
+        raise UserError(f"--allow {unknown[0]}: there is no such thing to allow; allowed: {', '.join(GROUPS)}, or a key of one")
+    names = names or [f"run {number}" for number in range(1, len(others) + 2)]
+    allowed: list[Unlike] = []
+    for name, other in zip(names[1:], others, strict=True):
+        found = unlike(base, other)
+        refused = [one for one in found if not _is_allowed(one.key, allow)]
+        if refused:
+            raise UserError(_refusal(names[0], name, refused))
+        allowed += found
+    return tuple(dict.fromkeys(allowed))
+
+
+def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
+    """The runs with only those decodes whose prompts both have in the same case; a case that one side lacks stays as it is."""
+    decoded = [_batches(base), _batches(new)]
+    return _only(base, *decoded), _only(new, *decoded)
+
+
+def work_fingerprint(header: RunHeader) -> str:
+    """12 hex digits that are equal where the scenario measures the same, with as many threads; its name and claims left out."""
+    done = {"scenario": _scenario(header.scenario), "threads": header.environment.get("threads")}
+    return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+def _facts(run: Run) -> dict[Group, Any]:
+    return {
+        "hardware": _hardware(run.header.environment),
+        "versions": _versions(run.header.environment),
+        "scenario": _scenario(run.header.scenario),
+        "model": _models(run),
+        "cases": {case.case_id: "there" for case in run.header.cases if not case.is_check},
+        "record_version": run.header.record_version,
+    }
+
+
+def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
+    """What the environment tells of processor, memory and GPUs; sizes as a person would say them, GPUs by what they are."""
+    memory = environment.get("memory_total_bytes")
+    found = {name: environment[name] for name in HARDWARE if name in environment}
+    return found | {
+        "memory_gib": None if memory is None else round(memory / 2**30),
+        "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
+        "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
+    }
+
+
+def _versions(environment: dict[str, Any]) -> dict[str, Any]:
+    packages = environment.get("packages") or {}
+    pinned = {name: packages[name] for name in PACKAGES if name in packages}
+    return {"python": environment.get("python"), "nvidia_driver": environment.get("nvidia_driver")} | pinned
+
+
+def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with today's defaults filled in, so that a record older than a key agrees with one that has its default.
+
+    Parts go by their names; a file of prompts is known by its digest, not by where the checkout lies.
+    """
+    try:
+        data: dict[str, Any] = Scenario.model_validate(recorded).model_dump(mode="json")
+    except ValidationError:
+        data = recorded
+    parts = {part["name"]: _without_place(part) for part in data.get("parts", [])}
+    return {key: value for key, value in data.items() if key not in NOT_MEASURED} | {"parts": parts}
+
+
+def _without_place(part: dict[str, Any]) -> dict[str, Any]:
+    workload = part.get("workload")
+    if not isinstance(workload, dict) or workload.get("prompts_sha256") is None:
+        return part
+    return part | {"workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
+
+
+def _models(run: Run) -> dict[str, Any]:
+    """Per part: the shape that was loaded, how its forwards ran, and which weights and tokenizer the hub gave."""
+    found: dict[str, Any] = {}
+    for case in run.header.cases:
+        if not case.is_check and case.part not in found:
+            engine = next(iter(run.events("engine", case.part)), {})
+            found[case.part] = {"shape": case.model.model_dump(mode="json"), "execution": case.execution} | {
+                name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
+            }
+    return found
+
+
+def _prompts(base: Run, new: Run) -> list[Unlike]:
+    """Cases that both runs have samples of, but not of the same prompts."""
+    one, other = _lengths(base), _lengths(new)
+    found = []
+    for case_id in one:
+        left, right = one[case_id], other.get(case_id, {})
+        if not right or left == right:
+            continue
+        lacking, added = sorted(set(left) - set(right)), sorted(set(right) - set(left))
+        longer = sorted(name for name in set(left) & set(right) if left[name] != right[name])
+        parts = [("without", lacking), ("also", added), ("of other lengths:", longer)]
+        words = "; ".join(f"{word} {_some(prompts)}" for word, prompts in parts if prompts)
+        found.append(Unlike(key=f"prompts.{case_id}", base=f"{len(left)} prompts", new=f"{len(right)} prompts ({words})"))
+    return found
+
+
+def _batches(run: Run) -> dict[str, set[tuple[str, ...]]]:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for sample in run.samples:
+        found.setdefault(sample.case_id, set()).add(tuple(row.prompt_id for row in sample.rows))
+    return found
+
+
+def _only(run: Run, one: dict[str, set[tuple[str, ...]]], other: dict[str, set[tuple[str, ...]]]) -> Run:
+    kept = [
+        sample for sample in run.samples
+        if sample.case_id not in one or sample.case_id not in other
+        or tuple(row.prompt_id for row in sample.rows) in one[sample.case_id] & other[sample.case_id]
+    ]  # fmt: skip
+    return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
+
+
+def _lengths(run: Run) -> dict[str, dict[str, int]]:
+    """Prompt tokens by prompt, by case; warm-ups and generate() left out."""
+    checks = {case.case_id for case in run.header.cases if case.is_check}
+    found: dict[str, dict[str, int]] = {}
+    for sample in run.samples:
+        if not sample.warmup and sample.case_id not in checks:
+            found.setdefault(sample.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _is_allowed(key: str, allow: Iterable[str]) -> bool:
+    return any(key == word or key.startswith(f"{word}.") for word in allow)
+
+
+def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:
+    groups = ",".join(dict.fromkeys(one.group for one in refused))
+    keys = "\n".join(f"  {one}" for one in refused)
+    return (
+        f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):\n{keys}\n"
+        "measure both in the same place (`sbd gate --base-cmd ... --new-cmd ...` does), or compare them in spite of this with "
+        f"--allow {groups} (single keys can be given too)"
+    )
+
+
+def _words(value: Any) -> str:
+    text = repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"

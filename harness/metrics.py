@@ -1,0 +1,168 @@
+"""The figures that two runs are compared and gated by: their names, units and directions, and which of them come first.
+
+Deterministic ones are counted per case and must be equal, or within a declared tolerance, on any machine. Timed ones are one
+number per process and cell (part, batch size, arm; all its tasks together). Values only; metrics_counted and metrics_timed
+read them off runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from harness.compare import compare
+from harness.errors import UserError
+from harness.gate_metric import MOST_TIMED_METRICS
+from harness.judgement import Basis, Better, Kind
+from harness.record import CaseHeader, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One figure. ``tolerance``: share by which a deterministic one may differ and still count as unchanged."""
+
+    name: str
+    kind: Kind
+    unit: str
+    better: Better
+    basis: Basis
+    what: str
+    tolerance: float = 0.0
+
+
+_COUNTED: tuple[tuple[str, str, Better, str], ...] = (
+    ("passes", "passes", "equal", "forward passes after prefill (NFE), first repeat"),
+    ("final_tokens_per_pass", "tokens/pass", "equal", "decode tokens by forward passes after prefill"),
+    ("decode_tokens", "tokens", "equal", "output tokens less those of the prefill, first repeat"),
+    ("output_sha256", "", "equal", "SHA-256 over all output ids in the order of the prompts, first repeat"),
+)
+_TIMED: tuple[tuple[str, str, Better, str], ...] = (
+    ("decode_s_per_token", "s/token", "lower", "decode time by decode tokens, median over the samples of a process"),
+    ("wall_speedup", "x", "higher", "NTP's time per token by the arm's, geometric mean over the prompts of a process"),
+    ("prefill_s", "s", "lower", "time of the prefill, median over the samples of a process"),
+)
+DEFINITIONS: dict[str, Definition] = {
+    one.name: one
+    for one in (
+        *(Definition(name=n, kind="deterministic", unit=u, better=b, basis="counted", what=w) for n, u, b, w in _COUNTED),
+        Definition(
+            name="modelled_bytes", kind="deterministic", unit="bytes", better="equal", basis="modelled",
+            what="bytes that the decode passes move, by the byte model",
+        ),
+        Definition(
+            name="peak_device_memory_bytes", kind="deterministic", unit="bytes", better="lower", basis="measured",
+            what="most memory allocated on the GPU", tolerance=0.01,
+        ),
+        Definition(
+            name="peak_memory_bytes", kind="deterministic", unit="bytes", better="lower", basis="measured",
+            what="most memory of the process that was resident", tolerance=0.1,
+        ),
+        *(Definition(name=n, kind="timed", unit=u, better=b, basis="measured", what=w) for n, u, b, w in _TIMED),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure of one cell. ``arm``: the last word of its cases' ids; ``task`` None: all tasks of the cell together."""
+
+    name: str
+    part: str
+    batch_size: int
+    arm: str
+    label: str
+    task: str | None = None
+
+    @property
+    def key(self) -> str:
+        """``decode_s_per_token:reference/b1/ntp``: how it is called on the command line and in stored floors."""
+        task = "" if self.task is None else f"/{self.task}"
+        return f"{self.name}:{self.part}{task}/b{self.batch_size}/{self.arm}"
+
+    @property
+    def definition(self) -> Definition:
+        """Unit, direction and tolerance."""
+        return DEFINITIONS[self.name]
+
+    @property
+    def subject(self) -> str:
+        """For people."""
+        task = "" if self.task is None else f", task {self.task}"
+        return f"{self.label}, part {self.part}{task}, batch {self.batch_size}"
+
+    @property
+    def cell(self) -> dict[str, str]:
+        """For programs, as judgements carry it."""
+        task = {} if self.task is None else {"task": self.task}
+        return {"part": self.part, "batch_size": str(self.batch_size), **task, "arm": self.label}
+
+
+def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> Metric:
+    """The figure ``name`` of the cell that ``case`` lies in."""
+    return Metric(
+        name=name, part=case.part, batch_size=case.batch_size, arm=case.case_id.rpartition("/")[2], label=case.label,
+        task=case.task if by_task else None,
+    )  # fmt: skip
+
+
+def timed_metrics(run: Run) -> tuple[Metric, ...]:
+    """Every timed figure that a run of these cases can have, in the order of its cases."""
+    found: dict[Metric, None] = {}
+    for case in run.header.cases:
+        if case.timed and not case.is_check:
+            names = [name for name, *_ in _TIMED if name != "wall_speedup" or case.arm.get("method") != "ntp"]
+            found |= dict.fromkeys(metric_of(name, case) for name in names)
+    return tuple(found)
+
+
+def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[Metric, ...]:
+    """The timed figures that decide, at most five: those that ``wanted`` names, by name, key or pattern (``wall_*``).
+
+    By default, part by part as far as five reach: NTP's time per token, then the time per token and the wall speedup of the
+    arm that answers the question (the highlight), or of the first SBD arm where no arm does.
+
+    Raises:
+        UserError: ``wanted`` names none of the run's, or more than five.
+    """
+    every = timed_metrics(run)
+    if not wanted:
+        return _defaults(run, every)
+    for pattern in wanted:
+        if not any(_named(metric, pattern) for metric in every):
+            known = ", ".join(metric.key for metric in every) or "none: nothing was timed"
+            raise UserError(f"--metric {pattern}: no timed metric of this run is called so; it has {known}")
+    chosen = tuple(metric for metric in every if any(_named(metric, pattern) for pattern in wanted))
+    if len(chosen) > MOST_TIMED_METRICS:
+        raise UserError(
+            f"--metric {' --metric '.join(wanted)}: {len(chosen)} metrics, at most {MOST_TIMED_METRICS} are judged together; "
+            f"name fewer: {', '.join(metric.key for metric in chosen)}"
+        )
+    return chosen
+
+
+def _named(metric: Metric, pattern: str) -> bool:
+    return fnmatchcase(metric.name, pattern) or fnmatchcase(metric.key, pattern)
+
+
+def _defaults(run: Run, every: Sequence[Metric]) -> tuple[Metric, ...]:
+    by_key = {(metric.name, metric.part, metric.batch_size, metric.arm): metric for metric in every}
+    chosen: list[Metric] = []
+    for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
+        cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
+        ntp = next((case for case in cases if case.arm.get("method") == "ntp"), None)
+        asked = [("decode_s_per_token", ntp)] if ntp else []
+        arm = _answering_arm(run, cases)
+        asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
+        chosen += [by_key[name, part, batch_size, case.case_id.rpartition("/")[2]] for name, case in asked]
+    return tuple(chosen[:MOST_TIMED_METRICS])
+
+
+def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
+    """The highlight of the cell, by its label; else its first arm that is not NTP."""
+    others = [case for case in cases if case.arm.get("method") != "ntp"]
+    if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
+        return next(iter(others), None)
+    place = (cases[0].part, cases[0].batch_size)
+    label = next((one.label for one in compare(run).highlights if (one.part, one.batch_size) == place), None)
+    return next((case for case in others if case.label == label), others[0])

@@ -1,0 +1,122 @@
+"""Reads the deterministic figures off a run, case by case: what was counted, not timed, in the first repeat.
+
+A figure that the run itself does not repeat is no deterministic one: it is absent, with its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from harness.arms import GREEDY
+from harness.compare_pricing import Pricer
+from harness.compare_tally import tally
+from harness.errors import SbdError
+from harness.metrics import Metric, metric_of
+from harness.record import CaseHeader, Run, Sample
+
+METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """A counted value, or None with why it is none."""
+
+    value: float | str | None
+    reason: str | None = None
+
+
+def counted(run: Run) -> dict[Metric, Count]:
+    """Every deterministic figure of every case that is an arm; a case without samples has them absent."""
+    outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
+    by_case: dict[str, list[Sample]] = {}
+    for sample in run.samples:
+        if not sample.warmup:
+            by_case.setdefault(sample.case_id, []).append(sample)
+    found: dict[Metric, Count] = {}
+    for case in run.header.cases:
+        if not case.is_check:
+            values = _of_case(case, by_case.get(case.case_id, []), outcomes.get(case.case_id, "no sample of it was finished"))
+            found |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
+    return found
+
+
+def output_sha256(samples: Iterable[Sample]) -> str:
+    """Over the JSON list of [prompt id, output ids], sorted by prompt."""
+    rows = sorted((row.prompt_id, row.output_ids) for sample in samples for row in sample.rows)
+    return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
+
+
+def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str, Count]:
+    first = _first_repeat(samples)
+    if not first:
+        return {name: Count(value=None, reason=why_none) for name in (*_COUNTERS, "output_sha256", "modelled_bytes")}
+    unsteady = _unsteady(case, samples)
+    if unsteady is not None:
+        found = {name: Count(value=None, reason=unsteady) for name in (*_COUNTERS, "output_sha256", "modelled_bytes")}
+    else:
+        found = {name: read(case, first) for name, read in _COUNTERS.items()}
+        found |= {"output_sha256": Count(value=output_sha256(first)), "modelled_bytes": _modelled_bytes(case, first)}
+    peaks = {name: [one.meters[name] for one in samples if name in one.meters] for name in METERS}
+    return found | {name: Count(value=max(values)) for name, values in peaks.items() if values}
+
+
+def _first_repeat(samples: list[Sample]) -> list[Sample]:
+    """One sample per batch of prompts: the first process's first repeat, and of one recorded twice the later."""
+    if not samples:
+        return []
+    process = min(sample.process for sample in samples)
+    mine = [sample for sample in samples if sample.process == process]
+    repeat = min(sample.repeat for sample in mine)
+    return list({sample.group: sample for sample in mine if sample.repeat == repeat}.values())
+
+
+def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
+    """Whether the run contradicts itself: the same batch with the same seed, or a greedy one, gave other passes or output.
+
+    Replayed acceptance is drawn by the seed, so there only samples of the same seed must agree.
+    """
+    greedy = case.arm.get("temperature") == GREEDY and case.replayed is None
+    seen: dict[tuple[int, int], str] = {}
+    for sample in samples:
+        trace = json.dumps([sample.passes.final_tokens, [row.output_ids for row in sample.rows]])
+        if seen.setdefault((sample.group, 0 if greedy else sample.repeat), trace) != trace:
+            return (
+                f"not deterministic in this run: batch {sample.group} was decoded again (repeat {sample.repeat}, process "
+                f"{sample.process}) with other passes or another output"
+            )
+    return None
+
+
+def _passes(case: CaseHeader, samples: list[Sample]) -> Count:
+    return Count(value=sum(tally(case, sample, None).passes for sample in samples))
+
+
+def _decode_tokens(case: CaseHeader, samples: list[Sample]) -> Count:
+    return Count(value=sum(tally(case, sample, None).decode_tokens for sample in samples))
+
+
+def _final_tokens_per_pass(case: CaseHeader, samples: list[Sample]) -> Count:
+    tallies = [tally(case, sample, None) for sample in samples]
+    passes = sum(one.passes for one in tallies)
+    if passes == 0:
+        return Count(value=None, reason="no decode pass was made")
+    return Count(value=sum(one.decode_tokens for one in tallies) / passes)
+
+
+_COUNTERS: Mapping[str, Callable[[CaseHeader, list[Sample]], Count]] = {
+    "passes": _passes,
+    "final_tokens_per_pass": _final_tokens_per_pass,
+    "decode_tokens": _decode_tokens,
+}
+
+
+def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
+    pricer = Pricer(case, {})
+    try:
+        passes = [one for sample in samples for one in sample.passes.passes() if one.role != "prefill"]
+        return Count(value=sum(pricer.price(one).bytes_ for one in passes))
+    except SbdError as error:
+        return Count(value=None, reason=str(error))

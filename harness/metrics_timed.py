@@ -1,0 +1,127 @@
+"""Reads the timed figures off processes: one number per process and metric, over the samples that all of them can be asked for.
+
+A fresh process is the unit of replication (Kalibera and Jones, ISMM 2013): whatever repeats inside one shares its luck, so
+it is one number. Void times are left out, and then on every side: medians over other prompts would differ for no reason.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.compare_tally import Tally, tally
+from harness.health import without_void_times
+from harness.metrics import Metric
+from harness.record import Run
+
+_Prompts = tuple[tuple[str, str], ...]
+_Place = tuple[str, _Prompts, int]
+"""(case id, prompts of the batch, repeat)."""
+_Decodes = dict[_Place, Tally]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule."""
+
+    decodes: _Decodes
+    arms: Mapping[tuple[str, int, str], tuple[str, ...]]
+    ntp: Mapping[str, str]
+    void: dict[str, int]
+
+
+def processes_of(run: Run) -> list[Process]:
+    """The fresh processes that a run was taken in, in order, warm-ups and void times left out."""
+    run, health = without_void_times(run)
+    cases = {case.case_id: case for case in run.header.cases if not case.is_check}
+    arms: dict[tuple[str, int, str], tuple[str, ...]] = {}
+    for case_id, case in cases.items():
+        place = (case.part, case.batch_size, case_id.rpartition("/")[2])
+        arms[place] = (*arms.get(place, ()), case_id)
+    found: dict[int, _Decodes] = {}
+    for sample in run.samples:
+        if sample.warmup or sample.case_id not in cases:
+            continue
+        decodes = found.setdefault(sample.process, {})
+        one = tally(cases[sample.case_id], sample, None)
+        if one.has_decode_time:
+            decodes[sample.case_id, one.prompts, sample.repeat] = one
+    void = {reason: count for part in health for reason, count in part.reasons.items()}
+    ntp = _ntp_of(run)
+    return [Process(decodes=found[number], arms=arms, ntp=ntp, void=void) for number in sorted(found)]
+
+
+def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
+    """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
+    shared = _shared(metric, processes)
+    if not shared:
+        rules = sorted({reason for process in processes for reason in process.void})
+        return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
+    values = [[_figure(metric.name, process, key) for key in shared] for process in processes]
+    if metric.name == "wall_speedup":
+        return [statistics.geometric_mean(of_process) for of_process in values]
+    return [statistics.median(of_process) for of_process in values]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedTimes:
+    """The same prompt's figure in BASE and in NEW, with the prompts of its batch, and the pair of processes it is of."""
+
+    base: float
+    new: float
+    prompt: _Prompts
+    process: int
+
+
+def paired_times(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> list[PairedTimes]:
+    """Every decode that all processes have a time of, the processes taken as pairs in their order."""
+    shared = _shared(metric, [*base, *new])
+    return [
+        PairedTimes(
+            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[1], process=number
+        )
+        for number, (left, right) in enumerate(zip(base, new, strict=True)) for key in shared
+    ]  # fmt: skip
+
+
+def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
+    """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
+    place = (metric.part, metric.batch_size, metric.arm)
+    found: set[_Place] | None = None
+    for process in processes:
+        mine = {key for key in process.decodes if key[0] in process.arms.get(place, ())}
+        if metric.name == "wall_speedup":
+            mine = {key for key in mine if _ntp_key(process, key) in process.decodes}
+        found = mine if found is None else found & mine
+    return sorted(found or ())
+
+
+def _figure(name: str, process: Process, key: _Place) -> float:
+    """Of one decode: seconds, seconds per decode token, or how many times NTP's time per token it is below."""
+    one = process.decodes[key]
+    if name == "wall_speedup":
+        return _s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(one)
+    return (one.latency_s or math.nan) - (one.decode_s or math.nan) if name == "prefill_s" else _s_per_token(one)
+
+
+def _ntp_of(run: Run) -> dict[str, str]:
+    """Case id of NTP by case id: same part, batch size and task; at the same temperature, else the first."""
+    cases = [case for case in run.header.cases if not case.is_check]
+    found: dict[str, str] = {}
+    for case in cases:
+        place = (case.part, case.batch_size, case.task)
+        ntp = [one for one in cases if (one.part, one.batch_size, one.task) == place and one.arm.get("method") == "ntp"]
+        same = [one for one in ntp if one.arm.get("temperature") == case.arm.get("temperature")]
+        if ntp:
+            found[case.case_id] = (same or ntp)[0].case_id
+    return found
+
+
+def _ntp_key(process: Process, key: _Place) -> _Place:
+    return (process.ntp.get(key[0], ""), *key[1:])
+
+
+def _s_per_token(one: Tally) -> float:
+    return (one.decode_s or math.nan) / one.decode_tokens

@@ -1,0 +1,68 @@
+"""The figure of a trend: one series over its commits, the level before and after each change, the commits named.
+
+Draws a Judged series; computes no statistic.
+"""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator
+
+from harness.history_metrics import METRICS
+from harness.history_trend import ChangePoint, Judged
+from harness.history_words import figure_words, line_words, metric_words, series_words
+from harness.reporting import svg
+from harness.reporting.drawing import Drawing
+
+MOST_TICKS = 8
+COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}
+
+
+def trend_figure(one: Judged, name: str) -> Drawing:
+    """``one`` as a drawing; its caption, which is also what is read out, states the finding."""
+    series = one.series
+    about = f"{series.cell}, {series.arm}: {metric_words(series.metric)}"
+    caption = f"{about}, {line_words(series.line)}. {series_words(one)}."
+    with svg.styled():
+        figure, axes = svg.new_axes(height_in=3.2)
+        axes.plot(range(len(series.values)), series.values, "o", color=svg.MUTED, ms=3.2)
+        _levels(axes, one)
+        for found in one.changes:
+            _mark(axes, found)
+        _commits(axes, one)
+        axes.margins(y=0.18)
+        axes.set_ylabel(f"{metric_words(series.metric)} ({METRICS[series.metric].unit})")
+        axes.yaxis.set_major_formatter(lambda value, _: figure_words(series.metric, value).replace("\u00a0", " "))
+        axes.grid(axis="y")
+        image = svg.to_inline(figure, name, caption)
+    marks = ("measured", "predicted") if "_error" in series.metric else ("measured",)
+    return Drawing(heading=about, image=image, caption=caption, marks=marks)
+
+
+def _levels(axes: Axes, one: Judged) -> None:
+    """The level of every stretch between changes; a series without a change has none drawn, for none was estimated."""
+    if not one.changes:
+        return
+    ends = [0, *(found.change.index for found in one.changes), len(one.series.values)]
+    levels = [one.changes[0].change.before, *(found.change.after for found in one.changes)]
+    for start, end, level in zip(ends, ends[1:], levels, strict=False):
+        axes.plot([start - 0.5, end - 0.5], [level, level], color=svg.BLUE, lw=1.6)
+
+
+def _mark(axes: Axes, found: ChangePoint) -> None:
+    place, colour = found.change.index - 0.5, COLOURS[found.direction]
+    axes.axvline(place, color=colour, lw=1.0, ls="--")
+    text = f"{found.direction}\n{found.last_old.label}..{found.first_new.label}"
+    top = axes.get_xaxis_transform()
+    axes.annotate(text, (place, 1.0), (4, -2), xycoords=top, textcoords="offset points", color=colour, va="top", fontsize=8)
+
+
+def _commits(axes: Axes, one: Judged) -> None:
+    """A few of the commits by name, evenly; the table has those of the changes."""
+    labels = [point.label for point in one.series.points]
+    every = max(1, -(-len(labels) // MOST_TICKS))
+    at = list(range(0, len(labels), every))
+    axes.xaxis.set_major_locator(FixedLocator(at))
+    axes.xaxis.set_major_formatter(FixedFormatter([labels[i] for i in at]))
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_xlabel("commits, oldest first")

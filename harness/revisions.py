@@ -1,0 +1,203 @@
+"""Two revisions measured in turn on this machine, each time in a fresh process: base new, new base, base new, ... (ABBA).
+
+What drifts in a machine then falls on both sides alike. Each command leaves a run directory; all of them are kept in a work
+folder, and the same call goes on where it was stopped:
+
+    gate.json                     the two commands
+    pair-01/base, pair-01/new     run directories, with what their commands printed beside them
+    pair-01/base.json             written once the command has ended well: its run counts
+    rerun-01/...                  the pairs that confirm a suspicion
+    judgements.json               the answer; a folder that has it is finished
+
+Knows no metric and judges nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
+from harness.journal import refused, write_whole
+from harness.progress import Progress
+from harness.record import Run
+from harness.revisions_launch import Launcher, launch
+from harness.store import read_run
+
+Side = Literal["base", "new"]
+Stage = Literal["pair", "rerun"]
+OUT = "{out}"
+LAST_LINES = 8
+COMMANDS, ANSWER = "gate.json", "judgements.json"
+NOT_FOUND = 127
+"""Exit status of a shell that knows no such command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """A shell command per side; ``{out}`` in it stands for the run directory that it is to leave.
+
+    Raises:
+        UserError: one has no ``{out}``.
+    """
+
+    base: str
+    new: str
+
+    def __post_init__(self) -> None:
+        for side, command in (("base", self.base), ("new", self.new)):
+            if OUT not in command:
+                raise UserError(
+                    f"--{side}-cmd {command!r}: has no {OUT}, so nobody knows where it leaves its run; write for example "
+                    f"'cd ../{side} && sbd run gate --out {OUT} --no-report'"
+                )
+
+    def of(self, side: Side) -> str:
+        """The command of one side."""
+        return self.base if side == "base" else self.new
+
+
+def default_work(commands: Commands) -> Path:
+    """reports/gate-<digest of the commands>-<n>: the newest where it is unfinished, else the next."""
+    digest = hashlib.sha256(f"{commands.base}\n{commands.new}".encode()).hexdigest()[:8]
+    number = 1
+    while (folder := Path("reports") / f"gate-{digest}-{number}").exists() and (folder / ANSWER).exists():
+        number += 1
+    return folder
+
+
+class Revisions:
+    """The work folder and the commands that fill it."""
+
+    def __init__(
+        self, commands: Commands, work: Path, progress: Progress, launcher: Launcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Begin in ``work``, or go on there.
+
+        Raises:
+            UserError: it holds a finished gate, or one of other commands.
+            StorageError: it cannot be written.
+        """
+        self._commands, self.work, self._progress = commands, work, progress
+        self._launch, self._clock = launcher or launch, clock
+        self._seen: dict[Side, tuple[str | None, Path]] = {}
+        self._fresh: set[Side] = set()
+        self._open()
+
+    def pair(self, stage: Stage, number: int) -> tuple[Run, Run]:
+        """The runs of BASE and of NEW of one pair, from 1; even pairs run NEW first. What is there already is read, not run.
+
+        Raises:
+            ProcessEndedError: a command failed. UserError: it left no run, or its revision changed since the kept pairs.
+        """
+        order: tuple[Side, Side] = ("base", "new") if number % 2 else ("new", "base")
+        runs = {side: self._run(side, self.work / f"{stage}-{number:02d}") for side in order}
+        return runs["base"], runs["new"]
+
+    def missing(self, stage: Stage, numbers: range) -> list[Side]:
+        """The processes of these pairs that are still to be run, in their order."""
+        sides: tuple[Side, Side] = ("base", "new")
+        return [
+            side for number in numbers for side in (sides if number % 2 else sides[::-1])
+            if not _marker(self.work / f"{stage}-{number:02d}", side).exists()
+        ]  # fmt: skip
+
+    def finish(self, answer: dict[str, Any]) -> None:
+        """Keep the answer beside what it rests on; the folder is finished."""
+        write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
+
+    def _open(self) -> None:
+        given = {"version": 1, "base_cmd": self._commands.base, "new_cmd": self._commands.new}
+        file = self.work / COMMANDS
+        try:
+            if not file.exists():
+                self.work.mkdir(parents=True, exist_ok=True)
+                write_whole(file, json.dumps(given, indent=1).encode())
+            held = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise refused(self.work, error) from error
+        except ValueError as error:
+            raise RecordError(f"{file}: cannot be read ({error}); give another --work") from error
+        if held != given:
+            raise UserError(f"{self.work}: was begun with other commands; give another --work, or the commands in {file}")
+        if (self.work / ANSWER).exists():
+            raise UserError(f"{self.work}: this gate is finished, its answer is in {self.work / ANSWER}; give another --work")
+
+    def _run(self, side: Side, folder: Path) -> Run:
+        kept = _marker(folder, side).exists()
+        if not kept:
+            self._execute(side, folder)
+        run = self._read(side, folder / side)
+        self._refuse_changed(side, run, folder / side, kept)
+        return run
+
+    def _execute(self, side: Side, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        out = folder / side
+        _set_aside(out)
+        command = self._commands.of(side).replace(OUT, shlex.quote(str(out.resolve())))
+        stderr, started_s = folder / f"{side}.stderr", self._clock()
+        status = self._launch(command, folder / f"{side}.stdout", stderr)
+        if status != 0:
+            raise _failure(side, command, status, stderr)
+        self._read(side, out)
+        done = {"command": command, "wall_s": self._clock() - started_s}
+        write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
+        self._progress.advance(side)
+
+    def _read(self, side: Side, out: Path) -> Run:
+        try:
+            return read_run(out)
+        except RecordError as error:
+            if out.exists():
+                raise
+            raise UserError(
+                f"--{side}-cmd ended well but left no run in {out}; it must write its run directory where {OUT} stands "
+                f"(sbd run FILE --out {OUT})"
+            ) from error
+
+    def _refuse_changed(self, side: Side, run: Run, out: Path, kept: bool) -> None:
+        """Pairs of two states of one revision must not be mixed: kept ones and new ones name the same commit."""
+        commit = run.header.environment.get("commit")
+        before, where = self._seen.setdefault(side, (commit, out))
+        if commit != before:
+            raise UserError(
+                f"{out}: {side.upper()} is at commit {commit}, in {where} it was at {before}; the pairs of one gate are of one "
+                "commit: go back to it, or begin anew with another --work"
+            )
+        if not kept and side not in self._fresh:
+            self._fresh.add(side)
+            if where != out and run.header.environment.get("commit_has_changes"):
+                self._progress.note(f"{side.upper()} has uncommitted changes; they are taken to be those of the kept pairs")
+
+
+def _marker(folder: Path, side: Side) -> Path:
+    return folder / f"{side}.json"
+
+
+def _set_aside(out: Path) -> None:
+    """A run that was cut off is not gone on with, for its process would not be a fresh one; nor is it thrown away."""
+    number = 1
+    while out.exists():
+        aside = out.with_name(f"{out.name}.interrupted-{number}")
+        if not aside.exists():
+            out.rename(aside)
+        number += 1
+
+
+def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
+    """A command that cannot be found, or says itself that its user is wrong, is the user's to mend; others are not."""
+    lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]
+    said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
+    return ProcessEndedError(
+        f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}; mend it and give the same "
+        "call again, what was measured is kept",
+        EXIT_USER_ERROR if status in (NOT_FOUND, EXIT_USER_ERROR) else EXIT_TOOL_ERROR,
+    )

@@ -1,0 +1,124 @@
+"""Gates two revisions by running them in turn: asks the gate what it still needs, measures it, hands it in.
+
+What was counted is judged on the first pair and a change fails at once; what was timed takes as many pairs as the gate asks
+for, and a suspicion is confirmed by pairs of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from harness.gate import Done, GateProcedure, NeedPairs
+from harness.gate_decision import GatePlan
+from harness.gate_metric import MARGIN, log_ratio
+from harness.gate_noise import NoiseFloor
+from harness.judgement import Judgement, Judgements, to_json
+from harness.likeness import refuse_unlike, shared_prompts
+from harness.metrics import Metric, primary_metrics
+from harness.metrics_judged import judge_counted, judged_metric
+from harness.metrics_timed import Process, numbers, processes_of
+from harness.progress import Progress
+from harness.record import Run
+from harness.revisions import Revisions, Stage
+
+MOST_VOID_PAIRS = 3
+"""Pairs taken again because a machine in trouble left a metric without a time; after that the gate is told."""
+Floors = Callable[[Run], Mapping[str, NoiseFloor]]
+"""What is known of the noise of the machine and the work of a run, by metric key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateWish:
+    """What the user asks of a gate besides the two sides."""
+
+    metrics: Sequence[str] = ()
+    deterministic_only: bool = False
+    allow: Collection[str] = ()
+    least_margin: float = MARGIN
+    plan: GatePlan = field(default_factory=GatePlan)
+
+
+def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progress: Progress) -> Judgements:
+    """Run pairs until every metric has its answer; the answer is kept in the work folder too.
+
+    Raises:
+        UserError: the sides are not alike. ProcessEndedError: a command failed.
+    """
+    progress.start(revisions.missing("pair", range(1, 2)))
+    base, new = revisions.pair("pair", 1)
+    allowed = refuse_unlike(base, [new], wish.allow, ("--base-cmd", "--new-cmd"))
+    answers = judge_counted(*shared_prompts(base, new), allowed)
+    if not wish.deterministic_only and not any(one.state == "missed" for one in answers):
+        answers = (*_timed(revisions, base, wish, floors(base), progress), *answers)
+    judgements = Judgements(
+        title=f"gate: {base.header.scenario_name}", judgements=answers,
+        runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
+    )  # fmt: skip
+    revisions.finish(to_json(judgements))
+    return judgements
+
+
+def _timed(
+    revisions: Revisions, base: Run, wish: GateWish, floors: Mapping[str, NoiseFloor], progress: Progress
+) -> tuple[Judgement, ...]:
+    metrics = {metric.key: metric for metric in primary_metrics(base, wish.metrics)}
+    if not metrics:
+        return ()
+    judged = tuple(judged_metric(metric, floors, wish.plan.looks[-1], wish.least_margin) for metric in metrics.values())
+    pairs = Pairs(revisions, base, wish.allow, progress)
+    procedure = GateProcedure(metrics=judged, plan=wish.plan)
+    while isinstance(step := procedure.next_step(), NeedPairs):
+        stage: Stage = "pair" if step.stage == "first" else "rerun"
+        procedure = procedure.fed(pairs.take(stage, step.pairs, [metrics[key] for key in step.keys], step.why))
+    assert isinstance(step, Done)
+    return step.judgements
+
+
+class Pairs:
+    """Hands out the pairs of both stages one after the other, those without a time taken again."""
+
+    def __init__(self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress) -> None:
+        self._revisions, self._like, self._allow, self._progress = revisions, like, allow, progress
+        self._taken: dict[Stage, int] = {"pair": 0, "rerun": 0}
+        self._void = 0
+
+    def take(self, stage: Stage, count: int, metrics: Sequence[Metric], why: str) -> dict[str, list[float]]:
+        """d = log(NEW / BASE) of the next ``count`` pairs, by metric key; NaN where a metric has no time in a pair.
+
+        Raises:
+            UserError: a pair was measured under other circumstances than the first.
+        """
+        first = self._taken[stage] + 1
+        self._progress.note(why)
+        self._progress.start(self._revisions.missing(stage, range(first, first + count)))
+        found: dict[str, list[float]] = {metric.key: [] for metric in metrics}
+        while any(len(values) < count for values in found.values()):
+            self._taken[stage] += 1
+            row = self._pair(stage, self._taken[stage], metrics)
+            missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
+            if missing and self._void < MOST_VOID_PAIRS:
+                self._void += 1
+                self._progress.note(f"{stage} {self._taken[stage]} is taken again: {'; '.join(missing)}")
+                continue
+            for key, value in row.items():
+                found[key].append(float("nan") if isinstance(value, str) else value)
+        return found
+
+    def _pair(self, stage: Stage, number: int, metrics: Sequence[Metric]) -> dict[str, float | str]:
+        base, new = self._revisions.pair(stage, number)
+        refuse_unlike(
+            self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")
+        )
+        of_base, of_new = processes_of(base), processes_of(new)
+        return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
+
+
+def _log_ratio(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
+    """d of one pair of runs, or why it has none; where the scenario has several processes itself, the mean over them."""
+    count = min(len(base), len(new))
+    values = numbers(metric, [*base[:count], *new[:count]])
+    if isinstance(values, str):
+        return values
+    return fmean(log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True))

@@ -1,0 +1,84 @@
+"""The noise floor of this machine: gates of a command against itself, run as real ones are.
+
+By default every pair of every gate is measured. With a pool, so many pairs are measured and the gates are drawn from them:
+quicker, but blind to what drifts between gates, and its floors say so.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.errors import UserError
+from harness.gate_noise import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.metrics import primary_metrics
+from harness.progress import Progress
+from harness.record import Run
+from harness.revisions import Revisions
+from harness.revisions_gate import Pairs
+
+RESAMPLES = 2_000
+SEED = 20_261
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseWish:
+    """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw them from, None: all."""
+
+    gates: int = FEWEST_REPEATS
+    pairs: int = 10
+    pool: int | None = None
+    metrics: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.pool is not None and self.pool < 2 * self.pairs:
+            raise UserError(
+                f"--pool {self.pool}: gates of {self.pairs} pairs drawn from so few are nearly all the same one; give at least "
+                f"{2 * self.pairs}, or leave --pool out to measure {self.gates * self.pairs} pairs"
+            )
+
+
+def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> tuple[Run, tuple[NoiseFloor, ...]]:
+    """The first run, which says what machine and work the floors hold for, and a floor per metric key.
+
+    Raises:
+        UserError: nothing was timed. ProcessEndedError: the command failed.
+    """
+    total = wish.pool or wish.gates * wish.pairs
+    progress.start(revisions.missing("pair", range(1, 2)))
+    like, _ = revisions.pair("pair", 1)
+    metrics = primary_metrics(like, wish.metrics)
+    if not metrics:
+        raise UserError("the scenario times nothing (timed: false), so there is no noise to measure; give one that is timed")
+    pairs = Pairs(revisions, like, (), progress).take("pair", total, metrics, f"{total} pairs of the same revision")
+    floors = tuple(_floor(key, values, wish) for key, values in pairs.items())
+    revisions.finish({"floors": [floor.ratio for floor in floors]})
+    return like, floors
+
+
+def _floor(key: str, pairs: Sequence[float], wish: NoiseWish) -> NoiseFloor:
+    known = [d for d in pairs if not math.isnan(d)]
+    if len(known) < len(pairs):
+        return NoiseFloor(
+            metric=key, ratio=None, repeats=0, pairs=wish.pairs, method="not known",
+            reason=f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine",
+        )  # fmt: skip
+    if wish.pool is None:
+        gates = [known[start : start + wish.pairs] for start in range(0, len(known), wish.pairs)]
+        return noise_floor(key, [_mean(gate) for gate in gates], wish.pairs)
+    return _resampled(key, known, wish)
+
+
+def _resampled(key: str, pairs: Sequence[float], wish: NoiseWish) -> NoiseFloor:
+    """Which side of an A/A pair is called NEW is arbitrary, so each drawn pair gets a random sign: the gates centre on 0."""
+    rng = random.Random(f"{SEED}/{key}")
+    estimates = [_mean([d * rng.choice((-1, 1)) for d in rng.choices(pairs, k=wish.pairs)]) for _ in range(RESAMPLES)]
+    floor = noise_floor(key, estimates, wish.pairs)
+    drawn = f"{floor.method}; {RESAMPLES} gates drawn from a pool of {len(pairs)} measured pairs, drift between gates not seen"
+    return replace(floor, method=drawn, repeats=len(pairs) // wish.pairs)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,260 @@
+"""sbd compare, gate and noise from the command line: exit codes 0 to 5 and 130, what is printed, what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import exp, log, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+
+from harness import revisions
+from harness.gate_noise import NoiseFloor
+from harness.noise_floors import floors_file, known_floors, save_floors
+from harness.record import CaseOutcome
+from harness.scenario import load_scenario
+from tests.synthetic_run import NTP, Part, build
+from tests.test_cli import sbd
+from tests.test_likeness import with_environment
+from tests.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
+
+RUN = two_arms(jitter=0.05)
+LUCK = (1.0, 1.002, 0.997, 1.001, 0.999, 1.003, 0.998, 1.0005, 0.9985, 1.0015)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Floors and work folders of a test are its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Cli:
+    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        """Its exit code."""
+        code = sbd(self._monkeypatch, *arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line."""
+    return Cli(monkeypatch, capsys)
+
+
+@pytest.fixture
+def base(home: Path) -> str:
+    """A stored run of ten processes."""
+    return str(stored(in_processes(RUN, *LUCK), home / "base"))
+
+
+def test_two_runs_alike_pass(cli: Cli, base: str, home: Path) -> None:
+    """0, with every metric's word; the same as JSON."""
+    new = str(stored(in_processes(RUN, *LUCK[::-1]), home / "new"))
+    assert cli("gate", base, new) == 0
+    text = cli.out
+    assert "passed" in text and "unchanged" in text and "output_sha256" in text
+    assert cli("gate", base, new, "--json") == 0
+    data = json.loads(cli.out)
+    assert data["state"] == "met" and data["runs"] == [base, new]
+    timed = [one["metric"] for one in data["judgements"] if one["kind"] == "timed"]
+    assert timed == ["decode_s_per_token", "decode_s_per_token", "wall_speedup"]
+    assert cli("gate", base, new, "--metric", "prefill_s", "--json") == 0
+    data = json.loads(cli.out)
+    assert {one["metric"] for one in data["judgements"] if one["kind"] == "timed"} == {"prefill_s"}
+
+
+def test_a_slower_run_regressed(cli: Cli, base: str, home: Path) -> None:
+    """1; a margin above the slowdown lets it pass, and so does a noise floor measured for this machine and work."""
+    run = slower(in_processes(RUN, *LUCK[::-1]), 1.1, "sbd")
+    new = str(stored(run, home / "new"))
+    assert cli("gate", base, new) == 1
+    assert "regressed" in cli.out
+    assert cli("gate", base, new, "--margin", "0.15") == 0
+    keys = [f"{name}:reference/b1/sbd-k16-g0.1-t0-entropy_bounded" for name in ("decode_s_per_token", "wall_speedup")]
+    floors = [NoiseFloor(metric=key, ratio=0.2, repeats=20, pairs=10, method="m") for key in keys]
+    save_floors(run.header, floors)
+    assert cli("gate", base, new, "--json") == 0
+    assert "noise floor 20.000%" in cli.out
+
+
+def test_extra_passes_changed(cli: Cli, home: Path) -> None:
+    """1, on any machine: with --deterministic-only hardware may differ, versions may not."""
+    base = str(stored(RUN, home / "base"))
+    other = with_environment(two_arms(jitter=0.05, arms=(NTP, MORE_PASSES)), cpu_model="Other CPU")
+    new = str(stored(other, home / "new"))
+    assert cli("gate", base, new) == 2
+    assert "hardware.cpu_model" in cli.err
+    assert cli("gate", base, new, "--deterministic-only", "--json") == 1
+    data = json.loads(cli.out)
+    missed = [one for one in data["judgements"] if one["state"] == "missed"]
+    assert [one["metric"] for one in missed] == ["passes", "final_tokens_per_pass", "modelled_bytes"]
+    assert missed[0]["cell"]["arm"] == SBD.label and missed[0]["value"]["value"] == 64
+    assert "64" in missed[0]["reason"] and "128" in missed[0]["reason"] and "hardware.cpu_model" in missed[0]["reason"]
+    newer = str(stored(with_environment(other, packages={"torch": "9"}), home / "newer"))
+    assert cli("gate", base, newer, "--deterministic-only") == 2
+    assert cli("gate", base, newer, "--allow", "hardware,versions.torch", "--deterministic-only") == 1
+
+
+def test_one_process_each_is_inconclusive(cli: Cli, home: Path) -> None:
+    """3 with the remedy, however great the difference; --inconclusive turns it; counts are judged all the same."""
+    base, new = str(stored(RUN, home / "base")), str(stored(slower(RUN, 3), home / "new"))
+    assert cli("gate", base, new) == 3
+    text = " ".join(cli.out.split())
+    assert "--base-cmd" in text and "processes: n" in text and "unchanged" in text
+    assert cli("gate", base, new, "--inconclusive", "pass") == 0
+    assert cli("gate", base, new, "--inconclusive", "fail") == 1
+    assert cli("gate", base, new, "--deterministic-only") == 0
+
+
+def test_a_case_that_left_no_samples_is_void(cli: Cli, home: Path) -> None:
+    """4, and the reason is how it ended."""
+    case_id = "reference/word_problems/b1/sbd-k16-g0.1-t0-entropy_bounded"
+    outcome = CaseOutcome(case_id=case_id, outcome="does_not_fit", reason="needs 9 GB")
+    broken = build(Part(arms=(NTP, SBD), prompts=4), outcomes=(outcome,), without=frozenset({case_id}))
+    base, new = str(stored(two_arms(), home / "base")), str(stored(broken, home / "new"))
+    assert cli("gate", base, new, "--json") == 4
+    assert "needs 9 GB" in cli.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "two run directories"),
+        (["base"], "got 1 directories and 0 commands"),
+        (["base", "base", "--base-cmd", "{out}", "--new-cmd", "{out}"], "got 2 directories and 2 commands"),
+        (["--base-cmd", "{out}"], "got 0 directories and 1 commands"),
+        (["--base-cmd", "sbd run x", "--new-cmd", "{out}"], "has no {out}"),
+        (["base", "base", "--pairs", "4"], "--pairs and --work belong to"),
+        (["base", "base", "--metric", "speed"], "--metric speed: no timed metric"),
+        (["base", "base", "--allow", "all"], "--allow all"),
+        (["base", "base", "--margin", "-1"], "--margin"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_the_users(
+    cli: Cli, base: str, arguments: list[str], words: str
+) -> None:
+    """2, with what was given and what is allowed."""
+    assert cli("gate", *arguments) == 2
+    out, err = cli.out, cli.err
+    assert words in " ".join(err.split()) and out == ""
+
+
+def test_a_folder_without_a_run_is_a_tool_error(cli: Cli, base: str) -> None:
+    """5, as every command ends that cannot read a record: never 1, which is a regression."""
+    assert cli("gate", base, "nowhere") == 5
+    assert "there is no run here" in cli.err
+
+
+def test_revisions_are_gated(cli: Cli, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """0, 1, 5 for a command that fails, 130 for Ctrl-C, after which the same command goes on; runs are kept in --work."""
+    launcher = PretendedLauncher(
+        same=noisy(RUN, "same"), alike=noisy(RUN, "alike"), slow=noisy(RUN, "slow", factor=1.1), broken=lambda n: 1,
+        stopped=lambda n: (_ for _ in ()).throw(KeyboardInterrupt),
+    )  # fmt: skip
+    monkeypatch.setattr(revisions, "launch", launcher)
+
+    def gated(new: str, *more: str) -> int:
+        return cli("gate", "--base-cmd", "measure same {out}", "--new-cmd", f"measure {new} {{out}}", *more)
+
+    assert gated("alike", "--work", "kept") == 0
+    out, err = cli.out, cli.err
+    assert "passed" in out and "runs are kept in kept" in err and "left" not in out
+    assert gated("alike", "--work", "kept") == 2 and "is finished" in cli.err
+    assert gated("slow") == 1 and "regressed" in cli.out
+    assert gated("broken") == 5 and "the disk is on fire" in cli.err
+    assert gated("stopped", "--work", "cut") == 130 and "the same command goes on" in cli.err
+    launched = len(launcher.launched)
+    launcher.measured["stopped"] = noisy(RUN, "alike")
+    assert gated("stopped", "--work", "cut", "--deterministic-only") == 0
+    assert launcher.launched[launched:] == ["stopped"]
+
+
+def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
+    """0 whatever it shows: every figure of both, the change with its interval; as JSON a list, one entry per NEW."""
+    varied = two_arms(jitter=0.2)
+    base, new = str(stored(varied, home / "a")), str(stored(slower(varied, 1.1, "sbd"), home / "b"))
+    assert cli("compare", base, new) == 0
+    lines = {" ".join(line.split()) for line in cli.out.splitlines()}
+    assert any(line.startswith("passes SBD") and line.endswith("64 64 same") for line in lines)
+    assert any(line.startswith("decode_s_per_token SBD") and "+10.0" in line for line in lines)
+    assert "times, paired per prompt: all prompts gave the same ratio" in cli.out
+    assert cli("compare", base, new, base, "--json") == 0
+    first, second = json.loads(cli.out)
+    change = next(one for one in first["changes"] if one["key"].startswith("decode_s_per_token:reference/b1/sbd"))
+    assert change["ratio"]["value"] == pytest.approx(1.1) and change["better"] == "lower"
+    assert all(one["base"] == one["new"] for one in second["changes"])
+
+
+def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
+    """Prompts differ by far more than the change does; paired, the interval is that of the change: by hand from its logs."""
+    run = two_arms(jitter=2.0)
+    factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
+    samples = [sample.model_copy(update={"decode_s": (sample.decode_s or 0) * factors[sample.group]}) for sample in run.samples]
+    base, new = str(stored(run, home / "a")), str(stored(run.model_copy(update={"samples": samples}), home / "b"))
+    assert cli("compare", base, new) == 0 and "t on log ratios, this process only" in cli.out
+    assert cli("compare", base, new, "--json") == 0
+    (found,) = json.loads(cli.out)
+    ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]
+    logs = [log(factor) for factor in factors.values()]
+    half = 3.182446305 * stdev(logs) / sqrt(4)  # t with 3 degrees of freedom, two-sided 95 %
+    assert ratio["value"] == pytest.approx(exp(fmean(logs)))
+    assert (ratio["low"], ratio["high"]) == pytest.approx((exp(fmean(logs) - half), exp(fmean(logs) + half)))
+
+
+def test_compare_refuses_unlike_runs(cli: Cli, home: Path) -> None:
+    """2; what is allowed is said below the table; dropped prompts are left out on both sides then."""
+    base = str(stored(two_arms(), home / "a"))
+    new = str(stored(with_environment(two_arms(prompts=3), cpu_model="Other CPU"), home / "b"))
+    assert cli("compare", base) == 2
+    assert cli("compare", base, new) == 2
+    assert "prompts.reference/word_problems/b1/ntp" in cli.err
+    assert cli("compare", base, new, "--allow", "hardware", "--allow", "prompts") == 0
+    assert 'allowed to differ: hardware.cpu_model: "Example CPU" in BASE, "Other CPU" in NEW' in cli.out
+    passes = next(line for line in cli.out.splitlines() if line.startswith("passes") and "NTP" in line)
+    assert passes.split()[-3:] == ["192", "192", "same"]
+
+
+def test_noise_is_kept_and_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """By machine and work, in the user's data folder; a damaged file is refused by name, not passed over."""
+    launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
+    monkeypatch.setattr(revisions, "launch", launcher)
+    assert cli("noise", "--show") == 0 and "no noise floor is kept" in cli.out
+    assert cli("noise", "--cmd", "measure base {out}", "--gates", "4", "--pairs", "3") == 0
+    text = cli.out
+    assert "synthetic on Example CPU" in text and "decode_s_per_token:reference/b1/ntp" in text and "4 gates of 3 pairs" in text
+    assert len(launcher.launched) == 24
+    assert cli("noise", "--show") == 0 and cli.out == text
+    floors = known_floors(RUN.header)
+    assert floors["decode_s_per_token:reference/b1/ntp"].repeats == 4
+    assert known_floors(with_environment(RUN, cpu_model="Other CPU").header) == {}
+    assert floors_file(RUN.header).is_relative_to(home / "home/sbd")
+    assert cli("noise", "gate", "--cmd", "{out}") == 2
+    assert cli("noise", "no-such-scenario") == 2
+    floors_file(RUN.header).write_text("{}")
+    assert cli("noise", "--show") == 2 and floors_file(RUN.header).name in cli.err
+
+
+def test_noise_runs_the_shipped_scenario(cli: Cli, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """By default, with this very interpreter, so that it is this revision whose noise is measured."""
+    commands: list[str] = []
+
+    def launcher(command: str, stdout: Path, stderr: Path) -> int:
+        commands.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(revisions, "launch", launcher)
+    assert cli("noise") == 130
+    assert commands[0].startswith(f"{sys.executable} -m harness run ") and "gate.yaml --no-report --out " in commands[0]
+    part = load_scenario("gate").parts[0]
+    assert part.timed and len(part.arms) == 2 and part.baseline_check == 0 and part.warmup == 1
