@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
@@ -24,7 +25,7 @@ from harness.roofline.ceilings import (
     ceilings_from_profile,
 )
 from harness.roofline.operation import PassCounts
-from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.pricing import pass_bytes, pass_flops, price_pass
 from harness.roofline.shape_calibration import shape_calibrated
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
@@ -75,6 +76,20 @@ class Ladder:
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]
     read_ceiling: Quantity
+
+    @property
+    def roofs(self) -> tuple[Roof, ...]:
+        """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
+        return tuple(
+            Roof(
+                rung=rung,
+                device_name=found.device_name,
+                bandwidth_bytes_per_s=found.bandwidth_bytes_per_s,
+                matrix_rates=found.matrix_rates,
+            )
+            for rung, found in self.ceilings.items()
+            if found.factors is None
+        )
 
 
 def ladder(run: Run, case: CaseHeader) -> Ladder:
@@ -153,9 +168,10 @@ def read_ceiling(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
-    """One pass on every rung: modelled bytes, the band of the forward alone, and that of forward and sampler together."""
+    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
 
     bytes_: float
+    flops: float
     forward_s: dict[str, Band]
     decode_s: dict[str, Band]
 
@@ -186,4 +202,5 @@ class Pricer:
             price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
             forward[rung] = price.forward
-        return PricedPass(bytes_=pass_bytes(self._shape, self._dtype, one), forward_s=forward, decode_s=decode)
+        bytes_, flops = (of(self._shape, self._dtype, one) for of in (pass_bytes, pass_flops))
+        return PricedPass(bytes_=bytes_, flops=flops, forward_s=forward, decode_s=decode)

@@ -54,7 +54,7 @@ class Walk(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = {name: value or "" for name, value in attrs}
         if tag == "table":
-            self.raw = "data-sorts" in named
+            self.raw = "data-sorts" in named or named.get("class") == "timeline"  # raw numbers; a picture
         if (tag in ("td", "th") and not self.raw) or "data-key" in named:
             self.open, self.inside = Shown(tag=tag, attrs=named), []
             self.found.append(self.open)

@@ -94,7 +94,7 @@ def _pass(
     session.keep(commits)
     decided, final, cut = [], [], False
     for row, tokens in zip(rows, read, strict=True):
-        decided.append(size - tokens.count(-1))
+        decided.append(tuple([slot for slot, token in enumerate(tokens) if token >= 0]))
         final.append(row.decide(tokens))
         cut = cut or row.cut
     if cut:
@@ -105,11 +105,12 @@ def _pass(
         context_tokens=context,
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,
-        decided_tokens=tuple(decided),
+        decided_tokens=tuple([len(slots) for slots in decided]),
         final_tokens=tuple(final),
         active=tuple(active),
         padded_query=max(commits) + size,
         padded_context=width,
+        decided_slots=tuple(decided),
     )
 
 
