@@ -3,7 +3,9 @@
 Up to an hour and a half on a quiet machine: a gate takes up to 20 processes of ten seconds, twice that where it re-runs. Every
 run is kept under the work folder, and the same call goes on where it was stopped.
 
-    python -m benchmarks.gate_real WORK [--gates 20] [--pairs 10]
+    python -m benchmarks.gate_real WORK [--gates 20] [--aa-pairs 10] [--pairs 10]
+
+--aa-pairs caps the gates of a revision against itself (fewer: quicker, and more end inconclusive), --pairs the planted ones.
 
 aa_failed         A/A gates that ended in a regression, of aa_gates; aa_inconclusive and aa_void that ended so
 slowdown_found    1 if the planted slowdown fails the time and the speedup of the SBD arm, and nothing of NTP
@@ -77,14 +79,17 @@ def extra_pass_found(answer: Answer, work: Path) -> bool:
     return ("passes", "SBD") in found and found <= {("passes", "SBD"), *((name, "SBD") for name in followed)} and one_pair
 
 
-def figures(work: Path, gates: int, pairs: int, progress: Progress, launcher: Launcher | None = None) -> dict[str, float]:
+def figures(
+    work: Path, gates: int, aa_pairs: int, pairs: int, progress: Progress, launcher: Launcher | None = None
+) -> dict[str, float]:
     """Run what is not there yet; the figures."""
-    same = [gated(work / f"aa-{number:02d}", command(), pairs, progress, launcher) for number in range(1, gates + 1)]
+    same = [gated(work / f"aa-{number:02d}", command(), aa_pairs, progress, launcher) for number in range(1, gates + 1)]
     slow = gated(work / "slow-sampler", command("benchmarks.planted.slow_sampler"), pairs, progress, launcher)
     extra = gated(work / "extra-pass", command("benchmarks.planted.extra_pass"), pairs, progress, launcher)
     states = [answer["state"] for answer in same]
     return {
         "aa_gates": gates,
+        "aa_pairs": aa_pairs,
         "aa_failed": states.count("missed"),
         "aa_inconclusive": states.count("inconclusive"),
         "aa_void": states.count("void"),
@@ -98,9 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--gates", type=int, default=GATES)
+    parser.add_argument("--aa-pairs", type=int, default=PAIRS)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     given = parser.parse_args(arguments)
-    found = figures(given.work, given.gates, given.pairs, TerminalProgress(sys.stderr, what="runs"))
+    found = figures(given.work, given.gates, given.aa_pairs, given.pairs, TerminalProgress(sys.stderr, what="runs"))
     print(found)
     print(write_results("gate_real", found))
 

@@ -1,12 +1,13 @@
 """The arms of a part: next-token prediction, and Set Block Decoding with real or replayed acceptance.
 
-A list on block_size, gamma, temperature or solver is an axis; ``variants`` is the product. Knows no model and no task.
+A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
+no task.
 """
 
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,13 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from harness.frozen import Count, Frozen, NonNegative, Text, named_by_key
+from harness.axes import Counts, Numbers, as_list, distinct
+from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
+from harness.solver_choice import DEFAULT_SOLVER, SolverChoice
 
-T = TypeVar("T")
-Solver = Literal["entropy_bounded"]
 Batching = Literal["lockstep", "ragged"]
-SOLVERS: tuple[Solver, ...] = ("entropy_bounded",)
 GREEDY = 0.0
 """Temperature at which the likeliest token is taken."""
 GENERATE_MODES = {
@@ -37,33 +37,10 @@ its forwards, and only where the arm's are compiled; on a GPU transformers compi
 """
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
-    repeated = sorted({str(value) for value in values if values.count(value) > 1})
-    if repeated:
-        raise ValueError(f"{', '.join(repeated)} given twice; name each value once")
-    return values
-
-
 # One value or a list of distinct values; a list is an axis of the plan.
-Counts = Annotated[
-    tuple[Count, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Count | list[Count]),
-    AfterValidator(_distinct),
-]  # fmt: skip
-Numbers = Annotated[
-    tuple[NonNegative, ...], Field(min_length=1),
-    BeforeValidator(_as_list, json_schema_input_type=NonNegative | list[NonNegative]), AfterValidator(_distinct),
-]  # fmt: skip
-Solvers = Annotated[
-    tuple[Solver, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Solver | list[Solver]),
-    AfterValidator(_distinct),
-]  # fmt: skip
 Batchings = Annotated[
-    tuple[Batching, ...], Field(min_length=1), BeforeValidator(_as_list, json_schema_input_type=Batching | list[Batching]),
-    AfterValidator(_distinct),
+    tuple[Batching, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Batching | list[Batching]),
+    AfterValidator(distinct),
 ]  # fmt: skip
 
 
@@ -145,25 +122,27 @@ class NtpArm(Frozen):
         return [{"method": "ntp", "temperature": temperature} for temperature in self.temperature]
 
 
-class SbdArm(Frozen):
-    """Set Block Decoding. ``gamma`` is the entropy bound in nats; replayed acceptance has none. ``batching`` says whether
-    the rows of a batch open their blocks together or each when it can.
+class SbdArm(SolverChoice):
+    """Set Block Decoding. The solver's knobs decide real acceptance (``gamma``, in nats, is that of the default solver);
+    replayed acceptance has none. ``batching`` says whether the rows of a batch open their blocks together or each when it can.
     """
 
     method: Literal["sbd"]
     block_size: Counts = (16,)
-    gamma: Numbers | None = None
     temperature: Numbers = (GREEDY,)
-    solver: Solvers = SOLVERS
     batching: Batchings = ("lockstep",)
     acceptance: Acceptance = "real"
 
     @model_validator(mode="after")
-    def _gamma_decides_real_acceptance(self) -> SbdArm:
-        if self.acceptance == "real" and self.gamma is None:
-            raise ValueError("gamma is missing: an arm with real acceptance needs it; add gamma: [0.1, 0.35], or replay")
-        if self.acceptance != "real" and self.gamma is not None:
-            raise ValueError("gamma decides nothing where acceptance is replayed; remove gamma")
+    def _solver_decides_real_acceptance(self) -> SbdArm:
+        if self.acceptance == "real":
+            self.check_knobs()
+            return self
+        if self.given_knobs:
+            knob = self.given_knobs[0]
+            raise ValueError(f"{knob} decides nothing where acceptance is replayed; remove {knob}")
+        if self.solver != (DEFAULT_SOLVER,):
+            raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")
         self._check_speedup()
         return self
 
@@ -178,11 +157,12 @@ class SbdArm(Frozen):
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""
         acceptance = self.acceptance if self.acceptance == "real" else self.acceptance.model_dump(mode="json")
-        axes = product(self.block_size, self.gamma or (None,), self.temperature, self.solver, self.batching)
-        names = ("block_size", "gamma", "temperature", "solver", "batching")
+        axes = product(self.block_size, self.settings(), self.temperature, self.solver, self.batching)
         return [
-            {"method": "sbd", "acceptance": acceptance} | dict(zip(names, point, strict=True)) for point in axes
-        ]
+            {"method": "sbd", "acceptance": acceptance, "block_size": size, **setting, "temperature": temperature,
+             "solver": solver, "batching": batching}
+            for size, setting, temperature, solver, batching in axes
+        ]  # fmt: skip
 
 
 Arm = Annotated[NtpArm | SbdArm, Field(discriminator="method")]

@@ -129,6 +129,7 @@ def _summary(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place:
         is_summary=True,
         pass_widths=pass_widths([(arm.method, arm.tallies) for arm in arms]),
         curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)),
+        roofs=place.ladder.roofs,
     )
 
 

@@ -6,16 +6,17 @@ statistic and pairs no arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
-from harness.record import CaseHeader, Run, RunHeader
+from harness.record import CaseHeader, PassColumns, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
     Rung,
@@ -24,7 +25,7 @@ from harness.roofline.ceilings import (
     ceilings_from_profile,
 )
 from harness.roofline.operation import PassCounts
-from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.pricing import pass_bytes, pass_flops, price_pass
 from harness.roofline.shape_calibration import shape_calibrated
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
@@ -75,6 +76,20 @@ class Ladder:
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]
     read_ceiling: Quantity
+
+    @property
+    def roofs(self) -> tuple[Roof, ...]:
+        """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
+        return tuple(
+            Roof(
+                rung=rung,
+                device_name=found.device_name,
+                bandwidth_bytes_per_s=found.bandwidth_bytes_per_s,
+                matrix_rates=found.matrix_rates,
+            )
+            for rung, found in self.ceilings.items()
+            if found.factors is None
+        )
 
 
 def ladder(run: Run, case: CaseHeader) -> Ladder:
@@ -151,11 +166,23 @@ def read_ceiling(
     return absent(calibration)
 
 
+Counts = tuple[int, int, int, int, int]
+"""What decides the price of a pass: the fields of PassCounts, in their order."""
+
+
+def _counts(columns: PassColumns) -> Iterator[Counts]:
+    """Those of PassCounts.of, pass by pass, straight from the columns."""
+    rows = map(len, columns.query_tokens)
+    logits = [max(row, default=0) for row in columns.logit_tokens]
+    return zip(rows, columns.padded_query, columns.padded_context, logits, map(sum, columns.kept_tokens), strict=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
-    """One pass on every rung: modelled bytes, the band of the forward alone, and that of forward and sampler together."""
+    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
 
     bytes_: float
+    flops: float
     forward_s: dict[str, Band]
     decode_s: dict[str, Band]
 
@@ -165,7 +192,7 @@ class Pricer:
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
         self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
-        self._known: dict[PassCounts, PricedPass] = {}
+        self._known: dict[Counts, PricedPass] = {}
 
     @property
     def rungs(self) -> tuple[str, ...]:
@@ -174,10 +201,28 @@ class Pricer:
 
     def price(self, one: ForwardPass) -> PricedPass:
         """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
-        key = PassCounts.of(one)
+        counts = PassCounts.of(one)
+        key = (counts.rows, counts.query, counts.context, counts.logits, counts.kept)
         if key not in self._known:
             self._known[key] = self._price(one)
         return self._known[key]
+
+    def price_columns(self, columns: PassColumns) -> list[PricedPass | None]:
+        """The price of every pass of a sample, None for a prefill. Only passes whose like was not priced before are spelt
+        out: a large run has hundreds of thousands of passes, and few that differ.
+        """
+        spelt: list[ForwardPass] = []
+        found: list[PricedPass | None] = []
+        for i, key in enumerate(_counts(columns)):
+            if columns.role[i] == "prefill":
+                found.append(None)
+                continue
+            known = self._known.get(key)
+            if known is None:
+                spelt = spelt or columns.passes()
+                known = self.price(spelt[i])
+            found.append(known)
+        return found
 
     def _price(self, one: ForwardPass) -> PricedPass:
         forward: dict[str, Band] = {}
@@ -186,4 +231,5 @@ class Pricer:
             price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
             forward[rung] = price.forward
-        return PricedPass(bytes_=pass_bytes(self._shape, self._dtype, one), forward_s=forward, decode_s=decode)
+        bytes_, flops = (of(self._shape, self._dtype, one) for of in (pass_bytes, pass_flops))
+        return PricedPass(bytes_=bytes_, flops=flops, forward_s=forward, decode_s=decode)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from harness.compare_pass_values import PassCurve, PassWidth, Roof
 from harness.health import PartHealth
 from harness.stats import Quantity
 
-COMPARISON_VERSION = 3
+COMPARISON_VERSION = 4
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -157,33 +158,6 @@ class ArmResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassWidth:
-    """Time of one kind of decode pass: the method that made it, its role and the query tokens of each row.
-
-    ``measured_s`` is the median with the quartiles; ``predicted_s`` per rung the mean price with its band; ``cost`` the
-    measured median over the median NTP pass of the same batch.
-    """
-
-    method: str
-    role: str
-    query_tokens: int
-    count: int
-    measured_s: Quantity
-    predicted_s: dict[str, Quantity]
-    cost: Quantity
-    predicted_cost: dict[str, Quantity]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassCurve:
-    """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high)."""
-
-    rung: str
-    context_tokens: int
-    points: tuple[tuple[int, float, float, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateMode:
     """One way of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
 
@@ -210,7 +184,8 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Widths and curves: summaries only.
+    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Widths, curves and roofs: summaries
+    only.
     """
 
     part: str
@@ -233,6 +208,7 @@ class Cell:
     rung_reasons: dict[str, str]
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
+    roofs: tuple[Roof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

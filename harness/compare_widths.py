@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.compare_pass_values import PassCurve, PassWidth
 from harness.compare_pricing import Pricer
 from harness.compare_tally import Tally, TimedPass
-from harness.compare_values import PassCurve, PassWidth
 from harness.roofline.decode import describe_pass
 from harness.stats import Quantity, absent, exact
 
@@ -46,15 +46,21 @@ def _width(kind: Kind, timed: list[TimedPass], base: Quantity, base_predicted: d
         predicted_s=predicted,
         cost=_ratio(measured, base),
         predicted_cost={rung: _ratio(price, base_predicted.get(rung, no_ntp)) for rung, price in predicted.items()},
+        bytes_=float(np.mean([one.priced.bytes_ for one in timed])),
+        flops=float(np.mean([one.priced.flops for one in timed])),
+        attained_flops_per_s=_quartiles([one.priced.flops / one.forward_s for one in timed if one.forward_s]),
     )
 
 
 def _measured(timed: list[TimedPass]) -> Quantity:
-    durations = [one.forward_s for one in timed if one.forward_s is not None]
-    if not durations:
+    return _quartiles([one.forward_s for one in timed if one.forward_s is not None])
+
+
+def _quartiles(of_passes: list[float]) -> Quantity:
+    if not of_passes:
         return absent("the passes were not timed one by one")
-    low, median, high = np.quantile(durations, (0.25, 0.5, 0.75)).tolist()
-    return Quantity(value=median, low=low, high=high, n=len(durations), method="median and quartiles")
+    low, median, high = np.quantile(of_passes, (0.25, 0.5, 0.75)).tolist()
+    return Quantity(value=median, low=low, high=high, n=len(of_passes), method="median and quartiles")
 
 
 def _predicted(timed: list[TimedPass]) -> dict[str, Quantity]:

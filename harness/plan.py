@@ -18,6 +18,7 @@ from harness.modelshape import ModelShape
 from harness.plan_replay import ReplaySpec, replay_spec
 from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
+from harness.solver_choice import setting_id, setting_in_words
 from harness.workload_choice import Workload
 
 PLAN_VERSION = 1
@@ -213,7 +214,7 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
-    chosen = f"g{_number(arm['gamma'])}" if replay is None else f"replay-{_replay_id(replay)}"
+    chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
     ragged = "-ragged" if arm["batching"] == "ragged" else ""
     return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
 
@@ -236,7 +237,7 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["batching"] == "ragged":
         warm += " ragged"
     if replay is None:
-        return f"SBD k={arm['block_size']} γ={_number(arm['gamma'])}{warm}"
+        return f"SBD k={arm['block_size']} {setting_in_words(arm)}{warm}"
     if cell := replay.source.get("table1"):
         bound = "γ low" if cell["sampling"].endswith("low") else "γ high"
         return f"SBD k={arm['block_size']} replayed {cell['task']} {bound}{warm}"

@@ -6,6 +6,7 @@ History of the format (RECORD_VERSION):
         names its model session (before: always the plain one) and its execution (before: always eager)
     3   a timed pass has the time of its sampler
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
+    5   a pass over a block of masks names the positions that it decided; an event holds the texts of a few tokens
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -31,7 +32,8 @@ class PassColumns(_Frozen):
 
     The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
     ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
-    read) are None where the sample was not timed pass by pass.
+    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
+    an older record), and so is its entry for a pass over no block.
     """
 
     role: list[Role]
@@ -44,6 +46,7 @@ class PassColumns(_Frozen):
     active: list[list[bool]]
     padded_query: list[int]
     padded_context: list[int]
+    decided_slots: list[list[list[int]] | None] | None = None
     forward_s: list[float] | None = None
     sampler_s: list[float] | None = None
 
@@ -59,10 +62,15 @@ class PassColumns(_Frozen):
                 role=role,
                 padded_query=self.padded_query[i],
                 padded_context=self.padded_context[i],
+                decided_slots=_as_tuples(self.decided_slots[i]) if self.decided_slots else None,
                 **{name: tuple(getattr(self, name)[i]) for name in per_row},
             )
             for i, role in enumerate(self.role)
         ]
+
+
+def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
+    return None if rows is None else tuple(map(tuple, rows))
 
 
 class RowResult(_Frozen):

@@ -26,6 +26,7 @@ from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Engine, Machine
 from harness.runner_sample import pass_columns, take_sample
+from harness.runner_texts import TokenTexts
 from harness.scenario import Part
 from harness.store import RunStore
 from harness.workload import PromptItem, prompt_items
@@ -166,7 +167,7 @@ def _take(work: Work, store: RunStore, machine: Machine, progress: Progress) -> 
         if engine.meters is not None:
             store.append_session({"event": "meters"} | entry | engine.meters)
         _measure_passes(part, engine, store, entry)
-        _take_part(slots, pace, engine, store, progress)
+        _take_part(slots, pace, engine, store, progress, entry)
         _measure_passes(part, engine, store, entry)  # again, so that a machine that changed meanwhile shows in their spread
     store.append_session(snapshot() | work.session("end"))
 
@@ -204,8 +205,11 @@ def _measure_passes(part: Part, engine: Engine, store: RunStore, entry: dict[str
     store.append_session(found)
 
 
-def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress) -> None:
+def _take_part(
+    slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress, entry: dict[str, Any]
+) -> None:
     items: dict[str, tuple[PromptItem, ...]] = {}
+    token_texts = TokenTexts(engine.tokenizer)
     for slot in slots:
         case = slot.case
         if not pace.needs(slot):
@@ -216,6 +220,8 @@ def _take_part(slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, p
         try:
             sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)])
             store.append(sample)
+            if texts := token_texts.new_in(sample):
+                store.append_session({"event": "token_texts", **entry, "texts": texts})
             pace.note(sample)
         except CaseError as error:
             _give_up(case.case_id, error, pace, store)

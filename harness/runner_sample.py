@@ -62,5 +62,6 @@ def pass_columns(decoded: Decoded) -> PassColumns:
     columns: dict[str, Any] = {}
     for field in fields(ForwardPass):
         values = [getattr(one, field.name) for one in decoded.generation.passes]
-        columns[field.name] = [list(v) if isinstance(v, tuple) else v for v in values]
+        if any(v is not None for v in values):
+            columns[field.name] = [list(v) if isinstance(v, tuple) else v for v in values]
     return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.arms import GREEDY, Arm, Counts, NtpArm, SbdArm
+from harness.arms import GREEDY, Arm, NtpArm, SbdArm
+from harness.axes import Counts
 from harness.claims import Claims, misplaced
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError

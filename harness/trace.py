@@ -26,6 +26,7 @@ class ForwardPass:
     ``decided_tokens``  positions whose token became known in this pass
     ``final_tokens``    output tokens that became final: every position before them is known and no stop came earlier
     ``active``          False for a row that had ended before this pass and only waits (lockstep)
+    ``decided_slots``   which positions of the row's open block the decided ones are, counted from 0; None: there is no block
     """
 
     role: Role
@@ -38,6 +39,7 @@ class ForwardPass:
     active: tuple[bool, ...]
     padded_query: int
     padded_context: int
+    decided_slots: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def rows(self) -> int:

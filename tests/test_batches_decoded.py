@@ -9,13 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guard
+from harness.compare_blocks import decoded_blocks  # noqa: E402 - after the import guard
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from harness.modelshape import ModelShape  # noqa: E402
-from harness.record import PassColumns  # noqa: E402
+from harness.record import PassColumns, RowResult, Sample  # noqa: E402
 from harness.replay import blocks_of_row  # noqa: E402
 from harness.roofline.batch_decode import predict_batch  # noqa: E402
 from harness.roofline.batches import RecordedRow, recorded_batch  # noqa: E402
@@ -39,7 +40,7 @@ def decoded(prompts, batching, gamma=2.2):
     session = StaticSession(tiny_model("llama"))
     decoder = decode_set_block(
         session, request(prompts, STOPS), block_size=BLOCK, mask_id=MASK_ID,
-        acceptance=SolverAcceptance(entropy_bounded, gamma), batching=batching,
+        acceptance=SolverAcceptance(entropy_bounded, gamma=gamma), batching=batching,
     )  # fmt: skip
     return drain(decoder)
 
@@ -113,3 +114,39 @@ def test_the_price_is_that_of_the_decoders_trace(alone, batching, rows):
     tokens = sum(len(output) for output in generation.output_ids)
     by_hand = (ntp_price.expected_s / (tokens - rows)) / (price.expected_s / tokens)
     assert found.wall_speedup == pytest.approx(by_hand, rel=tolerance)
+
+
+@pytest.mark.parametrize("batching", ["lockstep", "ragged"])
+def test_the_positions_a_pass_decided_say_when_every_token_became_final(batching):
+    """Of a batch whose rows stop and wait: positions and counts agree in every pass, no position is decided twice, and the
+    final pass of every token, told from positions alone, gives the decoder's own count of final tokens, block by block.
+    """
+    generation = decoded(PROMPTS, batching)
+    kept = columns(generation)
+    assert kept.passes() == list(generation.passes), "the record gives back the decoder's own trace"
+    of_passes = [one for one in generation.passes if one.decided_slots is not None]
+    assert len(of_passes) == len(generation.decode_passes)
+    assert all(tuple(map(len, one.decided_slots)) == one.decided_tokens for one in of_passes)
+    stops = 0
+    for row, output in enumerate(generation.output_ids):
+        blocks = decoded_blocks(sample_of(generation, kept), row)
+        final = [one.final_tokens[row] for one in generation.decode_passes if one.active[row]]
+        told = [block.final_in.count(number) for block in blocks for number in range(1, block.passes + 1)]
+        assert told == final and sum(told) == len(output)
+        assert [block.passes for block in blocks] == [n for n, _ in blocks_of_row(kept, row) if n]
+        assert sum((block.output_ids for block in blocks), ()) == output
+        decided = sum(number is not None for block in blocks for number in block.decided_in)
+        assert decided == sum(one.decided_tokens[row] for one in generation.decode_passes)
+        stops += sum(block.stops for block in blocks)
+    assert 0 < stops == generation.stop_reasons.count("stop")
+
+
+def sample_of(generation, kept):
+    """The decode as a sample of the record."""
+    rows = [
+        RowResult(prompt_id=str(row), prompt_tokens=PROMPT, output_tokens=len(output), output_ids=list(output),
+                  stop_reason=generation.stop_reasons[row], correct=None, ungraded_reason="no answer")
+        for row, output in enumerate(generation.output_ids)
+    ]  # fmt: skip
+    return Sample(case_id="c", group=0, repeat=0, warmup=False, seed=1, rows=rows, passes=kept, prefill_s=None, decode_s=None,
+                  started_at="2026-11-20T10:00:00Z", load_1min=None)  # fmt: skip

@@ -255,9 +255,8 @@ def test_a_prompt_that_ends_with_the_prefill_is_left_out_of_the_pairs() -> None:
     """No decode token, no decode time per token: the pair is dropped and counted, not divided by zero."""
     run = synthetic.build()
     last = run.samples[-1]
-    empty = last.passes.model_copy(
-        update={name: getattr(last.passes, name)[:1] for name in type(last.passes).model_fields}
-    )
+    known = {name: column for name in type(last.passes).model_fields if (column := getattr(last.passes, name)) is not None}
+    empty = last.passes.model_copy(update={name: column[:1] for name, column in known.items()})
     rows = [row.model_copy(update={"output_tokens": 1, "output_ids": [2]}) for row in last.rows]
     short = last.model_copy(update={"passes": empty, "rows": rows, "decode_s": 0.0})
     found = arm(compare(Run(header=run.header, samples=[*run.samples[:-1], short], outcomes=[], sessions=[])), "SBD k=16 γ=0.6")

@@ -137,7 +137,7 @@ def decode(session, method, req, gamma=1.5, block_size=4):
         return drain(decode_next_token(session, req))
     return drain(
         decode_set_block(
-            session, req, block_size=block_size, mask_id=MASK_ID, acceptance=SolverAcceptance(entropy_bounded, gamma),
+            session, req, block_size=block_size, mask_id=MASK_ID, acceptance=SolverAcceptance(entropy_bounded, gamma=gamma),
             batching="ragged" if method == "ragged" else "lockstep",
         )
     )  # fmt: skip
@@ -220,7 +220,7 @@ def test_kv_after_each_block_equals_a_causal_prefill(batch, batching, kind):
     model, session = open_session(kind)
     spy = Spy(session)
     req = request(PROMPTS[batch])
-    acceptance = SolverAcceptance(entropy_bounded, 1.5)
+    acceptance = SolverAcceptance(entropy_bounded, gamma=1.5)
     checked = 0
     decoder = decode_set_block(spy, req, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
     for forward_pass in decoder:
@@ -350,9 +350,9 @@ def test_a_solver_is_not_offered_slots_behind_a_stop():
         def begin_block(self, row, masked):
             """Nothing to prepare."""
 
-        def choose(self, entropy, masked):
+        def choose(self, view):
             """One slot."""
-            offered.append(masked[0].tolist())
+            offered.append(view.masked[0].tolist())
             slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
             return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
 

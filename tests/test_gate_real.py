@@ -58,7 +58,7 @@ class Modules:
 def machinery(work: Path, slow: Callable[[int], Run], extra: Callable[[int], Run]) -> tuple[dict[str, float], Modules]:
     """The figures of three A/A gates and the two planted ones."""
     launcher = Modules(harness=noisy(RUN, "plain"), slow_sampler=slow, extra_pass=extra)
-    return gate_real.figures(work, 3, 10, Silent(), launcher), launcher
+    return gate_real.figures(work, 3, 10, 10, Silent(), launcher), launcher
 
 
 def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,8 @@ def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: 
     slow = noisy(RUN, "slow", factor=1.1, method="sbd")
     found, _ = machinery(tmp_path / "work", slow, lambda n: extra)
     assert found == {
-        "aa_gates": 3, "aa_failed": 0, "aa_inconclusive": 0, "aa_void": 0, "slowdown_found": 1, "extra_pass_found": 1
+        "aa_gates": 3, "aa_pairs": 10, "aa_failed": 0, "aa_inconclusive": 0, "aa_void": 0,
+        "slowdown_found": 1, "extra_pass_found": 1,
     }  # fmt: skip
     again, launcher = machinery(tmp_path / "work", slow, lambda n: extra)
     assert again == found and launcher.launched == []

@@ -287,3 +287,21 @@ def test_a_case_that_this_machine_cannot_run_is_its_own_outcome(scenario, shape,
     [outcome] = held.outcomes
     assert (outcome.outcome, outcome.reason) == ("failed", "generate() failed: no compiler")
     assert {s.case_id for s in held.samples if not s.warmup} == {c.case_id for c in held.header.cases} - {outcome.case_id}
+
+
+def test_tokens_of_the_first_decodes_are_spelt_in_the_record(scenario, shape, tmp_path):
+    """Once per part, at the first decode that counts: the fake writes the same three tokens every time."""
+
+    class Spelling:
+        """Token 5 is its own text, 6 is markup, 7 is special."""
+
+        def decode(self, ids):
+            """The text of one token."""
+            return {5: "five", 6: "<b>", 7: ""}[ids[0]]
+
+    engine = FakeEngine(shape)
+    engine.tokenizer = Spelling()
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
+    assert held.events("token_texts", "one") == [
+        {"event": "token_texts", "part": "one", "process": 0, "texts": {"5": "five", "6": "<b>", "7": ""}}
+    ]

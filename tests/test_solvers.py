@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +14,17 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.decoding.acceptance import ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
-from harness.decoding.sampling import draw, entropy, usable  # noqa: E402
+from harness.decoding.block_view import BlockView  # noqa: E402
+from harness.decoding.sampling import draw, entropy, likeliest, usable  # noqa: E402
 from harness.decoding.solvers import entropy_bounded, lowest_entropy  # noqa: E402
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
 SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)
+
+
+def view(entropies, masked):
+    """A pass that says no more than entropies."""
+    return SimpleNamespace(entropy=entropies, masked=masked)
 
 
 def largest_prefix(entropies: list[float], masked: list[bool], gamma: float) -> set[int]:
@@ -40,16 +47,17 @@ def largest_prefix(entropies: list[float], masked: list[bool], gamma: float) -> 
 def test_entropy_bounded_is_equation_8(slots, gamma):
     """The brute force agrees (fails with an inclusive sum, with the first charged twice, or with unmasked slots chosen)."""
     entropies, masked = [e for e, _ in slots], [m for _, m in slots]
-    chosen = entropy_bounded(torch.tensor([entropies]), torch.tensor([masked]), gamma)[0]
+    chosen = entropy_bounded(view(torch.tensor([entropies]), torch.tensor([masked])), gamma=gamma)[0]
     assert {i for i, c in enumerate(chosen.tolist()) if c} == largest_prefix(entropies, masked, gamma)
 
 
 def test_the_last_token_is_not_charged():
     """Hand-worked: H = .1 .2 .3 at γ = .31 gives all three (.1 + .2), the inclusive rule (.6) would give two."""
-    chosen = entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]).double(), torch.ones(1, 3, dtype=torch.bool), 0.31)
-    assert chosen.tolist() == [[True, True, True]]
-    assert entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]), torch.ones(1, 3, dtype=torch.bool), 0.15).sum() == 2
-    assert entropy_bounded(torch.tensor([[0.3, 0.1, 0.2]]), torch.ones(1, 3, dtype=torch.bool), 0.0).sum() == 1
+    everything = torch.ones(1, 3, dtype=torch.bool)
+    said = view(torch.tensor([[0.3, 0.1, 0.2]]).double(), everything)
+    assert entropy_bounded(said, gamma=0.31).tolist() == [[True, True, True]]
+    assert entropy_bounded(said, gamma=0.15).sum() == 2
+    assert entropy_bounded(said, gamma=0.0).sum() == 1
 
 
 @given(st.lists(st.floats(-8, 8), min_size=2, max_size=12), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
@@ -61,6 +69,20 @@ def test_entropy_is_minus_sum_p_log_p(logits, temperature):
     expected = -sum(math.exp(x) / total * math.log(math.exp(x) / total) for x in scaled)
     found = entropy(torch.tensor([[logits]], dtype=torch.float64), temperature).item()
     assert found == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.lists(st.floats(-8, 8), min_size=2, max_size=12), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.booleans())
+def test_confidence_and_margin_are_the_largest_probabilities(logits, temperature, narrow):
+    """Against the definition in plain Python floats, from float64 and float32 logits."""
+    dtype = torch.float32 if narrow else torch.float64
+    powers = [math.exp(x / (temperature or 1.0)) for x in torch.tensor(logits, dtype=dtype).tolist()]
+    first, second, *_ = sorted((power / sum(powers) for power in powers), reverse=True)
+    tensor, tolerance = torch.tensor([[logits]], dtype=dtype), 1e-5 if narrow else 1e-12
+    said = BlockView(tensor, torch.ones(1, 1, dtype=torch.bool), temperature)
+    assert likeliest(tensor, temperature, 2)[0, 0].tolist() == pytest.approx([first, second], abs=tolerance)
+    assert said.confidence.dtype == said.margin.dtype == torch.float64
+    assert (said.confidence.item(), said.margin.item()) == pytest.approx((first, first - second), abs=tolerance)
+    assert said.entropy.item() == entropy(tensor, temperature).item() and said.vocabulary == len(logits)
 
 
 def test_suppressed_tokens_are_never_drawn_and_leave_the_entropy_finite():
@@ -112,9 +134,9 @@ def test_replay_takes_the_drawn_number_of_passes_lowest_entropy_first():
     acceptance.begin_block(0, 4)
     acceptance.begin_block(1, 4)
     entropies = torch.tensor([[0.4, 0.1, 0.3, 0.2]] * 2)
-    first = acceptance.choose(entropies, torch.ones(2, 4, dtype=torch.bool))
+    first = acceptance.choose(view(entropies, torch.ones(2, 4, dtype=torch.bool)))
     assert first.tolist() == [[False, True, False, True], [False, True, False, False]]
-    second = acceptance.choose(entropies, ~first)
+    second = acceptance.choose(view(entropies, ~first))
     assert second.tolist() == [[True, False, True, False], [False, False, False, True]]
     assert lowest_entropy(entropies[:1], torch.zeros(1, 4, dtype=torch.bool), torch.tensor([2])).sum() == 0
 

@@ -54,6 +54,6 @@ def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int,
     )  # fmt: skip
     if method == "ntp":
         return drain(decode_next_token(session, request)).output_ids
-    acceptance = SolverAcceptance(entropy_bounded, 1.5)
+    acceptance = SolverAcceptance(entropy_bounded, gamma=1.5)
     decoder = decode_set_block(session, request, block_size=8, mask_id=63, acceptance=acceptance, batching=method)
     return drain(decoder).output_ids

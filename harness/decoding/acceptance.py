@@ -1,7 +1,7 @@
-"""Who decides what a pass makes final: the solver on the model's own entropies, or a replayed number.
+"""Who decides what a pass makes final: a solver on what the model says of the block, or a replayed number.
 
-Both read the same entropies after the same forward pass and sampler, so a replayed run costs what a real one of the
-same acceptance would cost; only the choice is overridden.
+Replayed acceptance reads the same entropies as the entropy-bounded solver, after the same forward pass and sampler, so a
+replayed run costs what a real one of the same acceptance would cost with that solver; only the choice is overridden.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from harness.decoding.block_view import BlockView
 from harness.decoding.solvers import Solver, lowest_entropy
 
 PassesPerBlock = Callable[[random.Random], int]
@@ -25,23 +26,23 @@ class Acceptance(Protocol):
     def begin_block(self, row: int, masked: int) -> None:
         """A block of ``row`` begins with so many masked slots."""
 
-    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
-        """(B, k) bool: the slots that become known in this pass."""
+    def choose(self, view: BlockView) -> Tensor:
+        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
 
 
 class SolverAcceptance:
-    """The real thing: a solver with its bound."""
+    """The real thing: a solver with its knobs, by name (``gamma=0.1``)."""
 
-    def __init__(self, solver: Solver, gamma: float) -> None:
+    def __init__(self, solver: Solver, **knobs: float) -> None:
         self._solver = solver
-        self._gamma = gamma
+        self._knobs = knobs
 
     def begin_block(self, row: int, masked: int) -> None:
         """A solver has no memory."""
 
-    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+    def choose(self, view: BlockView) -> Tensor:
         """The solver's set."""
-        return self._solver(entropy, masked, self._gamma)
+        return self._solver(view, **self._knobs)
 
 
 class ReplayedAcceptance:
@@ -61,11 +62,11 @@ class ReplayedAcceptance:
         stream = self._streams.setdefault(row, random.Random(f"replay/{self._seed}/{row}"))
         self._quotas[row] = spread(masked, min(self._draw_passes(stream), masked)) if masked else []
 
-    def choose(self, entropy: Tensor, masked: Tensor) -> Tensor:
+    def choose(self, view: BlockView) -> Tensor:
         """The next quota of each row, lowest entropies first."""
-        quotas = (self._quotas.get(row) for row in range(entropy.shape[0]))
+        quotas = (self._quotas.get(row) for row in range(view.masked.shape[0]))
         counts = [quota.pop(0) if quota else 0 for quota in quotas]
-        return lowest_entropy(entropy, masked, torch.tensor(counts, device=entropy.device))
+        return lowest_entropy(view.entropy, view.masked, torch.tensor(counts, device=view.masked.device))
 
 
 def spread(slots: int, passes: int) -> list[int]:

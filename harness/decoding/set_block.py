@@ -16,10 +16,11 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block import BlockRow
+from harness.decoding.block_view import BlockView
 from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, entropy, usable
+from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Generation
 
@@ -93,7 +94,7 @@ def _pass(
     session.keep(commits)
     decided, final, cut = [], [], False
     for row, tokens in zip(rows, read, strict=True):
-        decided.append(size - tokens.count(-1))
+        decided.append(tuple([slot for slot, token in enumerate(tokens) if token >= 0]))
         final.append(row.decide(tokens))
         cut = cut or row.cut
     if cut:
@@ -104,11 +105,12 @@ def _pass(
         context_tokens=context,
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,
-        decided_tokens=tuple(decided),
+        decided_tokens=tuple([len(slots) for slots in decided]),
         final_tokens=tuple(final),
         active=tuple(active),
         padded_query=max(commits) + size,
         padded_context=width,
+        decided_slots=tuple(decided),
     )
 
 
@@ -117,5 +119,5 @@ def _sample(
 ) -> Tensor:
     """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
     logits = usable(logits, suppressed)
-    chosen = acceptance.choose(entropy(logits, request.temperature), blocks.masked)
+    chosen = acceptance.choose(BlockView(logits, blocks.masked, request.temperature))
     return blocks.decide(chosen, draw(logits, request.temperature, request.generator))

@@ -1,40 +1,186 @@
-"""Rules that pick which masked positions of a block become final. Axes: B rows, k slots of the block.
+"""Rules that pick which masked slots of a block become final. Axes: B rows, k slots of the block.
 
-A solver is a pure function from the block's entropies to a set; SOLVERS is the registry a scenario names them from.
+A solver is a pure function of what a pass says of the block (harness.decoding.block_view) and of its knobs:
+
+    solver(view, **knobs) -> (B, k) bool, at least one slot in every row that has a masked one
+
+Ties go to the earlier slot, and nothing waits for the device. All are lossy: what they write is not what one token a pass
+would have written. Names, knobs and sources: harness.solver_choice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-Solver = Callable[[Tensor, Tensor, float], Tensor]
+from harness.decoding.block_view import BlockView
+
+Solver = Callable[..., Tensor]
+SOLVERS: dict[str, Solver] = {}
+S = TypeVar("S", bound=Solver)
 
 
-def entropy_bounded(entropy: Tensor, masked: Tensor, gamma: float) -> Tensor:
-    """Equation 8: the s masked slots of lowest entropy, s the largest with H_(1) + … + H_(s-1) ≤ γ; the last is not charged.
+def _by_name(solver: S) -> S:
+    SOLVERS[solver.__name__] = solver
+    return solver
 
-    Args:
-        entropy: (B, k) in nats.
-        masked: (B, k) bool, the slots to choose from.
-        gamma: bound in nats, ≥ 0.
 
-    Returns:
-        (B, k) bool; at least one slot in every row that has a masked one. Ties go to the earlier slot.
+@_by_name
+def entropy_bounded(view: BlockView, *, gamma: float) -> Tensor:
+    """Equation 8: the s masked slots of lowest entropy, s the largest with H_(1) + … + H_(s-1) ≤ γ; the last is not charged."""
+    ordered, index = _ordered(view.entropy.double().clamp(min=0), view.masked)
+    charged_before = pad(ordered.cumsum(dim=-1)[:, :-1], (1, 0))
+    return _chosen(charged_before <= gamma, index, view.masked)
+
+
+@_by_name
+def entropy_bounded_confidence(view: BlockView, *, gamma: float) -> Tensor:
+    """Equation 18, likeliest slots first: the longest such prefix U with Σ_U H - max_U H ≤ γ."""
+    return _entropy_bounded(view, -view.confidence, gamma)
+
+
+@_by_name
+def entropy_bounded_margin(view: BlockView, *, gamma: float) -> Tensor:
+    """Equation 18, slots of widest margin first: the longest such prefix U with Σ_U H - max_U H ≤ γ."""
+    return _entropy_bounded(view, -view.margin, gamma)
+
+
+@_by_name
+def threshold(view: BlockView, *, tau: float) -> Tensor:
+    """Every slot of confidence τ or more, and the likeliest one in any case."""
+    return (view.confidence >= tau) & view.masked | _likeliest(view, 1)
+
+
+@_by_name
+def threshold_strict(view: BlockView, *, tau: float) -> Tensor:
+    """Every slot of confidence above τ, and the likeliest one in any case."""
+    return (view.confidence > tau) & view.masked | _likeliest(view, 1)
+
+
+@_by_name
+def factor(view: BlockView, *, factor: float) -> Tensor:
+    """The n likeliest slots, n the largest with (n + 1)(1 - c_(n)) < f, and the likeliest one in any case.
+
+    The rule of Fast-dLLM's theorem; eq. B.1 of the SBD paper prints it without the 1 -.
     """
-    cost = entropy.double().clamp(min=0).masked_fill(~masked, float("inf"))
-    ordered, index = cost.sort(dim=-1, stable=True)
-    charged_before = torch.nn.functional.pad(ordered.cumsum(dim=-1)[:, :-1], (1, 0))
-    return torch.zeros_like(masked).scatter(-1, index, charged_before <= gamma) & masked
+    cost, index = _ordered(-view.confidence, view.masked)
+    rank = _ranks(view.masked)
+    return _chosen((((rank + 1) * (1 + cost)) < factor) | (rank == 1), index, view.masked)
+
+
+@_by_name
+def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
+    """As Fast-dLLM released it: the likeliest slots up to the first with c_(n) < 1 - f / (n + 1), which is left out unless it
+    is the last masked one. So two masked slots always both become final. A slot just on the bound stays in.
+    """
+    cost, index = _ordered(-view.confidence, view.masked)
+    rank = _ranks(view.masked)
+    slots = view.masked.sum(dim=-1, keepdim=True)
+    within = (-cost >= 1 - factor / (rank + 1)) | (rank == 1)
+    count = within.sum(dim=-1, keepdim=True)
+    return _chosen(within | (count >= slots - 1), index, view.masked)
+
+
+@_by_name
+def frechet(view: BlockView, *, delta: float) -> Tensor:
+    """The n likeliest slots, n the largest with L_n - U_n > δ, and the likeliest one in any case.
+
+    L_n = c_(1) + … + c_(n) - (n - 1) is the Fréchet bound on all n being right (its floor at 0 decides nothing where δ ≥ 0),
+    and U_n = 1 - c_(n).
+    """
+    cost, index = _ordered(1 - view.confidence, view.masked)
+    least = 1 - cost.cumsum(dim=-1)  # Σ c - (n - 1) = 1 - Σ (1 - c)
+    return _chosen((least - cost > delta) | (_ranks(view.masked) == 1), index, view.masked)
+
+
+@_by_name
+def longest_prefix(view: BlockView, *, tau: float) -> Tensor:
+    """The leading masked slots of confidence above τ, and the first one in any case."""
+    return _leading(view.confidence > tau, view.masked)
+
+
+@_by_name
+def longest_prefix_entropy(view: BlockView, *, tau: float) -> Tensor:
+    """The leading masked slots with 1 - H / log V above τ, and the first one in any case."""
+    return _leading(1 - view.entropy.double() / math.log(view.vocabulary) > tau, view.masked)
+
+
+@_by_name
+def top_k(view: BlockView, *, tokens: int) -> Tensor:
+    """So many likeliest slots in every pass."""
+    return _likeliest(view, tokens)
+
+
+@_by_name
+def uniform(view: BlockView, *, steps: int) -> Tensor:
+    """k / ``steps`` likeliest slots in every pass, the remainder one by one in the first passes: a block in so many passes."""
+    return _likeliest(view, _quota(view.masked, steps))
+
+
+@_by_name
+def low_confidence_dynamic(view: BlockView, *, tau: float, steps: int) -> Tensor:
+    """Every slot of confidence above τ if those are as many as ``uniform`` would take; else what that takes."""
+    above = (view.confidence > tau) & view.masked
+    quota = _quota(view.masked, steps)
+    return torch.where(above.sum(dim=-1, keepdim=True) >= quota, above, _likeliest(view, quota))
 
 
 def lowest_entropy(entropy: Tensor, masked: Tensor, count: Tensor) -> Tensor:
     """The ``count`` (B,) masked slots of lowest entropy in each row, (B, k) bool: what replayed acceptance decides by."""
-    cost = entropy.double().masked_fill(~masked, float("inf"))
-    rank = cost.argsort(dim=-1, stable=True).argsort(dim=-1)
-    return (rank < count[:, None]) & masked
+    return _lowest(entropy.double(), masked, count[:, None])
 
 
-SOLVERS: dict[str, Solver] = {"entropy_bounded": entropy_bounded}
+def _entropy_bounded(view: BlockView, cost: Tensor, gamma: float) -> Tensor:
+    """Equation 18 in the order of ``cost``; a running sum of all but the largest, so that nothing cancels."""
+    _, index = _ordered(cost, view.masked)
+    nats = view.entropy.double().clamp(min=0).gather(-1, index)
+    largest_before = pad(nats.cummax(dim=-1).values[:, :-1], (1, 0))
+    return _chosen(torch.minimum(nats, largest_before).cumsum(dim=-1) <= gamma, index, view.masked)
+
+
+def _quota(masked: Tensor, steps: int) -> Tensor:
+    """(B, 1): how many slots the uniform schedule takes next, told from those that are left.
+
+    Counting what is left instead of passes, a row that is ahead of the schedule goes on where it is.
+    """
+    share, remainder = divmod(masked.shape[-1], steps)
+    behind = masked.sum(dim=-1, keepdim=True) > share * (steps - remainder)
+    return share + behind.long()
+
+
+def _leading(sure: Tensor, masked: Tensor) -> Tensor:
+    """The masked slots before the first masked one that is not ``sure``, and the first of all."""
+    unsure_before = pad((masked & ~sure).cumsum(dim=-1)[:, :-1], (1, 0))
+    first = masked & (masked.cumsum(dim=-1) == 1)
+    return masked & sure & (unsure_before == 0) | first
+
+
+def _likeliest(view: BlockView, count: int | Tensor) -> Tensor:
+    return _lowest(-view.confidence, view.masked, count)
+
+
+def _lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
+    """The ``count`` ((B, 1), or of all rows) masked slots of least ``cost``."""
+    _, index = _ordered(cost, masked)
+    return _chosen(_ranks(masked) <= count, index, masked)
+
+
+def _ordered(cost: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, k) twice: the costs from least to most, slots that are not masked last at infinity; and the slot each came from."""
+    ordered, index = cost.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
+    return ordered, index
+
+
+def _ranks(masked: Tensor) -> Tensor:
+    """(k,), float64: 1, 2, …, k."""
+    return torch.arange(1, masked.shape[-1] + 1, dtype=torch.float64, device=masked.device)
+
+
+def _chosen(of_rank: Tensor, index: Tensor, masked: Tensor) -> Tensor:
+    """From ranks, (B, k) or (k,), back to slots."""
+    return torch.zeros_like(masked).scatter(-1, index, of_rank.expand_as(index)) & masked

@@ -38,6 +38,7 @@ from harness.modelshape import ModelShape
 from harness.plan import Case
 from harness.replay import passes_per_block
 from harness.scenario import Part
+from harness.solver_choice import knobs_of
 from harness.trace import ForwardPass, Generation
 
 
@@ -233,7 +234,7 @@ class Engine:
 
     def _acceptance(self, case: Case, seed: int) -> Acceptance:
         if case.replay is None:
-            return SolverAcceptance(SOLVERS[case.arm["solver"]], case.arm["gamma"])
+            return SolverAcceptance(SOLVERS[case.arm["solver"]], **knobs_of(case.arm))
         size = case.arm["block_size"]
         if case.replay.mean_passes_per_block is not None:
             return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)

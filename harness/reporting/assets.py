@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
-STYLES = ("style.css", "more.css")
+STYLES = ("style.css", "explain.css", "more.css")
+"""Style sheets, in order; one element holds them all."""
 SCRIPTS = ("tables.js", "planner.js")
 """Scripts of the page, in order; each is its own element, plain, and adds to a page that is whole without it."""
+
+_NONE = "'none'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class Assets:
 
 def assets(environment: Environment, scripts: Sequence[str] = SCRIPTS) -> Assets:
     """Read from the package's templates; our own files, the one text besides the drawings that is not escaped."""
-    style = "".join(_text(environment, name) for name in STYLES)
+    style = "\n".join(_text(environment, name) for name in STYLES)
     code = [_text(environment, name) for name in scripts]
     # Drawings carry style attributes; with no source of any kind allowed these cannot ask for anything.
     rules = (
@@ -37,9 +40,6 @@ def assets(environment: Environment, scripts: Sequence[str] = SCRIPTS) -> Assets
         f"script-src {' '.join(map(_hash, code)) or _NONE}", "base-uri 'none'", "form-action 'none'",
     )  # fmt: skip
     return Assets(style=Markup(style), scripts=tuple(map(Markup, code)), policy="; ".join(rules))
-
-
-_NONE = "'none'"
 
 
 def _text(environment: Environment, name: str) -> str:

@@ -5,6 +5,7 @@ Draw a Cell; compute no statistic. Every function returns None where there is no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
@@ -17,10 +18,15 @@ from harness.reporting.drawing import MOST_ARMS, Drawing
 from harness.stats import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
+CROWDED = (0.25, 0.08)
+"""Of points closer than these shares of the axes, every other label goes below."""
 
 
-def speed_accuracy(cell: Cell, name: str) -> Drawing | None:
-    """Accuracy against wall speedup (NFE speedup where the part was not timed), one point per arm."""
+def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
+    """Accuracy against wall speedup (NFE speedup where the part was not timed): a point per arm, a line per block size.
+
+    ``where`` ends its heading.
+    """
 
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.nfe_speedup
@@ -33,28 +39,50 @@ def speed_accuracy(cell: Cell, name: str) -> Drawing | None:
     with svg.styled():
         figure, axes = svg.new_axes()
         axes.axvline(1, color=svg.MUTED, lw=0.8)
-        line = [(_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in sbd]
-        axes.plot([x for x, _ in line], [y for _, y in line], color=svg.VERMILION, lw=0.8, ls=":")
-        for arm in arms:
-            _point(axes, arm, speed(arm), svg.BLUE if arm.is_ntp else svg.VERMILION)
+        for colour, size in zip(svg.SERIES, dict.fromkeys(arm.block_size for arm in sbd), strict=False):
+            _front(axes, [arm for arm in sbd if arm.block_size == size], speed, colour)
+        for arm in ntp:
+            _point(axes, arm, speed(arm), svg.BLUE)
+        _name_points(axes, [*ntp, *sbd], speed)
         axes.set_xlabel("wall-clock speedup over NTP (x)" if cell.timed else "NFE speedup: decode tokens per forward pass (x)")
         axes.set_ylabel("accuracy (%)")
-        axes.set_xlim(min(0.8, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.25)
+        axes.set_xlim(min(0.8, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.12)
+        axes.set_ylim(axes.get_ylim()[0], axes.get_ylim()[1] + 0.06 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
         axes.grid(axis="y")
         caption = _caption(sbd, ntp, speed, cell.timed)
         image = svg.to_inline(figure, name, caption)
-    return Drawing(heading="Speed against accuracy", image=image, caption=caption, marks=("measured",))
+    return Drawing(heading=f"Speed against accuracy{where}", image=image, caption=caption, marks=("measured",))
+
+
+def _front(axes: Axes, arms: Sequence[ArmResult], speed: Speed, colour: str) -> None:
+    line = [(_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in arms]
+    axes.plot([x for x, _ in line], [y for _, y in line], color=colour, lw=0.9, ls=":")
+    for arm in arms:
+        _point(axes, arm, speed(arm), colour)
 
 
 def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
-    """A point with the 95 % intervals of both its values, and its label."""
+    """A point with the 95 % intervals of both its values."""
     centre, height = _value(x), 100 * _value(arm.accuracy)
     axes.plot([centre], [height], "o", color=colour, ms=6)
     if x.low is not None and x.high is not None:
         axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
     if arm.accuracy.low is not None and arm.accuracy.high is not None:
         axes.plot([centre, centre], [100 * arm.accuracy.low, 100 * arm.accuracy.high], color=colour, lw=1.2)
-    axes.annotate(arm.label, (centre, height), (7, 6), textcoords="offset points", fontsize=9)
+
+
+def _name_points(axes: Axes, arms: Sequence[ArmResult], speed: Speed) -> None:
+    """Labels beside the points: above, or below where the point to the left has its own label there."""
+    width, height = (high - low for low, high in (axes.get_xlim(), axes.get_ylim()))
+    before, below = (-math.inf, 0.0), True
+    for arm in sorted(arms, key=lambda arm: _value(speed(arm))):
+        at = (_value(speed(arm)), 100 * _value(arm.accuracy))
+        crowded = at[0] - before[0] < CROWDED[0] * width and abs(at[1] - before[1]) < CROWDED[1] * height
+        below = crowded and not below
+        right = at[0] > axes.get_xlim()[0] + 0.75 * width
+        offset = (-7 if right else 7, -13 if below else 6)
+        axes.annotate(arm.label, at, offset, textcoords="offset points", ha="right" if right else "left", fontsize=9)
+        before = at
 
 
 def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:

@@ -12,12 +12,13 @@ from harness.capacity_panel import panel_of
 from harness.compare_values import Cell, Comparison
 from harness.exports.wording import tally, verdict_words
 from harness.record import Run
-from harness.reporting import evidence, figures_arms, figures_time, tables, tables_time, wording
+from harness.reporting import evidence, tables, tables_time, wording
 from harness.reporting.answers import answers, has_contender
 from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
 from harness.reporting.drawing import Drawing
 from harness.reporting.entries import Table
+from harness.reporting.explain import explain_drawings
 from harness.reporting.planner import planner_view
 from harness.reporting.pointers import Pointers
 from harness.reporting.samples import raw_frame, raw_table
@@ -59,7 +60,7 @@ def render(run: Run, comparison: Comparison) -> str:
         elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=[_part(comparison, pointers, name, f"part-{i}") for i, name in enumerate(parts)],
+        parts=[_part(run, comparison, pointers, name, f"part-{i}") for i, name in enumerate(parts)],
         planner=planner_view(panel_of(run, comparison)),
         health=evidence.health(comparison),
         environment=evidence.facts(header.environment),
@@ -94,19 +95,7 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
     return said
 
 
-def _drawings(summaries: Sequence[Cell], name: str) -> list[Drawing]:
-    """The figures of one part."""
-    drawn: list[Drawing | None] = []
-    for i, cell in enumerate(summaries):
-        where = f"{name}-{i}"
-        drawn += [figures_arms.speed_accuracy(cell, f"{where}-accuracy"), figures_arms.tokens_per_pass(cell, f"{where}-tokens"),
-                  figures_time.pass_time(cell, f"{where}-time")]  # fmt: skip
-    for rung in dict.fromkeys(one.rung for cell in summaries for arm in cell.arms for one in arm.predictions):
-        drawn.append(figures_time.predicted_measured(summaries, rung, f"{name}-{rung}"))
-    return [drawing for drawing in drawn if drawing is not None]
-
-
-def _part(comparison: Comparison, pointers: Pointers, part: str, name: str) -> PartView:
+def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> PartView:
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     by_task = [cell for cell in cells if not cell.is_summary]
@@ -134,7 +123,7 @@ def _part(comparison: Comparison, pointers: Pointers, part: str, name: str) -> P
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),
-        drawings=_drawings(summaries, name),
+        drawings=explain_drawings(comparison, run, part, name),
         tables=[table for table in shown if table is not None],
         folded=[table for table in folded if table is not None],
         remarks=[*_counter(first), *_missing(first)],

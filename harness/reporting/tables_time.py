@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import units
-from harness.compare_values import ArmResult, Cell, PassWidth, Prediction
+from harness.compare_pass_values import PassWidth
+from harness.compare_values import ArmResult, Cell, Prediction
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name, with_count

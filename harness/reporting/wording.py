@@ -23,13 +23,12 @@ def model(cell: Cell) -> str:
 
 
 def arm(found: ArmResult) -> str:
-    """The arm: ``SBD with block size 16 and bound γ=0.1``."""
-    if found.method != "sbd" or found.block_size is None:
+    """The arm: ``SBD with block size 16 and bound γ=0.1``; the label of an arm whose solver has another name says it all."""
+    if found.method != "sbd" or found.block_size is None or found.solver not in (None, "entropy_bounded"):
         return found.label
     bound = f" and bound γ={found.gamma:g}" if found.gamma is not None else ""
-    solver = f", solver {found.solver}" if found.solver not in (None, "entropy_bounded") else ""
     warmth = f", temperature {found.temperature:g}" if found.temperature else ""
-    return f"SBD with block size {found.block_size}{bound}{solver}{warmth}"
+    return f"SBD with block size {found.block_size}{bound}{warmth}"
 
 
 def processes(speed: Quantity) -> str:

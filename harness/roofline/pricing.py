@@ -106,6 +106,11 @@ def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: Fo
     return sum(operation.bytes_ for operation in forward_operations(shape, deployment, forward_pass))
 
 
+def pass_flops(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass) -> float:
+    """Floating-point operations of one forward pass (a multiplication and an addition are two), without the sampler."""
+    return sum(operation.flops for operation in forward_operations(shape, deployment, forward_pass))
+
+
 def price_pass(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, ceilings: Ceilings) -> PassPrice:
     """Price one recorded pass: see price_counts.
 

@@ -1,0 +1,66 @@
+"""What a comparison says of single passes: what each kind of them takes and moves, and how fast the machine could be.
+
+Values only, as harness.compare_values, which holds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.stats import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassWidth:
+    """One kind of decode pass: the method that made it, its role and the query tokens of each row.
+
+    ``measured_s`` is the median with the quartiles; ``predicted_s`` per rung the mean price with its band; ``cost`` the
+    measured median over the median NTP pass of the same batch. ``bytes_`` and ``flops`` are modelled means of a pass without
+    its sampler; ``attained_flops_per_s`` divides the flops of each pass by its measured time: median and quartiles.
+    """
+
+    method: str
+    role: str
+    query_tokens: int
+    count: int
+    measured_s: Quantity
+    predicted_s: dict[str, Quantity]
+    cost: Quantity
+    predicted_cost: dict[str, Quantity]
+    bytes_: float
+    flops: float
+    attained_flops_per_s: Quantity
+
+    @property
+    def intensity_flops_per_byte(self) -> float:
+        """Arithmetic intensity (Williams, Waterman and Patterson 2009): modelled flops over modelled bytes."""
+        return self.flops / self.bytes_
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCurve:
+    """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high)."""
+
+    rung: str
+    context_tokens: int
+    points: tuple[tuple[int, float, float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """The ceilings of one rung: what memory gives, and the matrix rate by the lines of the matrices (tokens, FLOP/s)."""
+
+    rung: str
+    device_name: str
+    bandwidth_bytes_per_s: float
+    matrix_rates: tuple[tuple[int, float], ...]
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """The highest matrix rate."""
+        return max(rate for _, rate in self.matrix_rates)
+
+    @property
+    def ridge_flops_per_byte(self) -> float:
+        """The intensity from which arithmetic and no longer memory limits, at the highest matrix rate."""
+        return self.peak_flops_per_s / self.bandwidth_bytes_per_s

@@ -1,0 +1,195 @@
+"""Which rule picks the masked slots that become final, and how boldly: the solvers a scenario can name, with their knobs.
+
+SOLVERS is the registry. The rules themselves are the functions of the same names in harness.decoding.solvers; adding one is
+a function there and an entry here. Knows no torch, no model and no arm but its own keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from harness.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.frozen import Frozen
+
+Figure = Literal["entropy", "confidence", "margin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """How boldly a solver accepts. ``bolder``: whether more or less of it accepts more slots; ``in_ids``: before its value in
+    a case id. ``most`` is None where nothing bounds it; ``whole``: whole numbers only.
+    """
+
+    symbol: str
+    in_ids: str
+    unit: str
+    least: float
+    most: float | None
+    whole: bool
+    bolder: Literal["more", "less"]
+
+    @property
+    def allowed(self) -> str:
+        """Its range, in words."""
+        kind = "whole numbers, " if self.whole else ""
+        return f"{kind}{self.least:g} or more" if self.most is None else f"{kind}{self.least:g} to {self.most:g}"
+
+
+KNOBS = {
+    "gamma": Knob(symbol="γ", in_ids="g", unit="nats", least=0, most=None, whole=False, bolder="more"),
+    "tau": Knob(symbol="τ", in_ids="tau", unit="probability", least=0, most=1, whole=False, bolder="less"),
+    "factor": Knob(symbol="f", in_ids="f", unit="1", least=0, most=None, whole=False, bolder="more"),
+    "delta": Knob(symbol="δ", in_ids="d", unit="probability", least=0, most=1, whole=False, bolder="less"),
+    "tokens": Knob(symbol="tokens", in_ids="n", unit="tokens per pass", least=1, most=None, whole=True, bolder="more"),
+    "steps": Knob(symbol="steps", in_ids="s", unit="passes per block", least=1, most=None, whole=True, bolder="less"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverSpec:
+    """One solver. ``sweep``: the values of each of its knobs that it is usually tried at, cautious ones first; it is compared
+    by the first knob. ``reads``: what it asks of each slot's distribution. ``words`` stand in labels; the default has none.
+    """
+
+    sweep: Mapping[str, tuple[float, ...]]
+    reads: tuple[Figure, ...]
+    words: str
+    source: str
+
+    @property
+    def knobs(self) -> tuple[str, ...]:
+        """Names of its knobs; each of them must be given."""
+        return tuple(self.sweep)
+
+
+DEFAULT_SOLVER = "entropy_bounded"
+_EB, _SDLM = "EB-Sampler (arXiv 2505.24857), eq. 18 of 2509.04185", "SDLM (arXiv 2509.24007)"
+_FAST_DLLM, _LLADA = "Fast-dLLM (arXiv 2505.22618)", "LLaDA (arXiv 2502.09992)"
+_GAMMAS, _TAUS, _PREFIX_TAUS = (0.1, 0.35, 0.6), (0.95, 0.9, 0.8), (0.9, 0.8, 0.6)
+_FACTORS = (0.5, 0.75, 1.0)
+SOLVERS: dict[str, SolverSpec] = {
+    "entropy_bounded": SolverSpec(
+        sweep={"gamma": _GAMMAS}, reads=("entropy",), words="", source="Set Block Decoding (arXiv 2509.04185), eq. 8"
+    ),
+    "entropy_bounded_confidence": SolverSpec(
+        sweep={"gamma": _GAMMAS}, reads=("entropy", "confidence"), words="confidence order", source=_EB
+    ),
+    "entropy_bounded_margin": SolverSpec(
+        sweep={"gamma": _GAMMAS}, reads=("entropy", "margin"), words="margin order", source=_EB
+    ),
+    "threshold": SolverSpec(sweep={"tau": _TAUS}, reads=("confidence",), words="threshold", source=_FAST_DLLM),
+    "threshold_strict": SolverSpec(
+        sweep={"tau": _TAUS}, reads=("confidence",), words="strict threshold", source="Fast-dLLM v2 (arXiv 2509.26328)"
+    ),
+    "factor": SolverSpec(
+        sweep={"factor": _FACTORS}, reads=("confidence",), words="factor", source=f"{_FAST_DLLM}, the rule of its theorem"
+    ),
+    "factor_fastdllm": SolverSpec(
+        sweep={"factor": _FACTORS}, reads=("confidence",), words="factor as released",
+        source="NVlabs/Fast-dLLM f6b35ec, llada/generate.py, get_transfer_index_dynamic",
+    ),
+    "frechet": SolverSpec(
+        sweep={"delta": (0.3, 0.25, 0.1)}, reads=("confidence",), words="Fréchet", source="Fast-dLLM++ (arXiv 2606.02955)"
+    ),
+    "longest_prefix": SolverSpec(
+        sweep={"tau": _PREFIX_TAUS}, reads=("confidence",), words="longest prefix", source=f"{_SDLM}, prob_conf"
+    ),
+    "longest_prefix_entropy": SolverSpec(
+        sweep={"tau": _PREFIX_TAUS}, reads=("entropy",), words="longest prefix by entropy", source=f"{_SDLM}, entropy_conf"
+    ),
+    "top_k": SolverSpec(sweep={"tokens": (2, 4, 8)}, reads=("confidence",), words="top-k", source=_LLADA),
+    "uniform": SolverSpec(
+        sweep={"steps": (12, 6, 3)}, reads=("confidence",), words="uniform", source=_LLADA
+    ),
+    "low_confidence_dynamic": SolverSpec(
+        sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
+    ),
+}  # fmt: skip
+
+
+def _known(name: str) -> str:
+    if name not in SOLVERS:
+        near = difflib.get_close_matches(name, SOLVERS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown solver {name!r}; allowed: {', '.join(SOLVERS)}{hint}")
+    return name
+
+
+SolverName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(SOLVERS)})]
+SolverNames = Annotated[
+    tuple[SolverName, ...], Field(min_length=1),
+    BeforeValidator(as_list, json_schema_input_type=SolverName | list[SolverName]), AfterValidator(distinct),
+]  # fmt: skip
+# Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+Younger = Field(exclude_if=lambda value: value is None)
+
+
+class SolverChoice(Frozen):
+    """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
+
+    solver: SolverNames = (DEFAULT_SOLVER,)
+    gamma: Numbers | None = None
+    tau: Annotated[Shares | None, Younger] = None
+    factor: Annotated[Numbers | None, Younger] = None
+    delta: Annotated[Shares | None, Younger] = None
+    tokens: Annotated[Counts | None, Younger] = None
+    steps: Annotated[Counts | None, Younger] = None
+
+    @property
+    def given_knobs(self) -> tuple[str, ...]:
+        """Names of the knobs that have a value, in the order of KNOBS."""
+        return tuple(name for name in KNOBS if getattr(self, name) is not None)
+
+    def check_knobs(self) -> None:
+        """Hold the knobs against the solvers.
+
+        Raises:
+            ValueError: a knob is missing or belongs to another solver; or the solvers take different knobs.
+        """
+        wanted = SOLVERS[self.solver[0]].knobs
+        if len({SOLVERS[name].knobs for name in self.solver}) > 1:
+            listed = ", ".join(f"{name} ({' and '.join(SOLVERS[name].knobs)})" for name in self.solver)
+            raise ValueError(f"solver lists {listed}, which take different knobs; give each its own arm")
+        for knob in self.given_knobs:
+            if knob not in wanted:
+                takers = ", ".join(name for name, spec in SOLVERS.items() if knob in spec.knobs)
+                raise ValueError(
+                    f"{knob} is no knob of {self.solver[0]}, which takes {' and '.join(wanted)}; "
+                    f"remove {knob}, or name a solver that takes it: {takers}"
+                )
+        for knob in wanted:
+            if getattr(self, knob) is None:
+                raise ValueError(
+                    f"{knob} is missing: an arm with real acceptance and solver {self.solver[0]} needs it "
+                    f"({KNOBS[knob].allowed}); add {knob}: {list(SOLVERS[self.solver[0]].sweep[knob])}, or replay"
+                )
+
+    def settings(self) -> list[dict[str, float | None]]:
+        """Every point of the product of the knobs that have a value; γ alone, None, where there is none."""
+        names = self.given_knobs
+        if not names:
+            return [{"gamma": None}]
+        return [dict(zip(names, point, strict=True)) for point in product(*(getattr(self, name) for name in names))]
+
+
+def knobs_of(arm: Mapping[str, Any]) -> dict[str, float]:
+    """The value of each knob of the solver of an arm with one value on every axis and real acceptance."""
+    return {name: arm[name] for name in SOLVERS[arm["solver"]].knobs}
+
+
+def setting_in_words(arm: Mapping[str, Any]) -> str:
+    """The solver and its setting as labels have them: ``factor f=1``; of the default solver the bound alone, ``γ=0.1``."""
+    words = SOLVERS[arm["solver"]].words
+    values = " ".join(f"{KNOBS[name].symbol}={value:.12g}" for name, value in knobs_of(arm).items())
+    return f"{words} {values}" if words else values
+
+
+def setting_id(arm: Mapping[str, Any]) -> str:
+    """The setting as case ids have it, without the solver's name: ``g0.1``, ``tau0.9-s4``."""
+    return "-".join(f"{KNOBS[name].in_ids}{value:.12g}" for name, value in knobs_of(arm).items())
