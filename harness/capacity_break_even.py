@@ -7,6 +7,8 @@ contexts the cache is what is read, once per pass instead of once per token, so 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +22,9 @@ def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> Bre
     Raises:
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
-    batches = replica.batches
-    grid = replica.at_each(batches, context_tokens)
-    pays, searched = paying_ranges(grid.wall_speedup), len(batches)
+    everywhere = replica.at_all(context_tokens)
+    sides: tuple[Any, ...] = (everywhere.wall_speedup, everywhere.wall_speedup_overlapped, everywhere.wall_speedup_serial)
+    (pays, overlapped, serial), searched = map(paying_ranges, sides), len(replica.batches)
     last = pays[0][1] if pays and pays[0][1] < searched else None
     return BreakEven(
         context_tokens=context_tokens,
@@ -31,8 +33,8 @@ def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> Bre
         searched_batch=searched,
         largest_batch=largest_batch,
         pays=pays,
-        pays_overlapped=paying_ranges(grid.wall_speedup_overlapped),
-        pays_serial=paying_ranges(grid.wall_speedup_serial),
+        pays_overlapped=overlapped,
+        pays_serial=serial,
         last_batch=last,
         tokens_per_pass=None if last is None else last * replica.acceptance.block_size,
     )

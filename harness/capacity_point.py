@@ -88,6 +88,15 @@ def _with_prefill(decoding: Band, prefill_s: Band | None, output_tokens: int | N
     )
 
 
+def gpus_needed(arm: ArmPlan | None, goal: Goal, workload: Workload) -> tuple[int, int] | None:
+    """GPUs for the requests of ``goal`` with replicas as in ``arm``, as expected and with nothing overlapped; None: no plan."""
+    if arm is None or arm.tensor_parallel is None or arm.tokens_per_s_per_gpu is None:
+        return None
+    devices, per_gpu = arm.tensor_parallel, arm.tokens_per_s_per_gpu
+    expected, serial = (_replicas(goal, workload, rate * devices) for rate in (per_gpu.expected, per_gpu.low))
+    return devices * expected, devices * serial
+
+
 def _replicas(goal: Goal, workload: Workload, replica_tokens_per_s: float) -> int:
     """Replicas for the requests asked for, fully loaded; one where none were asked for."""
     if goal.requests_per_s is None or workload.output_tokens is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from harness.capacity_acceptance import Acceptance
 from harness.deployment import Deployment
 from harness.modelshape import ModelShape
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import SpeedupPrediction, predict_speedup
+from harness.roofline.decode import SpeedupPrediction, predict_speedup, price_three_passes
 from harness.roofline.grid import SpeedupGrid, predict_grid
 
 BATCHES_SEARCHED = 8192
@@ -37,10 +39,8 @@ class Replica:
 
     def at(self, batch: int, context_tokens: int) -> SpeedupPrediction:
         """NTP and SBD at one batch."""
-        return predict_speedup(
-            self.shape, self.deployment, self.ceilings, block_size=self.acceptance.block_size,
-            passes_per_block=self.acceptance.passes_at(batch), batch=batch, context_tokens=context_tokens,
-        )  # fmt: skip
+        priced = _at_batch(self.shape, self.deployment, self.ceilings, self.acceptance.block_size, batch, context_tokens)
+        return replace(priced, passes_per_block=self.acceptance.passes_at(batch))
 
     def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupGrid:
         """NTP and SBD at every one of ``batches``."""
@@ -48,3 +48,31 @@ class Replica:
             self.shape, self.deployment, self.ceilings, block_size=self.acceptance.block_size,
             passes_per_block=self.acceptance.passes_at(batches), batch=batches, context_tokens=context_tokens,
         )  # fmt: skip
+
+    def at_all(self, context_tokens: int) -> SpeedupPrediction:
+        """NTP and SBD at every one of ``batches``: an array of as many entries wherever a number depends on the batch."""
+        batches = self.batches
+        block_size = self.acceptance.block_size
+        priced = _at_batches_to(self.shape, self.deployment, self.ceilings, block_size, len(batches), context_tokens)
+        return replace(priced, passes_per_block=self.acceptance.passes_at(batches))
+
+
+# What a pass costs does not depend on how many of them a block takes, so plans that differ in the acceptance alone share it.
+@lru_cache(maxsize=64)
+def _at_batch(
+    shape: ModelShape, deployment: Deployment, ceilings: Ceilings, block_size: int, batch: int, context_tokens: int
+) -> SpeedupPrediction:
+    return predict_speedup(
+        shape, deployment, ceilings, block_size=block_size, passes_per_block=block_size, batch=batch,
+        context_tokens=context_tokens,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8)  # of 2 MB each
+def _at_batches_to(
+    shape: ModelShape, deployment: Deployment, ceilings: Ceilings, block_size: int, last_batch: int, context_tokens: int
+) -> SpeedupPrediction:
+    counts: Any = np.arange(1.0, last_batch + 1)  # an array where the formulas say int
+    priced = price_three_passes(shape, deployment, ceilings, block_size, block_size, counts, context_tokens)
+    ntp, first, later = (replace(one, operations=(), sampler=None) for one in (priced.ntp, priced.first, priced.later))
+    return replace(priced, ntp=ntp, first=first, later=later)

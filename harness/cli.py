@@ -25,10 +25,11 @@ from harness.cli_history import history_app
 from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
 from harness.cli_process import process_command
+from harness.cli_report import gallery_command, report_command, write_page
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
 from harness.cli_verify import verify_command
-from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError, UserError
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError
 
 app = typer.Typer(
     name="sbd",
@@ -95,29 +96,14 @@ def run_command(
     progress.end_line()
     print(f"record  {directory}")
     if report:
-        _write_report(directory, None)
+        write_page(directory, None)
 
 
 app.command("run-process", hidden=True)(process_command)
 
 
-@app.command("report", short_help="write the HTML report of runs")
-def report_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
-    out: Annotated[Path | None, typer.Option(help="file to write (one run only); default: report.html in the run")] = None,
-    show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
-) -> None:
-    """Write the HTML report of finished or unfinished runs."""
-    if out is not None and len(runs) > 1:
-        raise UserError(f"--out {out} names one file, {len(runs)} runs were given; report them one by one, or without --out")
-    for run in runs:
-        page = _write_report(run, out)
-        if show:
-            import webbrowser
-
-            webbrowser.open(page.resolve().as_uri())
-
-
+app.command("report", short_help="the HTML report of runs")(report_command)
+app.command("gallery", short_help="an index page of published runs")(gallery_command)
 app.command("verify", short_help="is what is claimed of a run true?")(verify_command)
 
 
@@ -181,11 +167,3 @@ def _need_run_extra(command: str) -> None:
             f"{command} needs {' and '.join(missing)}, not installed here; pip install 'sbd-bench[run]' (in a checkout: "
             "pip install '.[run]'). sbd plan, roofline and report work without"
         )
-
-
-def _write_report(run: Path, out: Path | None) -> Path:
-    from harness.reporting import write_report
-
-    page = write_report(run, out)
-    print(f"report  {page}")
-    return page

@@ -6,7 +6,7 @@ statistic and pairs no arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
-from harness.record import CaseHeader, Run, RunHeader
+from harness.record import CaseHeader, PassColumns, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
     Rung,
@@ -166,6 +166,17 @@ def read_ceiling(
     return absent(calibration)
 
 
+Counts = tuple[int, int, int, int, int]
+"""What decides the price of a pass: the fields of PassCounts, in their order."""
+
+
+def _counts(columns: PassColumns) -> Iterator[Counts]:
+    """Those of PassCounts.of, pass by pass, straight from the columns."""
+    rows = map(len, columns.query_tokens)
+    logits = [max(row, default=0) for row in columns.logit_tokens]
+    return zip(rows, columns.padded_query, columns.padded_context, logits, map(sum, columns.kept_tokens), strict=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
     """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
@@ -181,7 +192,7 @@ class Pricer:
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
         self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
-        self._known: dict[PassCounts, PricedPass] = {}
+        self._known: dict[Counts, PricedPass] = {}
 
     @property
     def rungs(self) -> tuple[str, ...]:
@@ -190,10 +201,28 @@ class Pricer:
 
     def price(self, one: ForwardPass) -> PricedPass:
         """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
-        key = PassCounts.of(one)
+        counts = PassCounts.of(one)
+        key = (counts.rows, counts.query, counts.context, counts.logits, counts.kept)
         if key not in self._known:
             self._known[key] = self._price(one)
         return self._known[key]
+
+    def price_columns(self, columns: PassColumns) -> list[PricedPass | None]:
+        """The price of every pass of a sample, None for a prefill. Only passes whose like was not priced before are spelt
+        out: a large run has hundreds of thousands of passes, and few that differ.
+        """
+        spelt: list[ForwardPass] = []
+        found: list[PricedPass | None] = []
+        for i, key in enumerate(_counts(columns)):
+            if columns.role[i] == "prefill":
+                found.append(None)
+                continue
+            known = self._known.get(key)
+            if known is None:
+                spelt = spelt or columns.passes()
+                known = self.price(spelt[i])
+            found.append(known)
+        return found
 
     def _price(self, one: ForwardPass) -> PricedPass:
         forward: dict[str, Band] = {}

@@ -6,7 +6,7 @@ Knows the record and the pricer; knows no arm, no pairing and no statistic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,8 @@ Key = tuple[str, int, int, int]
 """(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedPass:
-    """One decode pass with its duration (None: not timed per pass) and its price."""
+class TimedPass(NamedTuple):
+    """One decode pass with its duration (None: not timed per pass) and its price. A tuple: a large run has a million."""
 
     role: str
     query_tokens: int
@@ -113,14 +112,14 @@ def _sum_of(durations: list[float] | None, which: npt.NDArray[np.bool_]) -> floa
 def _price(columns: PassColumns, pricer: Pricer) -> tuple[TimedPass, ...]:
     return tuple(
         TimedPass(
-            role=one.role,
-            query_tokens=one.padded_query,
-            context_tokens=sum(one.context_tokens) / one.rows,
+            role=columns.role[i],
+            query_tokens=columns.padded_query[i],
+            context_tokens=sum(columns.context_tokens[i]) / len(columns.context_tokens[i]),
             forward_s=None if columns.forward_s is None else columns.forward_s[i],
-            priced=pricer.price(one),
+            priced=priced,
         )
-        for i, one in enumerate(columns.passes())
-        if one.role != "prefill"
+        for i, priced in enumerate(pricer.price_columns(columns))
+        if priced is not None
     )
 
 

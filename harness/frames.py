@@ -115,14 +115,12 @@ class RunFrames:
         found["number"] = np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else []
         found["role"] = pd.Categorical([role for sample in samples for role in sample.passes.role])
         for name in PASS_COUNTS:
-            found[name] = _joined([_row_sums(sample, name) for sample in samples], np.int64)
-        found["active_rows"] = _joined([_row_sums(sample, "active") for sample in samples], np.int64)
+            found[name] = _per_pass(samples, name)
+        found["active_rows"] = _per_pass(samples, "active")
         for name in ("padded_query", "padded_context"):
             found[f"{name}_tokens"] = _joined([getattr(sample.passes, name) for sample in samples], np.int64)
         for name in ("forward_s", "sampler_s"):
-            times = [getattr(sample.passes, name) for sample in samples]
-            nothing = (np.full(n, np.nan) for n in lengths)
-            found[name] = _joined([none if one is None else one for one, none in zip(times, nothing, strict=True)], float)
+            found[name] = _durations(samples, name)
         return found
 
     @cached_property
@@ -179,9 +177,9 @@ class RunFrames:
     @cached_property
     def _pass_sums(self) -> pd.DataFrame:
         """Of every sample, by its place: passes, nfe, forward_s and sampler_s behind the prefill; tokens the prefill gave."""
-        samples, passes = self._run.samples, self.passes
+        samples = self._run.samples
         of = np.repeat(np.arange(len(samples)), [len(sample.passes.role) for sample in samples])
-        decode = (passes["role"] != "prefill").to_numpy()
+        decode = np.array([role != "prefill" for sample in samples for role in sample.passes.role], dtype=bool)
         count = len(samples)
 
         def sums(values: npt.NDArray[Any], which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
@@ -189,12 +187,12 @@ class RunFrames:
 
         columns = {
             "passes": sums(np.ones(len(of)), decode).astype(np.int64),
-            "nfe": sums(passes["active_rows"].to_numpy(), decode).astype(np.int64),
-            "prefill_tokens": sums(passes["final_tokens"].to_numpy(), ~decode).astype(np.int64),
+            "nfe": sums(_per_pass(samples, "active"), decode).astype(np.int64),
+            "prefill_tokens": sums(_per_pass(samples, "final_tokens"), ~decode).astype(np.int64),
         }
         for name in ("forward_s", "sampler_s"):
             taken = np.array([getattr(sample.passes, name) is not None for sample in samples], dtype=bool)
-            columns[name] = np.where(taken, sums(passes[name].to_numpy(), decode), np.nan)
+            columns[name] = np.where(taken, sums(_durations(samples, name), decode), np.nan)
         return pd.DataFrame(columns)
 
 
@@ -238,6 +236,18 @@ def _row_sums(sample: Sample, name: str) -> npt.NDArray[np.int64]:
         return np.fromiter((one[0] for one in values), dtype=np.int64, count=len(values))
     summed: npt.NDArray[np.int64] = np.asarray(values, dtype=np.int64).reshape(len(values), len(sample.rows)).sum(axis=1)
     return summed
+
+
+def _per_pass(samples: list[Sample], name: str) -> npt.NDArray[Any]:
+    """A per-row column of all passes of all samples, summed over the rows."""
+    return _joined([_row_sums(sample, name) for sample in samples], np.int64)
+
+
+def _durations(samples: list[Sample], name: str) -> npt.NDArray[Any]:
+    """Seconds of all passes of all samples, NaN where they were not taken."""
+    times = [getattr(sample.passes, name) for sample in samples]
+    nothing = (np.full(len(sample.passes.role), np.nan) for sample in samples)
+    return _joined([none if one is None else one for one, none in zip(times, nothing, strict=True)], float)
 
 
 def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -88,6 +88,15 @@ def read_lines(path: Path) -> list[Any]:
     Raises:
         RecordError: the file cannot be read, or a line before the last is damaged (named as ``file:line``).
     """
+    return [_parse(path, number, line) for number, line in enumerate(whole_lines(path), start=1)]
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """As read_lines, not parsed yet.
+
+    Raises:
+        RecordError: the file cannot be read.
+    """
     packed = path.with_name(path.name + ".gz")
     try:
         if path.exists():
@@ -97,7 +106,7 @@ def read_lines(path: Path) -> list[Any]:
             data = gzip.decompress(packed.read_bytes()) if packed.exists() else b""
     except (OSError, EOFError, zlib.error) as error:
         raise RecordError(f"{path}: cannot be read ({error}); restore the file, or run again") from error
-    return [_parse(path, number, line) for number, line in enumerate(data.split(b"\n")[:-1], start=1)]
+    return data.split(b"\n")[:-1]
 
 
 def whole_bytes(data: bytes) -> int:
@@ -148,4 +157,9 @@ def _parse(path: Path, number: int, line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise RecordError(f"{path}:{number}: damaged line ({error}); remove the line to go on without that sample") from error
+        raise damaged(path, number, str(error)) from error
+
+
+def damaged(path: Path, number: int, why: str) -> RecordError:
+    """A line that is not JSON, in the user's words."""
+    return RecordError(f"{path}:{number}: damaged line ({why}); remove the line to go on without that sample")

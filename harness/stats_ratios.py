@@ -181,8 +181,9 @@ def _wrong(pairs: Pairs) -> Quantity | None:
     """Nothing to say, and why, where there are no pairs or some have no ratio."""
     if not pairs:
         return absent("no pairs to compare")
-    bad = [pair for pair in pairs if not all(1 / LARGEST <= x <= LARGEST for x in pair)]  # NaN is not either
-    if bad:
+    fine = [1 / LARGEST <= a <= LARGEST and 1 / LARGEST <= b <= LARGEST for a, b in pairs]  # NaN is not either
+    if not all(fine):
+        bad = [pair for pair, good in zip(pairs, fine, strict=True) if not good]
         return absent(f"{len(bad)} of {len(pairs)} pairs are not positive finite numbers, such as {bad[0]}: no ratio")
     return None
 

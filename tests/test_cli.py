@@ -46,7 +46,7 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
      ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
-     ["report", "a", "b", "--out", "c.html"], ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
+     ["report", "--each", "a", "b", "--out", "c.html"], ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
      ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"]],
 )  # fmt: skip
 def test_mistakes_exit_with_2_and_no_traceback(

@@ -1,77 +1,120 @@
-"""Assembles the page from a run and its comparison: which tables and figures each part gets, and what is said of the rest."""
+"""Assembles the page from a run and its comparison, in the order it is read: verdict, explanation, plan, tables, evidence."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from harness import units
+from harness.capacity_panel import panel_of
 from harness.compare_values import Cell, Comparison
+from harness.exports.wording import tally, verdict_words
 from harness.record import Run
-from harness.reporting import tables, wording
-from harness.reporting.answers import answers
+from harness.reporting import evidence, tables, tables_time, wording
+from harness.reporting.answers import answers, has_contender
+from harness.reporting.assets import assets
+from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
 from harness.reporting.drawing import Drawing
+from harness.reporting.entries import Table
 from harness.reporting.explain import explain_drawings
-from harness.reporting.tables import Table
+from harness.reporting.planner import planner_view
+from harness.reporting.pointers import Pointers
+from harness.reporting.samples import raw_frame, raw_table
 
 OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
-    """Everything the page shows of one part of the scenario."""
+    """Everything the page shows of one part of the scenario. ``folded``: tables a reader opens on purpose."""
 
     name: str
     byline: str
-    arms: Table | None
-    baseline: Table | None
-    factors: Table | None
     drawings: list[Drawing]
-    passes: list[Table]
-    predictions: Table | None
+    tables: list[Table]
+    folded: list[Table]
     remarks: list[str]
 
 
 def render(run: Run, comparison: Comparison) -> str:
-    """The report as one HTML document: no script, no request, every text from the record escaped."""
+    """The report as one HTML document: no request, no script but its own, every text from the record escaped."""
     environment = Environment(
-        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=False
-    )
-    header = run.header
+        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    header, pointers = run.header, Pointers(comparison)
+    held, overall, unread = held_claims(comparison, header)
     parts = list(dict.fromkeys(cell.part for cell in comparison.cells))
+    samples = raw_frame(run)
     return environment.get_template("report.html.j2").render(
         header=header,
         machine=" and ".join(dict.fromkeys(wording.machine(header, case.device) for case in header.cases)) or "no machine",
-        style=_style(environment),
-        answers=answers(comparison, header),
+        assets=assets(environment),
+        verdict={
+            "state": overall.state, "glyph": GLYPHS[overall.state], "word": verdict_words(overall), "tally": tally(overall),
+            "whose": whose_claims(header), "unread": unread,
+        },
+        answers=answers(comparison, header, held, pointers),
+        elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
+        alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=[_part(comparison, run, name, f"part-{i}") for i, name in enumerate(parts)],
-        environment=_facts(header.environment),
-        sessions=_pretty(run.sessions) if run.sessions else "",
-        scenario=_pretty(header.scenario),
-        calibration=_pretty(header.calibration) if header.calibration else "",
-        hardware=_pretty(header.hardware) if header.hardware else "",
-        csv=tables.raw_csv(comparison),
+        parts=[_part(run, comparison, pointers, name, f"part-{i}") for i, name in enumerate(parts)],
+        planner=planner_view(panel_of(run, comparison)),
+        health=evidence.health(comparison),
+        environment=evidence.facts(header.environment),
+        sessions=evidence.pretty(run.sessions) if run.sessions else "",
+        scenario=evidence.pretty(header.scenario),
+        calibration=evidence.pretty(header.calibration) if header.calibration else "",
+        hardware=evidence.pretty(header.hardware) if header.hardware else "",
+        raw=raw_table(samples),
+        downloads=evidence.downloads(comparison, samples),
         comparison_version=comparison.version,
-    )
+    )  # fmt: skip
 
 
-def _style(environment: Environment) -> Markup:
-    """The style sheets, our own files: the one text besides the drawings that is not escaped."""
-    loader = environment.loader
-    sheets = ("style.css", "explain.css")
-    return Markup("".join(loader.get_source(environment, sheet)[0] for sheet in sheets) if loader else "")
+def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
+    """Judgements that no card shows: of cells that the run has not, or that hold NTP alone."""
+    cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(run.header, one)}
+    return [
+        one for one in held
+        if not one.asked_here and (one.judgement.cell.get("part"), one.judgement.cell.get("batch_size")) not in cards
+    ]  # fmt: skip
 
 
-def _part(comparison: Comparison, run: Run, part: str, name: str) -> PartView:
+def _alone(comparison: Comparison, run: Run) -> list[str]:
+    """What is said of parts with NTP alone: they hold no answer, and need no card."""
+    said = []
+    for found in comparison.highlights:
+        if not has_contender(run.header, found):
+            cell = comparison.summary(found.part, found.batch_size)
+            right = next((arm.accuracy.value for arm in cell.arms if arm.accuracy.value is not None), None)
+            accuracy = f": {units.percent(right)} of the answers are right" if right is not None else ""
+            said.append(f"Part {cell.part} (batch {cell.batch_size}) decodes {wording.model(cell)} by NTP alone{accuracy}.")
+    return said
+
+
+def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> PartView:
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
-    with_arms = [cell for cell in cells if cell.arms]
-    passes = [*(tables.pass_table(cell) for cell in summaries), tables.pass_parts_table(summaries)]
+    by_task = [cell for cell in cells if not cell.is_summary]
+    shown = [
+        tables.arms_table(summaries, pointers, "Arms"),
+        tables.factors_table(summaries, pointers, "Where the speedup comes from"),
+        tables_time.pass_table(summaries, pointers, "Time per pass"),
+        tables_time.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
+        tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
+    ]
+    folded = [
+        tables.counts_table(summaries, pointers, "What was counted"),
+        tables.rates_table(summaries, pointers, "Latency, bandwidth and energy"),
+        tables.arms_table(by_task, pointers, "Arms, task by task"),
+        tables.factors_table(by_task, pointers, "Where the speedup comes from, task by task"),
+        tables.counts_table(by_task, pointers, "What was counted, task by task"),
+        tables.rates_table(by_task, pointers, "Latency, bandwidth and energy, task by task"),
+        tables_time.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
+    ]
     return PartView(
         name=first.part,
         byline="; ".join((
@@ -80,23 +123,11 @@ def _part(comparison: Comparison, run: Run, part: str, name: str) -> PartView:
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),
-        arms=tables.arms_table(with_arms) if with_arms else None,
-        baseline=tables.baseline_table(summaries),
-        factors=tables.factors_table(with_arms),
         drawings=explain_drawings(comparison, run, part, name),
-        passes=[table for table in passes if table is not None],
-        predictions=tables.prediction_table([cell for cell in summaries if cell.arms]),
-        remarks=[*_health(comparison, first.part), *_counter(first), *_missing(first)],
+        tables=[table for table in shown if table is not None],
+        folded=[table for table in folded if table is not None],
+        remarks=[*_counter(first), *_missing(first)],
     )  # fmt: skip
-
-
-def _health(comparison: Comparison, part: str) -> list[str]:
-    """How many timed samples were void, and by which rule."""
-    return [
-        f"{found.void} of {found.timed} timed samples are void and left out of every time: "
-        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
-        for found in comparison.health if found.part == part and found.void
-    ]  # fmt: skip
 
 
 def _counter(cell: Cell) -> list[str]:
@@ -120,24 +151,3 @@ def _missing(cell: Cell) -> list[str]:
     if not cell.timed:
         return ["Not timed: no wall speedup, no bandwidth and no prediction for this part."]
     return [f"No {rung} prediction: {reason.rstrip('.')}." for rung, reason in cell.rung_reasons.items()]
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def _facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
-    """The snapshot as names and text; what is None is shown with its reason."""
-    reasons = environment.get("reasons") or {}
-    return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
-
-
-def _fact(value: Any, reason: str | None) -> str:
-    if value is None:
-        return f"none: {reason or 'no reason recorded'}"
-    said = str(value)
-    if isinstance(value, dict):
-        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
-    elif isinstance(value, list):
-        said = ", ".join(map(str, value))
-    return f"{said} ({reason})" if reason else said

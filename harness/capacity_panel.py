@@ -1,0 +1,205 @@
+"""Capacity plans for a run's page: every answer of a small grid, worked out beforehand, so that the page only looks them up.
+
+The grid: the run's models and the paper's, a handful of devices, batches, contexts, and how many tokens a pass makes final, as
+this run measured it and as Table 1 gives it. Every figure is harness.capacity's own; knows no page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Literal
+
+from harness import units
+from harness.capacity import Question, plan
+from harness.capacity_acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
+from harness.capacity_point import gpus_needed
+from harness.capacity_result import DevicePlan, Goal, Workload
+from harness.compare_values import ArmResult, Cell, Comparison
+from harness.deployment import Deployment
+from harness.hardware import load_profile
+from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.record import Run
+
+DTYPE = "bfloat16"
+DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "l40s", "rtx-4090")
+"""Of the data centre and under a desk; each has a price."""
+BATCHES = (1, 8, 32, 128)
+CONTEXTS = (1024, 8192, 32_768)
+PAPER_MODEL = "llama-3.1-8b"
+SMALLEST_PARAMS = 1e9
+"""Of smaller models launches are most of the time, which no datasheet knows: a page does not start with them."""
+TABLE1_CELLS = ("llama-3.1-8b/GSM8K/low", "llama-3.1-8b/MATH500/low", "llama-3.1-8b/LiveCodeBench-v6/high")
+"""The least, a middling and the most tokens per pass that Table 1 has of this model."""
+OUTPUT_TOKENS = 500
+LOADS = (None, 10.0, 100.0)
+"""Requests per second of OUTPUT_TOKENS each; None: one replica."""
+MOST_MODELS = 2
+MOST_ARMS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One acceptance to choose: ``basis`` says whether the run measured it or was made to have it, or the paper published it.
+
+    ``model``      whose acceptance it is; of another model it is an assumption
+    ``remark``     what is to be known before it is chosen: the accuracy that it cost
+    ``arguments``  what it is called by on the command line of `sbd capacity`
+    """
+
+    label: str
+    basis: Literal["measured", "replayed", "published"]
+    model: str
+    acceptance: Acceptance
+    remark: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The plan of one device for one model, context, batch and acceptance (by their places in the panel), with its notes.
+
+    ``gpus``: by load, (NTP, SBD), each as expected and with nothing overlapped; None where that arm has no plan.
+    """
+
+    model: int
+    device: int
+    context: int
+    batch: int
+    choice: int
+    plan: DevicePlan
+    notes: tuple[str, ...]
+    gpus: tuple[tuple[tuple[int, int] | None, tuple[int, int] | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Every answer of the grid, in the order of its axes: model, device, context, batch, choice."""
+
+    models: tuple[ModelShape, ...]
+    devices: tuple[str, ...]
+    contexts: tuple[int, ...]
+    batches: tuple[int, ...]
+    choices: tuple[Choice, ...]
+    loads: tuple[float | None, ...]
+    output_tokens: int
+    dtype: str
+    points: tuple[Point, ...]
+
+
+def panel_of(run: Run, comparison: Comparison) -> Panel:
+    """The panel of a run; where no SBD arm has an acceptance of its own, Table 1's is what is left."""
+    return _panel(_models(run), (*_measured(comparison), *_published()))
+
+
+@lru_cache(maxsize=4)
+def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel:
+    axes = [range(len(axis)) for axis in (models, CONTEXTS, DEVICES, BATCHES, choices)]
+    points = {
+        (model, device, context, batch, choice): _point(models, choices, model, device, context, batch, choice)
+        for model, context, device, batch, choice in product(*axes)  # the acceptance turns fastest: it shares prices
+    }
+    return Panel(
+        models=models, devices=DEVICES, contexts=CONTEXTS, batches=BATCHES, choices=choices, loads=LOADS,
+        output_tokens=OUTPUT_TOKENS, dtype=DTYPE, points=tuple(points[place] for place in sorted(points)),
+    )  # fmt: skip
+
+
+def _point(
+    models: tuple[ModelShape, ...], choices: tuple[Choice, ...], model: int, device: int, context: int, batch: int, choice: int
+) -> Point:
+    workload = Workload(
+        context_tokens=CONTEXTS[context], longest_tokens=CONTEXTS[context], output_tokens=OUTPUT_TOKENS
+    )  # fmt: skip
+    found = plan(
+        Question(
+            shape=models[model], deployment=Deployment(dtype=DTYPE), acceptance=choices[choice].acceptance, workload=workload,
+            goal=Goal(batch=BATCHES[batch]),
+        ),
+        [load_profile(DEVICES[device])],
+    )  # fmt: skip
+    (planned,) = found.devices
+    goals = [Goal(batch=BATCHES[batch], requests_per_s=load) for load in LOADS]
+    return Point(
+        model=model, device=device, context=context, batch=batch, choice=choice, plan=planned, notes=found.notes,
+        gpus=tuple(
+            (gpus_needed(planned.ntp, goal, workload), gpus_needed(planned.sbd, goal, workload)) for goal in goals
+        ),
+    )  # fmt: skip
+
+
+def _models(run: Run) -> tuple[ModelShape, ...]:
+    """The run's own, the largest first, and the paper's; those that are too small to plan for come last."""
+    own = sorted({case.model for case in run.header.cases}, key=lambda shape: (-shape.params, shape.name))[:MOST_MODELS]
+    return tuple(sorted(dict.fromkeys((*own, KNOWN_SHAPES[PAPER_MODEL])), key=lambda shape: shape.params < SMALLEST_PARAMS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arm:
+    cell: Cell
+    arm: ArmResult
+    is_highlight: bool
+
+
+def _measured(comparison: Comparison) -> tuple[Choice, ...]:
+    """The SBD arms of the run, those first that answer its question; replayed ones where no other has an acceptance."""
+    arms = [
+        _Arm(cell=cell, arm=arm, is_highlight=arm.label == highlight.label)
+        for highlight in comparison.highlights
+        for cell in [comparison.summary(highlight.part, highlight.batch_size)]
+        for arm in cell.arms
+        if _has_acceptance(arm)
+    ]
+    real = [one for one in arms if one.arm.replayed is None] or arms
+    smallest: dict[tuple[str, str], _Arm] = {}
+    for one in sorted(real, key=lambda one: one.cell.batch_size):
+        smallest.setdefault((one.cell.part, one.arm.label), one)
+    return tuple(map(_choice, sorted(smallest.values(), key=lambda one: not one.is_highlight)[:MOST_ARMS]))
+
+
+def _has_acceptance(arm: ArmResult) -> bool:
+    """One that a plan can use: of a block's passes, and no worse than a pass per token."""
+    tokens, size = arm.nfe_speedup.value, arm.block_size
+    return arm.method == "sbd" and size is not None and tokens is not None and 1 <= tokens <= size
+
+
+def _choice(found: _Arm) -> Choice:
+    arm, cell, tokens = found.arm, found.cell, found.arm.nfe_speedup.value
+    assert arm.block_size is not None and tokens is not None
+    basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
+    return Choice(
+        label=f"{arm.label}: {units.ratio(tokens)} fewer passes",
+        basis=basis,
+        model=cell.model,
+        acceptance=Acceptance(
+            block_size=arm.block_size, passes_per_block=arm.block_size / tokens,
+            source=f"NFE speedup {tokens:g} of {arm.label} in this run (part {cell.part}, batch {cell.batch_size}), {basis}",
+        ),
+        remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * found.is_highlight}",
+        arguments=("--nfe-speedup", repr(tokens), "--block-size", str(arm.block_size)),
+    )  # fmt: skip
+
+
+def _accuracy(arm: ArmResult) -> str:
+    if arm.replayed is not None:
+        return "which says nothing about accuracy"
+    lost = arm.accuracy_difference
+    if lost.value is None:
+        return f"accuracy not known: {lost.reason}"
+    return f"accuracy against NTP {units.points(lost.value)}, observed"
+
+
+def _published() -> tuple[Choice, ...]:
+    found = []
+    for cell in TABLE1_CELLS:
+        acceptance = from_table1(TABLE1_BLOCK_SIZE, cell)
+        model, task, level = cell.split("/")
+        found.append(
+            Choice(
+                label=f"Table 1, {task}, γ {level}: {units.ratio(acceptance.nfe_speedup)} fewer passes", basis="published",
+                model=model, acceptance=acceptance, remark=f"published for {model} on {task}, not measured in this run",
+                arguments=("--table1", cell),
+            )
+        )  # fmt: skip
+    return tuple(found)

@@ -1,0 +1,154 @@
+"""`sbd report` and `sbd gallery`: pages for people, the same as JSON, and a summary for a pull request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.history_trend import Trend
+    from harness.record import Run
+
+REPORT_JSON_VERSION = 1
+SIDE_BY_SIDE = "side_by_side.html"
+STDOUT = "-"
+
+
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories; the first of several is the base")],
+    out: Annotated[
+        Path | None, typer.Option(help=f"page to write; default: report.html in the run, of several {SIDE_BY_SIDE} in the last")
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="a page of its own for every run, not one for all")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of writing a page")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="also write the verdict for a pull request (one run); - is stdout")
+    ] = None,
+    history: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
+) -> None:
+    """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
+
+    \b
+    sbd report RUN               the page of one run
+    sbd report A B [C...]        what changed from A to the others: by how much, how sure, and how unlike the runs are
+    sbd report --each A B        the page of each
+    sbd report RUN --markdown -  the verdict in Markdown, with the words that stand on top of the page
+
+    With --json: of one run its comparison and the judgements of its claims, of several all of them and what changed.
+    """
+    _check(runs, out, each, markdown, history)
+    if len(runs) > 1 and not each:
+        pages = _side_by_side(runs, out, as_json, history)
+    else:
+        pages = [_page(run, out, as_json, markdown) for run in runs]
+    for page in pages:
+        if page is not None:
+            _finish(page, show, pdf)
+
+
+def gallery_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where published runs lie")] = Path("reports"),
+) -> None:
+    """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
+    from harness.reporting.gallery import write_gallery
+
+    print(f"gallery {write_gallery(folder)}")
+
+
+def write_page(run: Path, out: Path | None) -> Path:
+    """Write the page of one run and say where."""
+    from harness.reporting import write_report
+
+    page = write_report(run, out)
+    print(f"report  {page}")
+    return page
+
+
+def _finish(page: Path, show: bool, pdf: bool) -> None:
+    if pdf:
+        from harness.reporting.pdf import print_pdf
+
+        print(f"pdf     {print_pdf(page)}")
+    if show:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | None, history: str | None) -> None:
+    from harness.errors import UserError
+
+    together = len(runs) > 1 and not each
+    if out is not None and each and len(runs) > 1:
+        raise UserError(f"--out {out} names one file, --each writes {len(runs)}; leave one of them out")
+    if markdown is not None and len(runs) > 1:
+        raise UserError(
+            f"--markdown is about one run's claims, {len(runs)} runs were given; of two runs `sbd gate A B --to markdown=FILE` "
+            "says whether the second is a regression"
+        )
+    if history is not None and not together:
+        raise UserError("--history belongs to several runs on one page; of a single series see `sbd history trend`")
+
+
+def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
+    from harness.compare import compare, to_json
+    from harness.exports import export
+    from harness.journal import write_whole
+    from harness.judgement import to_json as judgements_json
+    from harness.store import read_run
+    from harness.verdict import verdict
+    from harness.verdict_claims import claims_for
+
+    page = None if as_json else write_page(run, out)
+    if not as_json and markdown is None:
+        return page
+    record = read_run(run)
+    comparison = compare(record)
+    judged = verdict(comparison, claims_for(record.header, (), ()), record.header)
+    if as_json:
+        found = {"version": REPORT_JSON_VERSION, "comparison": to_json(comparison), "judgements": judgements_json(judged)}
+        print(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
+    if markdown is not None:
+        text = export(judged, "markdown")
+        if str(markdown) == STDOUT:
+            print(text, end="")
+        else:
+            write_whole(markdown, text.encode())
+    return page
+
+
+def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
+    from harness.compare_several import compare_several, to_json
+    from harness.store import read_run
+
+    records = [read_run(run) for run in runs]
+    found = compare_several(records)
+    if as_json:
+        print(json.dumps(to_json(found), indent=1, ensure_ascii=False, allow_nan=False))
+        return []
+    from harness.reporting.side_by_side import write_side_by_side
+
+    trend = _trend(history, records[0]) if history is not None else None
+    last = runs[-1] if runs[-1].is_dir() else runs[-1].parent
+    page = write_side_by_side(found, out or last / SIDE_BY_SIDE, trend)
+    print(f"report  {page}")
+    return [page]
+
+
+def _trend(where: str, run: Run) -> Trend:
+    """The series of the first run's scenario; the page keeps those that one of its runs is a point of."""
+    from harness.cli_history import open_history
+    from harness.history import Wanted
+    from harness.history_metrics import known_metrics
+    from harness.history_trend import trend
+
+    with open_history(where) as database:
+        return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))

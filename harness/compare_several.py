@@ -1,0 +1,178 @@
+"""Two or more runs beside each other: each as it stands, every other one against the first, and the arms they share.
+
+Unlike runs are not refused: what differs is part of the answer, and is to be read first. Reads records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any, Literal
+
+from harness import compare_runs as of_two
+from harness.compare import compare
+from harness.compare_runs import Change, RunsCompared, compare_runs
+from harness.compare_values import ArmResult, Comparison
+from harness.compare_values import to_json as comparison_json
+from harness.errors import RecordError, UserError
+from harness.judgement import Judgements
+from harness.judgement import to_json as judgements_json
+from harness.likeness import Unlike, shared_prompts, unlike
+from harness.metrics import DEFINITIONS
+from harness.record import Run, RunHeader
+from harness.stats import Quantity
+from harness.verdict import verdict
+from harness.verdict_claims import claims_for
+
+SEVERAL_VERSION = 1
+"""Version of the JSON form."""
+Outcome = Literal["worse", "better", "changed", "unclear", "no_interval", "same", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One run under its letter, with what is derived from it and what is claimed of it."""
+
+    letter: str
+    header: RunHeader
+    comparison: Comparison
+    judgements: Judgements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """Run ``letter`` against the first one. ``outcomes``: of every change, in the same order."""
+
+    letter: str
+    compared: RunsCompared
+    unlike: tuple[Unlike, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedArm:
+    """One arm over all tasks of a part and batch size, in every run; None where a run does not have it."""
+
+    part: str
+    batch_size: int
+    label: str
+    results: tuple[ArmResult | None, ...]
+
+    @property
+    def wall_speedups(self) -> tuple[Quantity | None, ...]:
+        """As each run measured it."""
+        return tuple(None if arm is None else arm.wall_speedup for arm in self.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Everything that is said of several runs together."""
+
+    sides: tuple[Side, ...]
+    against: tuple[Against, ...]
+    arms: tuple[SharedArm, ...]
+    version: int = SEVERAL_VERSION
+
+
+def compare_several(runs: Sequence[Run]) -> SideBySide:
+    """The first run beside the others.
+
+    Raises:
+        UserError: fewer than two runs, more than there are letters, or one given twice.
+    """
+    ids = [run.header.run_id for run in runs]
+    if not 2 <= len(runs) <= len(ascii_uppercase) or len(set(ids)) < len(ids):
+        raise UserError(f"got runs {', '.join(ids) or 'none'}: give two or more, at most {len(ascii_uppercase)}, each once")
+    sides = tuple(_side(letter, run) for letter, run in zip(ascii_uppercase, runs, strict=False))
+    return SideBySide(
+        sides=sides,
+        against=tuple(_against(letter, runs[0], run) for letter, run in zip(ascii_uppercase[1:], runs[1:], strict=False)),
+        arms=_shared(sides),
+    )
+
+
+def to_json(found: SideBySide) -> dict[str, Any]:
+    """As plain JSON values with their ``version``."""
+    return {
+        "version": found.version,
+        "runs": [
+            {
+                "letter": side.letter,
+                "run_id": side.header.run_id,
+                "scenario_name": side.header.scenario_name,
+                "question": side.header.question,
+                "created_at": side.header.created_at,
+                "comparison": comparison_json(side.comparison),
+                "judgements": judgements_json(side.judgements),
+            }
+            for side in found.sides
+        ],
+        "against": [
+            {
+                "letter": one.letter,
+                "unlike": [{"key": key.key, "base": key.base, "new": key.new} for key in one.unlike],
+                "compared": of_two.to_json(one.compared),
+                "outcomes": list(one.outcomes),
+            }
+            for one in found.against
+        ],
+    }
+
+
+def judgements_of(comparison: Comparison, header: RunHeader) -> Judgements:
+    """The verdict on the run's own claims, else the paper's; void where its own cannot be read."""
+    try:
+        claims = claims_for(header, (), ())
+    except RecordError:
+        claims = ()
+    return verdict(comparison, claims, header)
+
+
+def outcome(change: Change) -> Outcome:
+    """What a change is: counts by being equal within their tolerance, times by whether their interval leaves out no change."""
+    if change.base is None or change.new is None:
+        return "unknown"
+    ratio = change.ratio
+    if change.kind != "timed":
+        tolerance = DEFINITIONS[change.metric].tolerance
+        if change.base == change.new or (ratio.value is not None and abs(ratio.value - 1) <= tolerance):
+            return "same"
+        return "changed" if change.better == "equal" or ratio.value is None else _direction(change, ratio.value > 1)
+    if ratio.low is None or ratio.high is None:
+        return "no_interval"
+    return _direction(change, ratio.low > 1) if ratio.low > 1 or ratio.high < 1 else "unclear"
+
+
+def _direction(change: Change, risen: bool) -> Outcome:
+    return "better" if risen == (change.better == "higher") else "worse"
+
+
+def _side(letter: str, run: Run) -> Side:
+    comparison = compare(run)
+    return Side(
+        letter=letter, header=run.header, comparison=comparison, judgements=judgements_of(comparison, run.header)
+    )  # fmt: skip
+
+
+def _against(letter: str, base: Run, new: Run) -> Against:
+    compared = compare_runs(*shared_prompts(base, new))
+    return Against(
+        letter=letter, compared=compared, unlike=unlike(base, new), outcomes=tuple(map(outcome, compared.changes))
+    )  # fmt: skip
+
+
+def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:
+    """Arms that at least two runs have, by part, batch size and label; NTP, which is 1 everywhere, left out."""
+    found: dict[tuple[str, int, str], dict[str, ArmResult]] = {}
+    for side in sides:
+        for cell in side.comparison.cells:
+            if cell.is_summary:
+                for arm in cell.arms:
+                    if not arm.is_ntp:
+                        found.setdefault((cell.part, cell.batch_size, arm.label), {})[side.letter] = arm
+    return tuple(
+        SharedArm(part=part, batch_size=size, label=label, results=tuple(arms.get(side.letter) for side in sides))
+        for (part, size, label), arms in found.items()
+        if len(arms) > 1
+    )

@@ -1,0 +1,156 @@
+"""Claims on the page: each with its verdict, its interval as a picture, its reason and what would decide it.
+
+The verdict itself is harness.verdict's; here it is put into words and a picture, and a mark that needs no colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from harness import units
+from harness.claims import METRICS, Bound, Claim, MetricName
+from harness.claims_text import read_claim
+from harness.compare_values import Comparison
+from harness.errors import RecordError
+from harness.judgement import Judgement, Judgements, State
+from harness.record import RunHeader
+from harness.reporting.interval_bar import Limits, ends_of, interval_bar
+from harness.reporting.pointers import Pointers
+from harness.verdict import verdict
+from harness.verdict_claims import claims_for
+
+GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
+QUESTION = read_claim("3-5x faster")
+"""What this program asks of every run: three times faster by the clock. Shown beside the claims; no part of their verdict."""
+METRIC_WORDS: dict[MetricName, str] = {
+    "wall_speedup": "faster by the clock",
+    "nfe_speedup": "fewer forward passes",
+    "wall_over_nfe": "speedup by the clock ÷ passes saved",
+    "tokens_per_s": "tokens per second",
+    "latency_p50_s": "request latency, median",
+    "latency_p90_s": "request latency, 90th percentile",
+    "latency_p95_s": "request latency, 95th percentile",
+    "latency_p99_s": "request latency, 99th percentile",
+    "joules_per_token": "energy per token",
+    "bandwidth_share": "share of the read ceiling",
+    "prediction_error": "error of the prediction",
+    "accuracy_loss_points": "accuracy lost to NTP",
+}
+SPEEDUPS = ("wall_speedup", "nfe_speedup")
+"""Drawn on one axis, so that passes saved and time saved can be told apart at a glance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A claim and one judgement of it; ``asked_here`` for this program's own question."""
+
+    claim: Claim
+    judgement: Judgement
+    asked_here: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of the claim on the metric that was judged."""
+        same = [bound.limits for bound in self.claim.bounds if bound.metric == self.judgement.metric]
+        lows, highs = [low for low, _ in same if low is not None], [high for _, high in same if high is not None]
+        reference = (1.0, "NTP") if self.judgement.metric in SPEEDUPS else None
+        return Limits(low=max(lows, default=None), high=min(highs, default=None), reference=reference)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimShown:
+    """One line of the verdict. ``key``, ``raw``, ``low`` and ``high``: the figure behind the words, as in a table."""
+
+    state: State
+    glyph: str
+    word: str
+    name: str
+    asked: str
+    value: str
+    interval: str
+    basis: str
+    bar: Markup | None
+    reason: str
+    remedy: str | None
+    source: str | None
+    asked_here: bool
+    key: str
+    raw: float | None
+    low: float | None
+    high: float | None
+
+
+def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], Judgements, str | None]:
+    """Every judgement with its claim, the verdict over them, and why the record's own claims could not be read (if so).
+
+    This program's question comes first where nobody claims anything about it.
+    """
+    try:
+        claims, reason = claims_for(header, (), ()), None
+    except RecordError as error:
+        claims, reason = (), str(error)
+    overall = verdict(comparison, claims, header)
+    held = [Held(claim=claim, judgement=one) for claim in claims for one in verdict(comparison, (claim,), header).judgements]
+    if any(bound.metric == "wall_speedup" for claim in claims for bound in claim.bounds):
+        return held, overall, reason
+    asked = verdict(comparison, (QUESTION,), header).judgements
+    return [*(Held(claim=QUESTION, judgement=one, asked_here=True) for one in asked), *held], overall, reason
+
+
+def whose_claims(header: RunHeader) -> str:
+    """Where the claims come from."""
+    return "this scenario's own" if header.scenario.get("claims") else "the paper's; the scenario states none"
+
+
+def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
+    """The lines of one part and batch size, in the order in which they were claimed."""
+    speedups = ends_of([(one.judgement.value, one.limits) for one in held if one.judgement.metric in SPEEDUPS], from_zero=True)
+    return [_shown(one, pointers, speedups) for one in held]
+
+
+def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> ClaimShown:
+    found, claim, limits = one.judgement, one.claim, one.limits
+    metric: MetricName = next(bound.metric for bound in claim.bounds if bound.metric == found.metric)
+    value, write = found.value, writer(METRICS[metric].unit)
+    words, interval = METRIC_WORDS[metric], ""
+    if value.low is not None and value.high is not None:
+        kind = "one-sided 95\u00a0% bounds" if metric == "accuracy_loss_points" else "95\u00a0% interval"
+        interval = f"{kind} {write(value.low)} to {write(value.high)}"
+    if METRICS[metric].averaged and value.n > 1 and interval:
+        interval += ", mean over prompts" if found.cell.get("batch_size") == "1" else ", mean over batches"
+    text = "no figure" if value.value is None else write(value.value)
+    bar = None
+    if value.value is not None and found.state != "void":
+        ends = speedups if metric in SPEEDUPS else ends_of([(value, limits)], from_zero=metric != "accuracy_loss_points")
+        bar = interval_bar(value, limits, ends, write, f"{words}: {text}, {interval or 'no interval'}; asked: {found.bound}")
+    asked = " and ".join(map(_asked, claim.bounds))
+    return ClaimShown(
+        state=found.state, glyph=GLYPHS[found.state], word=found.word, name=_name(one, asked), asked=asked, value=text,
+        interval=interval, basis=found.basis, bar=bar, reason=found.reason, remedy=found.remedy, source=claim.source,
+        asked_here=one.asked_here, key=pointers.of(value), raw=value.value, low=value.low, high=value.high,
+    )  # fmt: skip
+
+
+def _asked(bound: Bound) -> str:
+    """``at least 3x fewer forward passes``."""
+    words = METRIC_WORDS[bound.metric]
+    return f"{bound.words}x {words}" if bound.metric in SPEEDUPS else f"{words} {bound.words}"
+
+
+def _name(one: Held, asked: str) -> str:
+    return "3-5x faster by the clock" if one.asked_here else one.claim.name or asked
+
+
+def writer(unit: str) -> Callable[[float], str]:
+    """How a figure of this unit (harness.claims.METRICS) is written."""
+    known: dict[str, Callable[[float], str]] = {
+        "x": units.ratio,
+        "s": units.seconds,
+        "percentage points": lambda value: f"{value + 0.0:.1f}\u00a0points",
+        "of the read ceiling": units.percent,
+        "predicted ÷ measured - 1": units.signed_percent,
+    }
+    return known.get(unit) or (lambda value: f"{units.figure(value, 4)}\u00a0{unit}")

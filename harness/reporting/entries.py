@@ -1,0 +1,97 @@
+"""What a table of the page is made of: cells that know the value behind their text and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.reporting.pointers import Pointers
+from harness.stats import Quantity
+
+Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "given"]
+"""On what a figure rests; ``given`` is an input of a replayed arm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One cell: text, a second line in small type, the values behind both, where they stand in the comparison, its note."""
+
+    text: str
+    small: str = ""
+    raw: float | int | None = None
+    low: float | None = None
+    high: float | None = None
+    key: str = ""
+    marks: tuple[Mark, ...] = ()
+    note: int | None = None
+
+
+Row = dict[str, Entry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of entries under sections; the first column names the row. ``marks``: what all figures of a column rest on."""
+
+    heading: str
+    sections: tuple[tuple[str, tuple[Row, ...]], ...]
+    notes: tuple[str, ...]
+    marks: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Column heads: those of every row, for a rung may price one pass and not another."""
+        rows = [row for _, section in self.sections for row in section]
+        return list(dict.fromkeys(name for row in rows for name in row))
+
+    def cells(self, row: Row) -> list[Entry]:
+        """The entries of ``row``, one per column."""
+        return [row.get(name, Entry(text="none")) for name in self.columns]
+
+
+class Notes:
+    """Makes the entries of one table and numbers their reasons under it; equal reasons share a number."""
+
+    def __init__(self, pointers: Pointers) -> None:
+        self.texts: list[str] = []
+        self._pointers = pointers
+
+    def number(self, reason: str) -> int:
+        """The number of ``reason``, counted from 1."""
+        if reason not in self.texts:
+            self.texts.append(reason)
+        return self.texts.index(reason) + 1
+
+    def entry(self, quantity: Quantity, write: Callable[[float], str], small: str = "", marks: tuple[Mark, ...] = ()) -> Entry:
+        """``quantity`` written by ``write``; absent, or without its interval, it refers to its reason."""
+        note = self.number(quantity.reason) if quantity.reason else None
+        if quantity.value is None:
+            return Entry(text="none", note=note)
+        return Entry(
+            text=write(quantity.value),
+            small=small,
+            raw=quantity.value,
+            low=quantity.low,
+            high=quantity.high,
+            key=self._pointers.of(quantity),
+            marks=marks,
+            note=note,
+        )
+
+    def plain(self, holder: object, name: str, write: Callable[[float], str], small: str = "") -> Entry:
+        """The number ``holder.name`` of the comparison, which is no quantity."""
+        value = getattr(holder, name)
+        return Entry(text=write(value), small=small, raw=value, key=self._pointers.of(holder, name))
+
+    def table(
+        self, heading: str, sections: Sequence[tuple[str, Sequence[Row]]], marks: dict[str, tuple[Mark, ...]]
+    ) -> Table | None:
+        """The table of the sections that have rows, with the notes of all entries made so far; None where none has."""
+        kept = tuple((name, tuple(rows)) for name, rows in sections if rows)
+        return Table(heading=heading, sections=kept, notes=tuple(self.texts), marks=marks) if kept else None
+
+
+def between(quantity: Quantity, write: Callable[[float], str]) -> str:
+    """The interval as text; empty where there is none."""
+    return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"

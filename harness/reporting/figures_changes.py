@@ -1,0 +1,132 @@
+"""The figures of several runs beside each other: each timed change with its interval, and each arm's speedup in every run.
+
+Draws values of harness.compare_several; computes no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from harness import units
+from harness.compare_runs import Change
+from harness.compare_several import Against, Outcome, SharedArm
+from harness.exports.plain import one_line
+from harness.reporting import svg
+from harness.reporting.drawing import Drawing
+
+MOST_ROWS = 24
+"""More rows than this cannot be read in one drawing; the table has them all."""
+ROW_IN = 0.34
+LONGEST = 64
+"""Letters of a label; more leave no room for the bars."""
+COLOURS: dict[Outcome, str] = {"better": svg.GREEN, "worse": svg.VERMILION}
+SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
+METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
+
+
+def changes_figure(against: Against, name: str) -> Drawing | None:
+    """The timed changes as bars around no change; None where no change has an interval."""
+    pairs = [
+        (change, outcome) for change, outcome in zip(against.compared.changes, against.outcomes, strict=True)
+        if change.kind == "timed" and change.ratio.value is not None
+    ]  # fmt: skip
+    if not pairs:
+        return None
+    shown = sorted(pairs, key=lambda pair: pair[0].metric)[:MOST_ROWS]
+    caption = _changes_words(against, shown, len(pairs))
+    with svg.styled():
+        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(shown))
+        for place, (change, outcome) in enumerate(reversed(shown)):
+            _bar(axes, place, change, outcome)
+        axes.axvline(0, color=svg.INK, lw=1.0)
+        axes.set_yticks(range(len(shown)), [one_line(_row_words(change), LONGEST) for change, _ in reversed(shown)])
+        axes.tick_params(axis="y", length=0, labelsize=8)
+        axes.set_ylim(-0.6, len(shown) - 0.4)
+        axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.signed_percent(value).replace("\u00a0", " ")))
+        axes.grid(axis="x")
+        image = svg.to_inline(figure, name, caption)
+    return Drawing(heading=f"Times of run {against.letter} against run A", image=image, caption=caption, marks=("measured",))
+
+
+def _bar(axes: Axes, place: int, change: Change, outcome: Outcome) -> None:
+    ratio = change.ratio
+    assert ratio.value is not None
+    colour = COLOURS.get(outcome, svg.MUTED)
+    if ratio.low is not None and ratio.high is not None:
+        axes.plot([ratio.low - 1, ratio.high - 1], [place, place], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+    inside = "none" if ratio.these_processes_only else colour
+    axes.plot(ratio.value - 1, place, SHAPES.get(outcome, "o"), color=colour, markerfacecolor=inside, ms=6)
+
+
+def _changes_words(against: Against, shown: Sequence[tuple[Change, Outcome]], known: int) -> str:
+    found = [
+        f"{_row_words(change)} {outcome}, {units.signed_percent((change.ratio.value or 1) - 1)}"
+        for change, outcome in shown if outcome in COLOURS
+    ]  # fmt: skip
+    said = f"Run {against.letter} against run A: {'; '.join(found) or 'every interval holds no change, or there is none'}. "
+    said += "A triangle up is better, down is worse, a circle is neither."
+    if any(change.ratio.these_processes_only for change, _ in shown):
+        said += " A hollow mark: the interval is about the processes alone that were measured."
+    return f"{said} {known - len(shown)} more are in the table." if known > len(shown) else said
+
+
+def _row_words(change: Change) -> str:
+    return f"{METRIC_WORDS.get(change.metric, change.metric)}, {change.subject}"
+
+
+def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str) -> Drawing | None:
+    """The wall speedup of every shared arm, run under run; None where none was timed."""
+    shown = [arm for arm in arms if any(one is not None and one.value is not None for one in arm.wall_speedups)]
+    if not shown:
+        return None
+    rows = shown[: max(1, MOST_ROWS // len(letters))]
+    caption = _speedups_words(rows, letters, len(shown))
+    with svg.styled():
+        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.4 + 0.5 * len(letters)))
+        for place, arm in enumerate(reversed(rows)):
+            _speedups(axes, place, arm, letters)
+        axes.axvline(1, color=svg.INK, lw=1.0)
+        axes.set_yticks(range(len(rows)), [one_line(_arm_words(arm), LONGEST) for arm in reversed(rows)])
+        axes.tick_params(axis="y", length=0, labelsize=8)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+        axes.grid(axis="x")
+        image = svg.to_inline(figure, name, caption)
+    return Drawing(heading="Wall speedup, run by run", image=image, caption=caption, marks=("measured",))
+
+
+def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) -> None:
+    """The runs of one arm under one another, the first on top."""
+    for number, (letter, speed) in enumerate(zip(letters, arm.wall_speedups, strict=True)):
+        if speed is None or speed.value is None:
+            continue
+        at = place + 0.28 * (1 - 2 * number / max(len(letters) - 1, 1))
+        colour = svg.MUTED if number == 0 else svg.SERIES[(number - 1) % len(svg.SERIES)]
+        if speed.low is not None and speed.high is not None:
+            axes.plot([speed.low, speed.high], [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+        axes.plot(speed.value, at, "o", color=colour, ms=4.5)
+        edge = speed.high or speed.value
+        axes.annotate(letter, (edge, at), (5, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+
+
+def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:
+    said = "; ".join(f"{arm.label} in {arm.part}: {', '.join(_each(arm, letters))}" for arm in rows)
+    said += ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
+    return f"{said} {known - len(rows)} more arms are in the table." if known > len(rows) else said
+
+
+def _arm_words(arm: SharedArm) -> str:
+    return f"{arm.label}, {arm.part}, batch {arm.batch_size}"
+
+
+def _each(arm: SharedArm, letters: Sequence[str]) -> list[str]:
+    return [
+        f"{letter} {units.ratio(speed.value) if speed and speed.value is not None else 'none'}"
+        for letter, speed in zip(letters, arm.wall_speedups, strict=True)
+    ]

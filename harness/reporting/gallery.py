@@ -1,0 +1,88 @@
+"""Writes the gallery: one page that lists the runs of a folder with question, machine, date and verdict, and leads to each.
+
+The same runs give the same bytes: nothing on the page is about when or where it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.compare import compare
+from harness.errors import UserError
+from harness.exports.wording import tally, verdict_words
+from harness.journal import write_whole
+from harness.judgement import State
+from harness.record import Run
+from harness.reporting import wording
+from harness.reporting.answers import answers
+from harness.reporting.assets import assets
+from harness.reporting.claims_shown import GLYPHS, held_claims, whose_claims
+from harness.reporting.pointers import Pointers
+from harness.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One run. ``answers``: what its page says on top, card by card; ``files``: name and words of those that are there."""
+
+    folder: str
+    question: str
+    scenario: str
+    when: str
+    machine: str
+    state: State
+    glyph: str
+    word: str
+    tally: str
+    whose: str
+    answers: tuple[tuple[str, str], ...]
+    page: str | None
+    files: tuple[tuple[str, str], ...]
+
+
+def write_gallery(folder: Path) -> Path:
+    """Write ``index.html`` into ``folder``; every folder in it that holds a run is listed, the newest first.
+
+    Raises:
+        UserError: there is no run in it.
+        RecordError: one of them cannot be read.
+        StorageError: the disk refuses.
+    """
+    index = folder / INDEX
+    write_whole(index, render(folder).encode())
+    return index
+
+
+def render(folder: Path) -> str:
+    """The page as one HTML document, without a script."""
+    found = sorted(path.parent for path in folder.glob(f"*/{HEADER}"))
+    if not found:
+        raise UserError(f"{folder}: there is no run in it; publish one first: sbd publish RUN {folder}/NAME")
+    listed = sorted((_listed(path, read_run(path)) for path in found), key=lambda one: one.when, reverse=True)
+    environment = Environment(
+        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("gallery.html.j2").render(assets=assets(environment, scripts=()), runs=listed)
+
+
+def _listed(path: Path, run: Run) -> Listed:
+    header, comparison = run.header, compare(run)
+    held, overall, _ = held_claims(comparison, header)
+    cards = answers(comparison, header, held, Pointers(comparison))
+    machines = dict.fromkeys(wording.machine(header, case.device) for case in header.cases)
+    words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
+    return Listed(
+        folder=path.name, question=header.question, scenario=header.scenario_name, when=header.created_at,
+        machine=" and ".join(machines) or "no machine", state=overall.state,
+        glyph=GLYPHS[overall.state], word=verdict_words(overall), tally=tally(overall),
+        whose=whose_claims(header),
+        answers=tuple((card.title, card.unit if card.raw is None else f"{card.figure} {card.unit}") for card in cards),
+        page=REPORTS[0] if (path / REPORTS[0]).is_file() else None,
+        files=tuple((name, said) for name, said in words.items() if (path / name).is_file()),
+    )  # fmt: skip

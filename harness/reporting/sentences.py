@@ -1,0 +1,129 @@
+"""The sentences that explain an answer: why the passes saved are not the time saved, the accuracy, the prediction.
+
+Values of a comparison put into words, nothing computed; a sentence whose values are absent says why or is left out.
+"""
+
+from __future__ import annotations
+
+from harness import units
+from harness.compare_values import ArmResult, Cell, Highlight
+from harness.reporting import wording
+from harness.stats import Quantity
+
+SAME = 0.03
+"""A factor closer to 1 than this is not worth a word."""
+
+
+def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[str, str], ...]:
+    """(title, text) of everything that is said of the highlighted arm."""
+    ntp = next((other for other in cell.arms if other.is_ntp), None)
+    told = [
+        ("Why", why(cell, arm)),
+        ("Accuracy", f"{_accuracy(arm, ntp)} {_ground(highlight, arm)}"),
+        ("Counted", _counted(cell, arm)),
+        ("Predicted", _predicted(arm)),
+        ("Other arms", _other_arms(cell, arm)),
+        ("Against its baseline", _against_baseline(cell, ntp)),
+    ]
+    return tuple((title, text) for title, text in told if text)
+
+
+def interval(speed: Quantity) -> str:
+    """``95 % interval 2.38–2.76``, or why there is none."""
+    if speed.low is None or speed.high is None:
+        return f"no interval: {speed.reason}" if speed.reason else ""
+    return f"95\u00a0% interval {speed.low:.2f}–{speed.high:.2f}"
+
+
+def why(cell: Cell, arm: ArmResult) -> str:
+    """Why the passes saved are not the time saved: the factors of the wall speedup, with what a pass costs here."""
+    parts, size = arm.factors, arm.block_size or 0
+    widths = {w.query_tokens: w for w in cell.pass_widths if w.method == arm.method and w.query_tokens in (size, 2 * size)}
+    costs = [(tokens, widths[tokens].cost.value) for tokens in sorted(widths) if widths[tokens].cost.value is not None]
+    if parts is None or not costs:
+        return ""
+    said = f"a {costs[0][0]}-token pass costs {costs[0][1]:.2f} one-token passes on this machine"
+    if len(costs) > 1:
+        said += f" and a {costs[1][0]}-token pass, which also commits a block, {costs[1][1]:.2f}"
+    if abs(parts.overhead - 1) >= SAME:
+        said += f"; work around the passes changes it by a factor of {parts.overhead:.2f}"
+    if abs(parts.rows_per_pass - 1) >= SAME:
+        said += f"; rows that wait for the slowest of their batch by a factor of {parts.rows_per_pass:.2f}"
+    passes, clock = units.ratio(parts.passes), units.ratio(parts.product)
+    return f"Over all prompts together, {passes} fewer passes became {clock} by the clock, because {said}."
+
+
+def ground(speed: Quantity, cell: Cell) -> str:
+    """What a speedup rests on: interval, prompts or batches, processes."""
+    unit = "prompts" if cell.batch_size == 1 else f"batches of {cell.batch_size}"
+    return ", ".join(text for text in (interval(speed), f"{speed.n} {unit}", wording.processes(speed)) if text)
+
+
+def _counted(cell: Cell, arm: ArmResult) -> str:
+    """For a part without a clock."""
+    if cell.timed:
+        return ""
+    needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
+    if arm.nfe_speedup.value is not None:
+        needed = f"It needed {units.ratio(arm.nfe_speedup.value)} fewer forward passes over {units.count(arm.prompts)} prompts"
+    return f"{needed}. It was not timed: this says nothing about the clock."
+
+
+def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
+    if arm.accuracy.value is None:
+        return f"None: {arm.accuracy.reason}."
+    beside = f", NTP {units.percent(ntp.accuracy.value)}" if ntp and ntp.accuracy.value is not None else ""
+    return f"{units.percent(arm.accuracy.value)} of the answers are right{beside}."
+
+
+def _predicted(arm: ArmResult) -> str:
+    """The first rung of the ladder: the one that knows most about this machine."""
+    if not arm.predictions:
+        return ""
+    rung, speed = arm.predictions[0].rung, arm.predictions[0].wall_speedup
+    if speed.value is None or speed.low is None or speed.high is None:
+        return f"The {rung} roofline gives no prediction ({speed.reason})."
+    band = f"{speed.low:.2f}–{speed.high:.2f}"
+    return f"The {rung} roofline predicted {units.ratio(speed.value)} ({band}) from the recorded passes."
+
+
+def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
+    """Replayed arms differ in what was given, so all of them belong to the answer."""
+    if not highlighted.replayed or not cell.timed:
+        return ""
+    others = [arm for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None]
+    said = [
+        f"{units.ratio(arm.wall_speedup.value or 0)} with {units.ratio(arm.nfe_speedup.value or 0)} fewer passes"
+        for arm in others
+    ]
+    return f"By the clock also {'; '.join(said)}." if said else ""
+
+
+def _ground(highlight: Highlight, arm: ArmResult) -> str:
+    """On what ground this arm was picked and not another."""
+    margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
+    prompts, observed = units.count(highlight.pairs), units.points(difference.value or 0)
+    if highlight.basis == "shown" and difference.low is not None:
+        bound = f"one-sided 95 % lower bound {units.points(difference.low)}, {prompts} prompts"
+        return f"{arm.label} is the fastest arm that is shown to lose less than {margin} of accuracy ({bound})."
+    if highlight.basis == "observed":
+        cannot = f"{prompts} prompts do not show for any arm that accuracy stays within {margin} of NTP"
+        if highlight.pairs < highlight.pairs_needed:
+            enough = f"that takes at least {highlight.pairs_needed}"
+            cannot = f"{prompts} prompts cannot show that accuracy stays within {margin} of NTP ({enough})"
+        return f"{cannot}; {arm.label} is the fastest whose observed accuracy does ({observed}, observed)."
+    if highlight.basis == "none":
+        return f"No arm kept its observed accuracy within {margin} of NTP; {arm.label} is the fastest of all ({observed})."
+    if highlight.basis == "replayed":
+        return f"{arm.label} is the fastest arm; replayed acceptance says nothing about accuracy."
+    return f"{arm.label} is the fastest arm; nothing is said about accuracy: {arm.accuracy.reason}."
+
+
+def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:
+    found = ntp.baseline_difference if ntp else None
+    if found is None:
+        return ""
+    if found.value is None or found.low is None:
+        return f"No comparison with part {cell.baseline_part}: {found.reason}."
+    bound = f"one-sided 95 % lower bound {units.points(found.low)}, {units.count(found.n)} prompts"
+    return f"NTP decoding of this model against part {cell.baseline_part}: {units.points(found.value)} ({bound})."

@@ -1,0 +1,113 @@
+"""The tables of several runs beside each other: what changed, and every shared arm run by run.
+
+Puts values of harness.compare_several into entries; computes no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness import units
+from harness.compare_runs import Change
+from harness.compare_several import Outcome, SharedArm, SideBySide
+from harness.metrics import DEFINITIONS
+from harness.reporting.entries import Entry, Mark, Row, Table, between
+from harness.reporting.pointers import Pointers
+from harness.stats import Quantity
+
+OUTCOME_WORDS: dict[Outcome, str] = {
+    "worse": "worse", "better": "better", "changed": "changed", "unclear": "no clear change", "no_interval": "no interval",
+    "same": "same", "unknown": "not known",
+}  # fmt: skip
+HASH_DIGITS = 12
+ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
+    ("nfe_speedup", "NFE speedup", "counted", units.ratio),
+    ("wall_speedup", "Wall speedup", "measured", units.ratio),
+    ("accuracy", "Accuracy", "counted", units.percent),
+)
+"""Field, column, what it rests on and how it is written."""
+
+
+def changes_table(found: Sequence[tuple[Change, Outcome, str]], heading: str, letter: str) -> Table | None:
+    """Changes with their outcome and their place, a section per metric; None where there are none."""
+    reasons = list(dict.fromkeys(_reason(change) for change, outcome, _ in found if outcome == "unknown"))
+    sections: dict[str, list[Row]] = {}
+    for change, outcome, key in found:
+        definition = DEFINITIONS[change.metric]
+        name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
+        note = reasons.index(_reason(change)) + 1 if outcome == "unknown" else None
+        sections.setdefault(name, []).append({
+            "Figure": Entry(text=change.subject),
+            "A": _value(change, change.base, f"{key}/base"),
+            letter: _value(change, change.new, f"{key}/new"),
+            "Change": _change(change, key),
+            "Found": Entry(text=OUTCOME_WORDS[outcome], small=_only(change, outcome), note=note),
+        })  # fmt: skip
+    marks: tuple[Mark, ...] = ("measured",) if heading == "Timed" else ("counted",)
+    rows = tuple((name, tuple(members)) for name, members in sections.items())
+    return Table(heading=heading, sections=rows, notes=tuple(reasons), marks={"Change": marks}) if rows else None
+
+
+def _reason(change: Change) -> str:
+    return change.ratio.reason or "not known in one of the runs"
+
+
+def _only(change: Change, outcome: Outcome) -> str:
+    return change.ratio.these_processes_only or "" if outcome in ("better", "worse") else ""
+
+
+def _value(change: Change, value: float | str | None, key: str) -> Entry:
+    if value is None:
+        return Entry(text="none")
+    if isinstance(value, str):
+        return Entry(text=value[:HASH_DIGITS])
+    if change.unit.startswith("s"):
+        return Entry(text=units.seconds(value), raw=value, key=key)
+    if change.unit == "x":
+        return Entry(text=units.ratio(value), raw=value, key=key)
+    return Entry(text=units.figure(value, 4) if "/" in change.unit else units.count(value), raw=value, key=key)
+
+
+def _change(change: Change, key: str) -> Entry:
+    ratio = change.ratio
+    if ratio.value is None:
+        return Entry(text="other" if change.base is not None and change.base != change.new else "none")
+    return Entry(
+        text=units.signed_percent(ratio.value - 1), small=_between(ratio), raw=ratio.value, low=ratio.low, high=ratio.high,
+        key=f"{key}/ratio",
+    )  # fmt: skip
+
+
+def _between(ratio: Quantity) -> str:
+    if ratio.low is None or ratio.high is None:
+        return ""
+    return f"{units.signed_percent(ratio.low - 1)} to {units.signed_percent(ratio.high - 1)}"
+
+
+def arms_table(found: SideBySide) -> Table | None:
+    """NFE speedup, wall speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
+    pointers = [Pointers(side.comparison) for side in found.sides]
+    letters = [side.letter for side in found.sides]
+    rows = tuple(_arm_row(arm, letters, pointers) for arm in found.arms)
+    marks: dict[str, tuple[Mark, ...]] = {
+        f"{head} {letter}": (mark,) for _, head, mark, _ in ARM_FIGURES for letter in letters
+    }  # fmt: skip
+    return Table(heading="Arms, run by run", sections=(("", rows),), notes=(), marks=marks) if rows else None
+
+
+def _arm_row(arm: SharedArm, letters: Sequence[str], pointers: Sequence[Pointers]) -> Row:
+    row: Row = {"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")}
+    for name, head, _, write in ARM_FIGURES:
+        for number, (letter, result) in enumerate(zip(letters, arm.results, strict=True)):
+            value: Quantity | None = None if result is None else getattr(result, name)
+            row[f"{head} {letter}"] = _arm_figure(value, write, f"/runs/{number}/comparison", pointers[number])
+    return row
+
+
+def _arm_figure(value: Quantity | None, write: Callable[[float], str], where: str, pointers: Pointers) -> Entry:
+    if value is None or value.value is None:
+        return Entry(text="none")
+    return Entry(
+        text=write(value.value), small=between(value, write), raw=value.value, low=value.low, high=value.high,
+        key=where + pointers.of(value),
+    )  # fmt: skip

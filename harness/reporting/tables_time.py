@@ -1,0 +1,101 @@
+"""The tables about time: passes measured and predicted, what a pass spends its time on, whole decodes against the roofline.
+
+Puts values of a Comparison into entries; computes no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness import units
+from harness.compare_pass_values import PassWidth
+from harness.compare_values import ArmResult, Cell, Prediction
+from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
+from harness.reporting.pointers import Pointers
+from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name, with_count
+
+PREDICTED: tuple[Mark, ...] = ("predicted",)
+BOTH: tuple[Mark, ...] = ("predicted", "measured")
+
+
+def pass_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """Measured and predicted time of every kind of decode pass."""
+    notes = Notes(pointers)
+    sections = [(section_name(cell), [_pass_row(width, notes) for width in cell.pass_widths]) for cell in cells]
+    rungs = dict.fromkeys(rung for cell in cells for width in cell.pass_widths for rung in width.predicted_s)
+    marks = {"Query tokens per row": COUNTED, "Measured": MEASURED, "Cost in NTP passes": MEASURED}
+    marks |= {head: PREDICTED for rung in rungs for head in (_time_head(rung), _cost_head(rung))}
+    return notes.table(heading, sections, marks)
+
+
+def _time_head(rung: str) -> str:
+    return f"Predicted, {rung}"
+
+
+def _cost_head(rung: str) -> str:
+    return f"Predicted cost, {rung}"
+
+
+def _pass_row(width: PassWidth, notes: Notes) -> Row:
+    measured, head = width.measured_s, Entry(text="NTP" if width.method == "ntp" else width.role)
+    row = {
+        "Pass": with_count(head, notes.plain(width, "count", units.count), "passes"),
+        "Query tokens per row": notes.plain(width, "query_tokens", units.count),
+        "Measured": notes.entry(measured, units.seconds, small=between(measured, units.seconds)),
+    }
+    for rung, price in width.predicted_s.items():
+        row[_time_head(rung)] = notes.entry(price, units.seconds, small=between(price, units.seconds))
+    row["Cost in NTP passes"] = notes.entry(width.cost, units.ratio)
+    for rung, cost in width.predicted_cost.items():
+        row[_cost_head(rung)] = notes.entry(cost, units.ratio)
+    return row
+
+
+def pass_parts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """What a decode pass spends its time on, per arm."""
+    notes = Notes(pointers)
+    sections = [
+        (section_name(cell), [_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None])
+        for cell in cells
+    ]
+    marks = {"Passes": COUNTED} | dict.fromkeys(("Forward", "Sampler", "Rest of the loop"), MEASURED)
+    return notes.table(heading, sections, marks)
+
+
+def _parts_row(arm: ArmResult, notes: Notes) -> Row:
+    parts = arm.pass_parts
+    return {
+        "Arm": arm_name(arm),
+        "Passes": notes.plain(arm, "passes", units.count),
+        "Forward": notes.entry(parts.forward_s, units.seconds),
+        "Sampler": notes.entry(parts.sampler_s, units.seconds),
+        "Rest of the loop": notes.entry(parts.rest_s, units.seconds),
+    }
+
+
+def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
+    """Predicted beside measured for the whole decode, per arm and rung."""
+    notes = Notes(pointers)
+    sections = [
+        (section_name(cell), [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions])
+        for cell in cells
+    ]
+    marks: dict[str, tuple[Mark, ...]] = {
+        "Decode, measured": MEASURED, "of that in forwards": MEASURED, "Decode, predicted": PREDICTED, "Error": BOTH,
+        "Wall speedup, measured": MEASURED, "Wall speedup, predicted": PREDICTED, "Error of speedup": BOTH,
+    }  # fmt: skip
+    return notes.table(heading, sections, marks)
+
+
+def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
+    decode, speed = one.decode_s, one.wall_speedup
+    return {
+        "Arm": arm_name(arm, small=f"{one.rung} roofline"),
+        "Decode, measured": notes.entry(arm.decode_s, units.seconds),
+        "of that in forwards": notes.entry(arm.forward_s, units.seconds),
+        "Decode, predicted": notes.entry(decode, units.seconds, small=between(decode, units.seconds)),
+        "Error": notes.entry(one.decode_error, units.signed_percent),
+        "Wall speedup, measured": notes.entry(arm.wall_speedup_totals, units.ratio),
+        "Wall speedup, predicted": notes.entry(speed, units.ratio, small=between(speed, units.ratio)),
+        "Error of speedup": notes.entry(one.wall_speedup_error, units.signed_percent),
+    }

@@ -1,0 +1,90 @@
+"""What voids or weakens an answer: a slow baseline, one process only, replayed acceptance, void samples, missing cases.
+
+Said beside the figure itself, because a reader of the figure alone would be misled. Reads values; computes nothing.
+"""
+
+from __future__ import annotations
+
+from harness import units
+from harness.compare_values import ArmResult, Cell, Comparison, Highlight
+from harness.record import RunHeader
+from harness.reporting import sentences
+
+
+def weaknesses(
+    cell: Cell, arm: ArmResult | None, highlight: Highlight, comparison: Comparison, header: RunHeader
+) -> tuple[str, ...]:
+    """A sentence for each, the gravest kind first; none is good news."""
+    found = [_baseline(cell)]
+    if arm is not None:
+        found += [_replayed(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
+    found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
+    return tuple(sentence for sentence in found if sentence)
+
+
+def strengths(cell: Cell) -> str:
+    """That the baseline is a fast one, where that was shown; empty elsewhere."""
+    return _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
+
+
+def _baseline(cell: Cell) -> str:
+    return "" if cell.baseline_check.state == "kept_up" else _against_generate(cell)
+
+
+def _against_generate(cell: Cell) -> str:
+    """Whether the NTP arm, to which every speedup is a ratio, is itself fast."""
+    check, speed = cell.baseline_check, cell.baseline_check.best_speed
+    if not cell.timed:
+        return ""
+    if speed is None or speed.value is None:
+        return f"The NTP arm was not held against transformers' generate(): {check.reason}."
+    ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
+    ran = f"The NTP arm ran at {units.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
+    if check.state == "kept_up":
+        return f"{ran}."
+    if check.state == "slow":
+        return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
+    return f"{ran}; these samples do not show that it keeps up with every mode."
+
+
+def _replayed(arm: ArmResult) -> str:
+    said = "The acceptance was replayed: times are measured, the number of passes was given, and there are no answers."
+    return said if arm.replayed else ""
+
+
+def _unpaired(arm: ArmResult) -> str:
+    lost = arm.paired.one_sided
+    return f"{units.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
+
+
+def _processes(arm: ArmResult) -> str:
+    only = arm.wall_speedup.these_processes_only
+    return f"The interval is about {only}; another process on the same machine may differ by more." if only else ""
+
+
+def _picked(cell: Cell, highlight: Highlight) -> str:
+    contenders = sum(not arm.is_ntp for arm in cell.arms)
+    if contenders < 2:
+        return ""
+    return f"{highlight.label} was picked from {contenders} arms on these same decodes, which flatters it a little."
+
+
+def _health(comparison: Comparison, part: str) -> list[str]:
+    """How many timed samples were void, and by which rule."""
+    return [
+        f"{found.void} of {found.timed} timed samples are void and left out of every time: "
+        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
+        for found in comparison.health if found.part == part and found.void
+    ]  # fmt: skip
+
+
+def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
+    """Cases that were planned and left no sample; how they ended is said by their outcomes."""
+    here = (cell.part, cell.batch_size)
+    cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
+    cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
+    by_task = [one for one in cells if not one.is_summary] or cells
+    have = {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
+    ended = {outcome["case_id"] for outcome in comparison.outcomes}
+    without = sum(case.case_id not in have | ended for case in cases)
+    return f"{without} of {len(cases)} cases have no sample yet: the run is not finished." if without else ""

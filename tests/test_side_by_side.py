@@ -1,0 +1,242 @@
+"""Several runs on one page: changes have the direction that was put in, likeness comes first, every number has its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import units
+from harness.compare_runs import Change
+from harness.compare_several import SideBySide, compare_several, outcome, to_json
+from harness.errors import UserError
+from harness.record import Run
+from harness.reporting.side_by_side import render, write_side_by_side
+from harness.stats import Quantity, absent, exact
+from tests import synthetic_run as synthetic
+from tests.test_cli import sbd
+from tests.test_page_numbers import Walk, resolve
+from tests.two_runs import MORE_PASSES, at_commit, in_processes, slower, stored, two_arms
+
+
+def named(run: Run, run_id: str, **environment: Any) -> Run:
+    """The run under another id, on a machine that differs in ``environment``."""
+    header = run.header.model_copy(update={"run_id": run_id, "environment": run.header.environment | environment})
+    return run.model_copy(update={"header": header})
+
+
+BASE = in_processes(two_arms(jitter=0.05, prompts=8), 1.0, 1.02, 0.98)
+SLOWER = named(in_processes(slower(two_arms(jitter=0.05, prompts=8), 1.2, "sbd"), 1.01, 0.99, 1.0), "run-slower")
+OTHER = named(two_arms(arms=(synthetic.NTP, MORE_PASSES), jitter=0.05, prompts=8), "run-other", cpu_model="Other CPU")
+FOUND = compare_several([BASE, SLOWER, OTHER])
+
+
+def outcomes(found: SideBySide, number: int = 0) -> dict[str, str]:
+    """What became of every figure, by its key."""
+    one = found.against[number]
+    return {change.key: word for change, word in zip(one.compared.changes, one.outcomes, strict=True)}
+
+
+def test_a_planted_slowdown_is_worse_and_what_was_left_alone_is_not() -> None:
+    """SBD's times are 20 % longer in every process, those of NTP vary by luck alone; no count changes."""
+    found = outcomes(FOUND)
+    arm = "sbd-k16-g0.1-t0-entropy_bounded"
+    assert found[f"decode_s_per_token:reference/b1/{arm}"] == "worse" and found[f"prefill_s:reference/b1/{arm}"] == "worse"
+    assert found["decode_s_per_token:reference/b1/ntp"] == "unclear"
+    assert {word for key, word in found.items() if key.partition(":")[0] not in ("decode_s_per_token", "prefill_s",
+                                                                               "wall_speedup")} == {"same"}  # fmt: skip
+
+
+def test_more_passes_are_a_change_of_counts_and_likeness_is_told() -> None:
+    """A count that must be equal is changed, not better or worse; the other processor is named, and hides nothing."""
+    found = outcomes(FOUND, 1)
+    assert found["passes:reference/word_problems/b1/sbd-k16-g0.1-t0-entropy_bounded"] == "changed"
+    assert found["passes:reference/word_problems/b1/ntp"] == "same"
+    assert [one.key for one in FOUND.against[1].unlike] == ["hardware.cpu_model"] and FOUND.against[0].unlike == ()
+
+
+CHANGE = Change(
+    key="k", metric="decode_s_per_token", subject="s", cell={}, kind="timed", unit="s/token", better="lower", base=1.0,
+    new=1.1, ratio=Quantity(value=1.1, low=1.05, high=1.15),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (CHANGE, "worse"),
+        (replace(CHANGE, better="higher"), "better"),
+        (replace(CHANGE, ratio=Quantity(value=0.9, low=0.85, high=0.95)), "better"),
+        (replace(CHANGE, better="higher", ratio=Quantity(value=0.9, low=0.85, high=0.95)), "worse"),
+        (replace(CHANGE, ratio=Quantity(value=1.02, low=0.99, high=1.05)), "unclear"),
+        (replace(CHANGE, ratio=Quantity(value=1.02, reason="one prompt")), "no_interval"),
+        (replace(CHANGE, base=None, ratio=absent("void")), "unknown"),
+        (replace(CHANGE, kind="deterministic", metric="passes", better="equal", base=4, new=4, ratio=exact(1.0)), "same"),
+        (replace(CHANGE, kind="deterministic", metric="passes", better="equal", base=4, new=5, ratio=exact(1.25)), "changed"),
+        (replace(CHANGE, kind="deterministic", metric="output_sha256", better="equal", base="a", new="b",
+                 ratio=absent("text")), "changed"),
+        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=100, new=105, ratio=exact(1.05)), "same"),
+        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=100, new=150, ratio=exact(1.5)), "worse"),
+        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=150, new=100, ratio=exact(0.667)), "better"),
+    ],
+)  # fmt: skip
+def test_what_a_change_is_called(change: Change, expected: str) -> None:
+    """The way a metric is better decides the word; counts within their tolerance are the same; no interval is no answer."""
+    assert outcome(change) == expected
+
+
+def test_every_number_has_its_place_in_the_json() -> None:
+    """Each keyed value of the page is found under its key; no table cell shows a figure without one."""
+    data = json.loads(json.dumps(to_json(FOUND), allow_nan=False))
+    walk = Walk()
+    walk.feed(render(FOUND))
+    keyed = [one for one in walk.found if "data-key" in one.attrs]
+    assert len(keyed) > 60
+    for one in keyed:
+        found = resolve(data, one.attrs["data-key"])
+        plain = found["value"] if isinstance(found, dict) else found
+        assert float(one.attrs["data-value"]) == plain
+        if one.attrs["data-key"].endswith("/ratio"):
+            assert one.text.strip() == units.signed_percent(plain - 1)
+            if "data-low" in one.attrs:
+                assert float(one.attrs["data-low"]) == found["low"] and float(one.attrs["data-high"]) == found["high"]
+                assert one.small == f"{units.signed_percent(found['low'] - 1)} to {units.signed_percent(found['high'] - 1)}"
+
+
+def test_how_the_runs_are_unlike_stands_before_what_changed() -> None:
+    """A reader learns first that a difference need not be the code's; runs that are alike are called so."""
+    page = render(FOUND)
+    said = page.index("Runs A and C are not alike")
+    assert said < page.index("hardware.cpu_model") < page.index("A to C:") < page.index("From A to B")
+    assert "Runs A and B are alike" in page and "Runs A and B are not alike" not in page
+    assert "Other CPU" in page[said : page.index("A to C:")]
+
+
+def test_one_process_is_not_taken_for_more() -> None:
+    """Where an interval is about the measured processes alone the page says so, in the table and under it."""
+    one = compare_several([two_arms(jitter=0.05, prompts=8), named(slower(two_arms(jitter=0.02, prompts=8), 1.2), "run-b")])
+    page = render(one)
+    assert "this process only" in page and "is about these alone" in page and "A hollow mark" in page
+    assert "is about these alone" not in render(compare_several([BASE, SLOWER]))
+
+
+def test_the_verdict_of_each_run_is_its_own_page_s() -> None:
+    """Word and tally are those of the run's own claims."""
+    page = render(FOUND)
+    for side in FOUND.sides:
+        assert side.judgements.runs == (side.header.run_id,)
+    assert page.count('class="state missed"') + page.count('class="state inconclusive"') + page.count('class="state void"') == 3
+
+
+def test_a_run_beside_itself_is_refused() -> None:
+    """Nothing can differ, and the letters would not tell which is which."""
+    with pytest.raises(UserError, match="each once"):
+        compare_several([BASE, BASE])
+    with pytest.raises(UserError, match="two or more"):
+        compare_several([BASE])
+
+
+def test_hostile_text_is_inert() -> None:
+    """Markup in question, label, processor and commit is text."""
+    evil = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
+    arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil}", gamma=0.1, passes_per_block=4))
+    base = synthetic.build(synthetic.Part(arms=arms, jitter=0.05, name=f"part {evil}"), question=evil)
+    page = render(compare_several([base, at_commit(named(base, evil, cpu_model=evil), evil)]))
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+    assert re.search(r"https?://", page) is None
+
+
+def test_the_page_and_its_json_are_written(tmp_path: Path) -> None:
+    """Beside each other, whole."""
+    page = write_side_by_side(FOUND, tmp_path / "both.html")
+    assert json.loads((tmp_path / "both.json").read_text()) == json.loads(json.dumps(to_json(FOUND)))
+    assert page.read_text().rstrip().endswith("</html>")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[str, str]:
+    """Two runs on disk."""
+    return str(stored(BASE, tmp_path / "a")), str(stored(SLOWER, tmp_path / "b"))
+
+
+def test_report_puts_two_runs_on_one_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
+) -> None:
+    """In the last run's directory, or where --out says; --each gives every run its own page as before."""
+    assert sbd(monkeypatch, "report", *runs) == 0
+    page = tmp_path / "b" / "side_by_side.html"
+    assert capsys.readouterr().out == f"report  {page}\n"
+    assert page.read_text() == render(compare_several([BASE, SLOWER]))
+    assert not (tmp_path / "a" / "report.html").exists()
+    assert sbd(monkeypatch, "report", *runs, "--out", str(tmp_path / "x.html")) == 0 and (tmp_path / "x.json").exists()
+    assert sbd(monkeypatch, "report", "--each", *runs) == 0
+    assert (tmp_path / "a" / "report.html").exists() and (tmp_path / "b" / "report.html").exists()
+
+
+def test_report_prints_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
+) -> None:
+    """Versioned; of one run its comparison and judgements, of two both and what changed; no page is written."""
+    assert sbd(monkeypatch, "report", runs[0], "--json") == 0
+    one = json.loads(capsys.readouterr().out)
+    assert one["version"] == 1 and one["comparison"]["run_id"] == BASE.header.run_id
+    assert one["judgements"] == json.loads(json.dumps(to_json(FOUND)))["runs"][0]["judgements"]
+    assert sbd(monkeypatch, "report", *runs, "--json") == 0
+    two = json.loads(capsys.readouterr().out)
+    assert [run["letter"] for run in two["runs"]] == ["A", "B"] and two["against"][0]["outcomes"].count("worse") == 2
+    assert not list(tmp_path.glob("*/*.html"))
+
+
+def test_the_markdown_has_the_words_on_top_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
+) -> None:
+    """The same verdict and the same tally, printed or in a file."""
+    assert sbd(monkeypatch, "report", runs[0], "--markdown", "-") == 0
+    printed = capsys.readouterr().out
+    assert sbd(monkeypatch, "report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
+    assert (tmp_path / "v.md").read_text() in printed
+    word, tally = re.search(r"\*\*(\w+)\*\*: .*: (.*)", printed).groups()  # type: ignore[union-attr]
+    page = (tmp_path / "a" / "report.html").read_text()
+    top = re.sub(r"<[^>]+>", "", re.search(r'<p class="overall">(.*?)</p>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
+    assert f"{word}, that is {tally}" in " ".join(top.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("{a}", "{b}", "--markdown", "v.md"), "sbd gate"),
+        (("{a}", "--history", "h.sqlite"), "sbd history trend"),
+        (("{a}", "{b}", "--each", "--out", "x.html"), "--each writes 2"),
+        (("{a}", "{a}"), "each once"),
+    ],
+)
+def test_mistakes_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], arguments: tuple[str, ...],
+    words: str,
+) -> None:  # fmt: skip
+    """With what to do instead, before anything is written."""
+    given = [one.format(a=runs[0], b=runs[1]) for one in arguments]
+    assert sbd(monkeypatch, "report", *given) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_trend_is_that_of_these_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Series that one of the runs is a point of are drawn; a history without them says how to add them."""
+    database, runs = str(tmp_path / "h.sqlite"), []
+    for number in range(3):
+        run = named(slower(two_arms(jitter=0.05, prompts=8), 1 + number / 10), f"{number:032x}")
+        runs.append(str(stored(run, tmp_path / str(number))))
+    assert sbd(monkeypatch, "report", *runs[:2], "--history", database, "--out", str(tmp_path / "x.html")) == 0
+    assert "sbd history add" in (tmp_path / "x.html").read_text()
+    assert sbd(monkeypatch, "history", "add", "--db", database, *runs) == 0
+    assert sbd(monkeypatch, "report", *runs[:2], "--history", database, "--out", str(tmp_path / "x.html")) == 0
+    page = (tmp_path / "x.html").read_text()
+    trend = page[page.index('id="trend"') :]
+    assert trend.count("<svg") >= 3 and "sbd history add" not in trend
+    capsys.readouterr()
