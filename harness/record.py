@@ -6,8 +6,8 @@ History of the format (RECORD_VERSION):
         names its model session (before: always the plain one) and its execution (before: always eager)
     3   a timed pass has the time of its sampler
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
-    5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once; an event holds
-        the texts of a few tokens
+    5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
+        an event holds the texts of a few tokens
 """
 
 from __future__ import annotations
