@@ -9,6 +9,7 @@ Knows the record's schema and no more of what its values mean.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -144,17 +145,26 @@ def read_run(path: Path) -> Run:
 
 
 def _read_samples(file: Path) -> list[Sample]:
-    """Straight from JSON to samples: large runs are read in half the time of going through plain values."""
-    found = []
-    for number, line in enumerate(whole_lines(file), start=1):
-        try:
-            found.append(Sample.model_validate_json(line))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            if first["type"] == "json_invalid":
-                raise damaged(file, number, first["msg"]) from error
-            raise
-    return found
+    """Straight from JSON to samples, without the collector of reference cycles: it finds none in plain data, and would walk
+    all that was read so far again and again, for three quarters of the time that a large run takes.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_sample(file: Path, number: int, line: bytes) -> Sample:
+    try:
+        return Sample.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise damaged(file, number, first["msg"]) from error
+        raise
 
 
 def publish(run_directory: Path, target: Path) -> Path:

@@ -19,7 +19,7 @@ from harness.stats import Quantity
 
 LINE = 0.82
 """Of an arm's lines, as a share of the way from one arm to the next."""
-COLUMNS = (0.0, 0.71, 1.0)
+COLUMNS = (0.0, 0.73, 1.0)
 """Where the texts beside a line stand: what it is, and its errors."""
 
 
@@ -33,7 +33,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
     with_batch = len({arm[0].batch_size for arm in arms}) > 1
     with svg.styled():
         figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
-        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(5, 4))
+        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(10, 9))
         _draw(axes, beside, arms, with_batch)
         axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
         caption = residual_sentence(residuals)

@@ -71,7 +71,7 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
 
 def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
     if arm.accuracy.value is None:
-        return f"None: {arm.accuracy.reason}."
+        return f"There is none: {arm.accuracy.reason}."
     beside = f", NTP {units.percent(ntp.accuracy.value)}" if ntp and ntp.accuracy.value is not None else ""
     return f"{units.percent(arm.accuracy.value)} of the answers are right{beside}."
 
