@@ -19,9 +19,9 @@ from harness.reporting.drawing import Drawing
 
 MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""
-ROW_IN = 0.34
-LONGEST = 64
-"""Letters of a label; more leave no room for the bars."""
+ROW_IN = 0.46
+LONGEST = 100
+"""Letters of a label, which stands above its bars: more do not fit the width."""
 COLOURS: dict[Outcome, str] = {"better": svg.GREEN, "worse": svg.VERMILION}
 SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
@@ -41,16 +41,24 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(shown))
         for place, (change, outcome) in enumerate(reversed(shown)):
             _bar(axes, place, change, outcome)
-        axes.axvline(0, color=svg.INK, lw=1.0)
-        axes.set_yticks(range(len(shown)), [one_line(_row_words(change), LONGEST) for change, _ in reversed(shown)])
-        axes.tick_params(axis="y", length=0, labelsize=8)
-        axes.set_ylim(-0.6, len(shown) - 0.4)
+        axes.axvline(0, color=svg.MUTED, lw=1.0, zorder=0)
+        _rows(axes, [_row_words(change) for change, _ in reversed(shown)])
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.signed_percent(value).replace("\u00a0", " ")))
-        axes.grid(axis="x")
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading=f"Times of run {against.letter} against run A", image=image, caption=caption, marks=("measured",))
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    """A row per label, from the bottom up, the label above its bars so that these have the whole width."""
+    for place, label in enumerate(labels):
+        axes.annotate(one_line(label, LONGEST), (0, place + 0.42), xycoords=("axes fraction", "data"), xytext=(3, 0),
+                      textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(-0.45, len(labels) - 0.35)
+    axes.grid(axis="x")
 
 
 def _bar(axes: Axes, place: int, change: Change, outcome: Outcome) -> None:
@@ -87,16 +95,13 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
     rows = shown[: max(1, MOST_ROWS // len(letters))]
     caption = _speedups_words(rows, letters, len(shown))
     with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.4 + 0.5 * len(letters)))
+        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters)))
         for place, arm in enumerate(reversed(rows)):
             _speedups(axes, place, arm, letters)
-        axes.axvline(1, color=svg.INK, lw=1.0)
-        axes.set_yticks(range(len(rows)), [one_line(_arm_words(arm), LONGEST) for arm in reversed(rows)])
-        axes.tick_params(axis="y", length=0, labelsize=8)
-        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.axvline(1, color=svg.MUTED, lw=1.0, zorder=0)
+        _rows(axes, [_arm_words(arm) for arm in reversed(rows)])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-        axes.grid(axis="x")
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading="Wall speedup, run by run", image=image, caption=caption, marks=("measured",))
 
@@ -106,7 +111,7 @@ def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) ->
     for number, (letter, speed) in enumerate(zip(letters, arm.wall_speedups, strict=True)):
         if speed is None or speed.value is None:
             continue
-        at = place + 0.28 * (1 - 2 * number / max(len(letters) - 1, 1))
+        at = place + 0.18 * (1 - 2 * number / max(len(letters) - 1, 1)) - 0.12
         colour = svg.MUTED if number == 0 else svg.SERIES[(number - 1) % len(svg.SERIES)]
         if speed.low is not None and speed.high is not None:
             axes.plot([speed.low, speed.high], [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
