@@ -48,8 +48,9 @@ def lines(result: Any) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_the_table_says_the_worst_first_and_the_verdict_last() -> None:
+def test_the_table_says_the_worst_first_and_the_verdict_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Word, metric, where, value with interval and unit, bound and reason in a row; what would decide it beneath."""
+    monkeypatch.setenv("COLUMNS", "140")
     result, _ = judge(REFUTED)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines(result) if line.startswith("│")]
     words = [row[0] for row in rows[1:] if row[0]]
