@@ -78,6 +78,11 @@ class Ladder:
     read_ceiling: Quantity
 
     @property
+    def drifts(self) -> dict[str, tuple[float, float]]:
+        """By rung, the multiples of its median between which the machine's own speed moved, where that was measured."""
+        return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
+
+    @property
     def roofs(self) -> tuple[Roof, ...]:
         """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
         return tuple(
