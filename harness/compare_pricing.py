@@ -136,7 +136,8 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceil
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
         return passes
-    return shape_calibrated(base, case.model, case.dtype, passes, machine_spread(run, case.part))
+    decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
+    return shape_calibrated(base, case.model, case.dtype, passes, machine_spread(run, case.part), max(decodes, 1))
 
 
 def read_ceiling(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -52,16 +53,21 @@ MEASURED = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
-    """Expected is the measured median; the band the 10th to 90th percentile: of three times 0.9, 1 and 1.3, 0.9 and 1.3."""
+    """Expected is the measured median; the band from the 10th to 90th percentile of three decodes of 0.9, 1 and 1.3 times: for
+    one more decode √(1 + 1/3) times as wide, as logarithms; for the mean of three √(1/3 + 1/3) times.
+    """
     passes = [one for factor in (0.9, 1.0, 1.3) for one in seen(TRUTH, *MEASURED, factor=factor)]
+    low, high = 0.9, 1.3  # three decodes of three kinds of pass: nine means, of which three are the least and three the most
+    for decodes, wider in ((1, math.sqrt(4 / 3)), (3, math.sqrt(2 / 3))):
+        spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes, decodes=decodes).factors.spread
+        assert spread == pytest.approx((low**wider, high**wider), rel=5e-3)  # attention is not scaled
     top = shape_calibrated(BASE, SHAPE, "bfloat16", passes)
     assert top.rung == "shape-calibrated"
     for one in MEASURED:
         price, measured = price_counts(SHAPE, "bfloat16", one, top), seen(TRUTH, one)[0].forward_s
         assert price.forward_s == pytest.approx(measured, rel=1e-9)
-        # Attention is not scaled, so the factor's spread is a little more than the pass's own.
-        assert price.forward[0] / measured == pytest.approx(0.9, abs=5e-3)
-        assert price.forward[2] / measured == pytest.approx(1.3, abs=5e-3)
+        assert price.forward[0] / measured == pytest.approx(low ** math.sqrt(4 / 3), abs=5e-3)
+        assert price.forward[2] / measured == pytest.approx(high ** math.sqrt(4 / 3), abs=8e-3)  # attention is not scaled
 
 
 def test_single_slow_passes_of_a_decode_average_out():

@@ -6,6 +6,7 @@ at, the change with batch, width and context. Knows no record; the passes come a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,11 +48,13 @@ def shape_calibrated(
     deployment: Deployment | str,
     passes: Sequence[MeasuredPass],
     machine_spread: tuple[float, float] = (1.0, 1.0),
+    decodes: int = 1,
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
     ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows.
     Like what moved all passes of a round, it is drift, and kept apart from the spread that is left among passes.
+    ``decodes``: how many decodes will be averaged to hold against a price.
 
     Raises:
         UserError: there is no measured pass, or one took less than the price of its attention.
@@ -68,6 +71,7 @@ def shape_calibrated(
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
     spread, moved = _spreads(passes, lines, relative)
+    spread = _of_mean(spread, passes, lines, decodes)
     drift = np.exp(np.hypot(np.log(moved), np.log(machine_spread)) * (-1, 1)).tolist()
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
@@ -105,6 +109,15 @@ def _spreads(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> t
     common = {round_: np.median(means[rounds == round_]) for round_ in np.unique(rounds)}
     left = means - [common[round_] for round_ in rounds]
     return _percentiles(left), _percentiles(np.array(list(common.values())))
+
+
+def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, decodes: int) -> Span:
+    """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
+    errors of both are independent (prediction interval of a mean).
+    """
+    measured = min(len({one.decode for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
+    narrower = math.sqrt(1 / measured + 1 / decodes)
+    return spread[0] ** narrower, spread[1] ** narrower
 
 
 def _percentiles(logarithms: Array) -> Span:
