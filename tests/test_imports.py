@@ -32,7 +32,7 @@ OUTSIDE = {
     0: set[str](),
     1: {"pydantic", "pydantic_core", "yaml"},
     2: {"numpy", "pydantic"},
-    3: {"pydantic"},
+    3: {"pydantic", "pydantic_core"},
     4: set[str](),
     5: {"pydantic", "rich", "typer"},
 }
