@@ -5,7 +5,6 @@ These are values only. They know no formula (harness.compare and its siblings), 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
@@ -285,5 +284,5 @@ _LEAVES = frozenset((float, int, str, bool, type(None)))
 
 
 @cache
-def _field_names(kind: Hashable) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()
