@@ -30,7 +30,7 @@ from harness.store import EVENTS, HEADER, SAMPLES
 from tests import synthetic_run as synthetic
 
 PARTS, TASKS = 5, ("word_problems", "record_to_json", "short_trace", "code", "summary")
-BATCH_SIZES, PROMPTS, BLOCKS, REPEATS = (1, 2, 4, 8), 8, 4, 4
+BATCH_SIZES, PROMPTS, BLOCKS, REPEATS = (1, 2, 4, 8), 8, 5, 4
 VOCAB = 32_000
 PASSES_PER_BLOCK = (16, 12, 10, 9, 8, 8, 7, 7, 6, 6, 5, 5, 4, 4, 4, 3, 3, 2, 2)
 T = TypeVar("T")

@@ -167,7 +167,7 @@ def _read_sample(file: Path, number: int, line: bytes) -> Sample:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise damaged(file, number, first["msg"]) from error
-        raise
+        raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {_first(error)}") from error
 
 
 def publish(run_directory: Path, target: Path) -> Path:

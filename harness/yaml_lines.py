@@ -28,6 +28,7 @@ _WHAT_TO_DO = {
     "union_tag_invalid": "choose one of these",
 }
 MOST_VALUES = 100_000
+LONGEST_SHOWN = 200
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 """What the constructors of PyYAML let out for a scalar that is not what its tag says."""
 
@@ -151,10 +152,19 @@ def _sentence(details: ErrorDetails) -> str:
         "missing": "the key is required and missing",
         "extra_forbidden": "unknown key",
         "too_short": "got an empty list, at least one value is needed",
-        "union_tag_invalid": f"got {context.get('tag')!r}, allowed: {context.get('expected_tags')}",
+        "union_tag_invalid": f"got {_shown(context.get('tag'))}, allowed: {context.get('expected_tags')}",
     }
     if kind in fixed:
         return fixed[kind]
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
-    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {given!r}, {message}"
+    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {_shown(given)}, {message}"
+
+
+def _shown(given: Any) -> str:
+    """What was given, cut where it is too long to be read."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
