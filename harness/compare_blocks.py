@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from harness.compare_passes import Missing
-from harness.record import Run, Sample
+from harness.record import PassColumns, Run, Sample
 
 NO_POSITIONS = "the record does not say which positions a pass decided (it is older than version 5, or made by another decoder)"
 NO_DECODE = "no decode of this arm is in the record"
@@ -88,16 +88,17 @@ def block_passes(run: Run, case_ids: Sequence[str]) -> BlockPasses | Missing:
     grid: list[list[int]] | None = []
     blocks = 0
     for sample in _samples(run, case_ids):
-        has_slots = sample.passes.decided_slots is not None
+        columns = sample.passes
+        has_slots = columns.decided_slots is not None
         for row in range(len(sample.rows)):
-            for index, number in _passes_of(sample, row):
+            for index, number in _passes_of(columns, row):
                 if number > len(reached):
                     reached.append(0)
                     tokens.append(0)
                 blocks += number == 1
                 reached[number - 1] += 1
-                tokens[number - 1] += sample.passes.decided_tokens[index][row]
-                grid = _counted(grid, sample, index, row, number) if has_slots else None
+                tokens[number - 1] += columns.decided_tokens[index][row]
+                grid = _counted(grid, columns, index, row, number) if has_slots else None
     if not blocks:
         return NO_DECODE
     decided = None if grid is None else tuple(tuple(line) for line in grid)
@@ -107,13 +108,15 @@ def block_passes(run: Run, case_ids: Sequence[str]) -> BlockPasses | Missing:
     )  # fmt: skip
 
 
-def _counted(grid: list[list[int]] | None, sample: Sample, index: int, row: int, number: int) -> list[list[int]] | None:
+def _counted(
+    grid: list[list[int]] | None, columns: PassColumns, index: int, row: int, number: int
+) -> list[list[int]] | None:
     """``grid`` with one more pass in it; None once a pass was met that names no positions."""
-    slots = sample.passes.decided_slots[index] if sample.passes.decided_slots else None
+    slots = columns.decided_slots[index] if columns.decided_slots else None
     if grid is None or slots is None:
         return None
     if number > len(grid):
-        grid.append([0] * sample.passes.logit_tokens[index][row])
+        grid.append([0] * columns.logit_tokens[index][row])
     for slot in slots[row]:
         grid[number - 1][slot] += 1
     return grid
@@ -139,18 +142,19 @@ def timeline(run: Run, part: str, case_ids: Sequence[str], most_blocks: int) -> 
 
 def decoded_blocks(sample: Sample, row: int) -> tuple[DecodedBlock, ...] | Missing:
     """Every block of one row of a decode."""
-    slots_of = sample.passes.decided_slots
+    columns = sample.passes
+    slots_of = columns.decided_slots
     if slots_of is None:
         return NO_POSITIONS
     decided: list[dict[int, int]] = []
     passes: list[int] = []
     size = 0
-    for index, number in _passes_of(sample, row):
+    for index, number in _passes_of(columns, row):
         if number == 1:
             decided.append({})
             passes.append(0)
         passes[-1] = number
-        size = sample.passes.logit_tokens[index][row]
+        size = columns.logit_tokens[index][row]
         decided[-1] |= dict.fromkeys((slots_of[index] or [[]] * (row + 1))[row], number)
     output, stopped = sample.rows[row].output_ids, sample.rows[row].stop_reason == "stop"
     return tuple(
@@ -164,9 +168,9 @@ def decoded_blocks(sample: Sample, row: int) -> tuple[DecodedBlock, ...] | Missi
     )
 
 
-def _passes_of(sample: Sample, row: int) -> Iterator[tuple[int, int]]:
+def _passes_of(columns: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     """(index in the columns, number in its block from 1) of every decode pass in which ``row`` was active."""
-    columns, number = sample.passes, 0
+    number = 0
     for index, role in enumerate(columns.role):
         if role == "prefill" or not columns.active[index][row]:
             continue

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from harness.bandwidth_scale import BandwidthScale
 from harness.compare_pricing import Pricer
+from harness.compare_trace import TraceArrays
 from harness.compare_values import CounterScale
 from harness.record import Run, Sample
 from harness.stats import Quantity, absent, exact
@@ -45,7 +47,7 @@ class TrafficCounter:
         self._why_no_scale = why_no_scale
         self._why_no_figure = why_no_figure
 
-    def read(self, sample: Sample, pricer: Pricer) -> Counted | None:
+    def read(self, sample: Sample, trace: TraceArrays, pricer: Pricer) -> Counted | None:
         """The sample's window in bytes; None where it was not timed."""
         if sample.prefill_s is None or sample.decode_s is None:
             return None
@@ -59,7 +61,7 @@ class TrafficCounter:
         return Counted(
             window_s=window_s,
             counted_bytes=percent * scale.bytes_per_s_per_percent * window_s,
-            modelled_bytes=sum(pricer.price(one).bytes_ for one in sample.passes.passes()),
+            modelled_bytes=float(pricer.bytes_(pricer.places(trace, np.ones(trace.count, dtype=bool))).sum()),
         )
 
     def _scale_at(self, started: datetime) -> BandwidthScale | None:

@@ -6,17 +6,21 @@ statistic and pairs no arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import ValidationError
 
 from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
+from harness.compare_trace import TraceArrays
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
-from harness.record import CaseHeader, PassColumns, Run, RunHeader
+from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
     Rung,
@@ -25,7 +29,8 @@ from harness.roofline.ceilings import (
     ceilings_from_profile,
 )
 from harness.roofline.operation import PassCounts
-from harness.roofline.pricing import pass_bytes, pass_flops, price_pass
+from harness.roofline.ops import count_operations
+from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import shape_calibrated
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
@@ -35,6 +40,10 @@ SAME_SIZE = 0.1
 BEYOND_CACHE = 4
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
+Counts = tuple[int, int, int, int, int]
+"""What decides the price of a pass: the fields of PassCounts, in their order."""
+Places = npt.NDArray[np.int64]
+"""Of passes in the table of a Pricer."""
 
 
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
@@ -172,17 +181,6 @@ def read_ceiling(
     return absent(calibration)
 
 
-Counts = tuple[int, int, int, int, int]
-"""What decides the price of a pass: the fields of PassCounts, in their order."""
-
-
-def _counts(columns: PassColumns) -> Iterator[Counts]:
-    """Those of PassCounts.of, pass by pass, straight from the columns."""
-    rows = map(len, columns.query_tokens)
-    logits = [max(row, default=0) for row in columns.logit_tokens]
-    return zip(rows, columns.padded_query, columns.padded_context, logits, map(sum, columns.kept_tokens), strict=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
     """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
@@ -194,48 +192,77 @@ class PricedPass:
 
 
 class Pricer:
-    """Prices the passes of one model on every rung; remembers passes it has priced."""
+    """Prices the passes of one model on every rung; remembers passes it has priced, each at its place in a table.
+
+    A large run has millions of passes, and few that differ in what they cost.
+    """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
         self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
-        self._known: dict[Counts, PricedPass] = {}
-
-    @property
-    def rungs(self) -> tuple[str, ...]:
-        """The rungs this model can be priced on."""
-        return tuple(rung for rung in RUNGS if rung in self._ceilings)
+        self.rungs = tuple(rung for rung in RUNGS if rung in ceilings)
+        self._places: dict[Counts, int] = {}
+        self._table = np.empty((256, 2 + 6 * len(self.rungs)))
 
     def price(self, one: ForwardPass) -> PricedPass:
         """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
         counts = PassCounts.of(one)
-        key = (counts.rows, counts.query, counts.context, counts.logits, counts.kept)
-        if key not in self._known:
-            self._known[key] = self._price(one)
-        return self._known[key]
+        place = self._place((counts.rows, counts.query, counts.context, counts.logits, counts.kept))
+        bytes_, flops, *sides = self._table[place].tolist()
+        bands = [(low, expected, high) for low, expected, high in zip(*[iter(sides)] * 3, strict=True)]
+        forward = dict(zip(self.rungs, bands, strict=False))
+        return PricedPass(
+            bytes_=bytes_, flops=flops, forward_s=forward, decode_s=dict(zip(self.rungs, bands[len(forward) :], strict=True))
+        )
 
-    def price_columns(self, columns: PassColumns) -> list[PricedPass | None]:
-        """The price of every pass of a sample, None for a prefill. Only passes whose like was not priced before are spelt
-        out: a large run has hundreds of thousands of passes, and few that differ.
-        """
-        spelt: list[ForwardPass] = []
-        found: list[PricedPass | None] = []
-        for i, key in enumerate(_counts(columns)):
-            if columns.role[i] == "prefill":
-                found.append(None)
-                continue
-            known = self._known.get(key)
-            if known is None:
-                spelt = spelt or columns.passes()
-                known = self.price(spelt[i])
-            found.append(known)
+    def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
+        """Where in the table the passes ``which`` of a sample stand."""
+        if not which.any():
+            return np.zeros(0, dtype=np.int64)
+        columns = (
+            trace.per_pass("padded_query"), trace.per_pass("padded_context"), trace.per_row("logit_tokens").max(axis=1),
+            trace.over_rows("kept_tokens"),
+        )  # fmt: skip
+        counts = zip(repeat(trace.rows), *(column[which].tolist() for column in columns))
+        return np.fromiter(map(self._place, counts), dtype=np.int64)
+
+    def bytes_(self, places: Places) -> npt.NDArray[np.float64]:
+        """Modelled bytes of each pass, without its sampler."""
+        return np.asarray(self._table[places, 0])
+
+    def flops(self, places: Places) -> npt.NDArray[np.float64]:
+        """Modelled flops of each pass, without its sampler."""
+        return np.asarray(self._table[places, 1])
+
+    def forward_s(self, places: Places) -> npt.NDArray[np.float64]:
+        """Seconds of each forward, of shape (passes, rungs, 3): the band of every rung."""
+        return self._bands(places, 2)
+
+    def decode_s(self, places: Places) -> npt.NDArray[np.float64]:
+        """Seconds of each forward and its sampler, of shape (passes, rungs, 3)."""
+        return self._bands(places, 2 + 3 * len(self.rungs))
+
+    def _bands(self, places: Places, first: int) -> npt.NDArray[np.float64]:
+        width = 3 * len(self.rungs)
+        return self._table[places, first : first + width].reshape(len(places), len(self.rungs), 3)
+
+    def _place(self, counts: Counts) -> int:
+        found = self._places.get(counts)
+        if found is None:
+            found = len(self._places)
+            if found == len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+            self._table[found] = self._price(counts)
+            self._places[counts] = found
         return found
 
-    def _price(self, one: ForwardPass) -> PricedPass:
-        forward: dict[str, Band] = {}
-        decode: dict[str, Band] = {}
-        for rung in self.rungs:
-            price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
-            decode[rung] = (price.low_s, price.expected_s, price.high_s)
-            forward[rung] = price.forward
-        bytes_, flops = (of(self._shape, self._dtype, one) for of in (pass_bytes, pass_flops))
-        return PricedPass(bytes_=bytes_, flops=flops, forward_s=forward, decode_s=decode)
+    def _price(self, key: Counts) -> list[float]:
+        """Bytes, flops, the band of the forward on every rung, that of the whole pass on every rung."""
+        rows, query, context, logits, kept = key
+        counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept)
+        prices = [price_counts(self._shape, self._dtype, counts, self._ceilings[rung]) for rung in self.rungs]
+        operations = count_operations(self._shape, self._dtype, counts)
+        return [
+            sum(operation.bytes_ for operation in operations), sum(operation.flops for operation in operations),
+            *(side for price in prices for side in price.forward),
+            *(side for price in prices for side in (price.low_s, price.expected_s, price.high_s)),
+        ]  # fmt: skip

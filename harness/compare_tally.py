@@ -6,27 +6,37 @@ Knows the record and the pricer; knows no arm, no pairing and no statistic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.compare_counter import Counted, TrafficCounter
-from harness.compare_pricing import Band, PricedPass, Pricer
-from harness.record import CaseHeader, PassColumns, Sample
+from harness.compare_pricing import Band, Places, Pricer
+from harness.compare_trace import TraceArrays
+from harness.record import CaseHeader, Sample
 
 Key = tuple[str, int, int, int]
 """(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""
 
 
-class TimedPass(NamedTuple):
-    """One decode pass with its duration (None: not timed per pass) and its price. A tuple: a large run has a million."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPasses:
+    """The decode passes of one sample, entry i of every array one pass, and where their ``pricer`` has their prices.
 
-    role: str
-    query_tokens: int
-    context_tokens: float
-    forward_s: float | None
-    priced: PricedPass
+    ``role`` holds places in compare_trace.ROLES, ``query_tokens`` those of each row with its padding, ``context_tokens`` the
+    mean over the rows; ``forward_s`` is None where the passes were not timed one by one.
+    """
+
+    role: npt.NDArray[np.int8]
+    query_tokens: npt.NDArray[np.int64]
+    context_tokens: npt.NDArray[np.float64]
+    forward_s: npt.NDArray[np.float64] | None
+    places: Places
+    pricer: Pricer
+
+    def __len__(self) -> int:
+        """How many passes there are."""
+        return len(self.places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +44,13 @@ class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
     ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
-    ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
-    are empty where the part was not timed: nothing is compared with a clock there.
+    ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. There is
+    neither where the part was not timed: nothing is compared with a clock there.
     """
 
     key: Key
     prompts: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[list[int], ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
     output_tokens: int
@@ -57,7 +67,7 @@ class Tally:
     counted: Counted | None
     energy_j: float | None
     priced_s: dict[str, Band]
-    timed: tuple[TimedPass, ...]
+    timed: TimedPasses | None
 
     @property
     def has_decode_time(self) -> bool:
@@ -67,65 +77,53 @@ class Tally:
 
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
     """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read."""
-    columns, rows = sample.passes, len(sample.rows)
-    decode = np.array([role != "prefill" for role in columns.role], dtype=bool)
-    final = _matrix(columns.final_tokens, rows, np.dtype(np.int64))
-    active = _matrix(columns.active, rows, np.dtype(np.bool_))
-    padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
-    histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
+    trace, rows = TraceArrays(sample.packed_passes), len(sample.rows)
+    decode = trace.decode
+    final, active = trace.per_row("final_tokens"), trace.per_row("active").astype(bool)
+    histogram = np.bincount(final[decode][active[decode]]) if decode.any() else np.zeros(0, dtype=np.int64)
     output_tokens = sum(row.output_tokens for row in sample.rows)
     from_prefill = int(final[~decode].sum())
-    timed = _price(columns, pricer) if pricer is not None else ()
+    timed = _timed(trace, pricer) if pricer is not None else None
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
-        outputs=tuple(tuple(row.output_ids) for row in sample.rows),
+        outputs=tuple(row.output_ids for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
         output_tokens=output_tokens,
         decode_tokens=output_tokens - from_prefill,
         row_passes=int(active[decode].sum()),
         passes=int(decode.sum()),
-        fed_tokens=int(padded.sum()) * rows,
+        fed_tokens=int(trace.per_pass("padded_query")[decode].sum()) * rows,
         histogram=tuple(histogram.tolist()),
         decode_s=sample.decode_s,
         latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
-        forward_s=_sum_of(columns.forward_s, decode),
-        sampler_s=_sum_of(columns.sampler_s, decode),
-        bytes_=sum(one.priced.bytes_ for one in timed),
-        counted=counter.read(sample, pricer) if counter is not None and pricer is not None else None,
+        forward_s=_sum_of(trace.seconds("forward_s"), decode),
+        sampler_s=_sum_of(trace.seconds("sampler_s"), decode),
+        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
+        counted=counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
         energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
-        priced_s=_sum_bands(timed),
+        priced_s=_sum_bands(timed) if timed else {},
         timed=timed,
     )
 
 
-def _matrix(column: list[list[int]] | list[list[bool]], rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A column as an array of shape (passes, rows), also when there is no pass."""
-    return np.asarray(column, dtype=dtype).reshape(len(column), rows)
+def _sum_of(durations: npt.NDArray[np.float64] | None, which: npt.NDArray[np.bool_]) -> float | None:
+    return None if durations is None else float(durations[which].sum())
 
 
-def _sum_of(durations: list[float] | None, which: npt.NDArray[np.bool_]) -> float | None:
-    return None if durations is None else float(np.asarray(durations, dtype=float)[which].sum())
-
-
-def _price(columns: PassColumns, pricer: Pricer) -> tuple[TimedPass, ...]:
-    return tuple(
-        TimedPass(
-            role=columns.role[i],
-            query_tokens=columns.padded_query[i],
-            context_tokens=sum(columns.context_tokens[i]) / len(columns.context_tokens[i]),
-            forward_s=None if columns.forward_s is None else columns.forward_s[i],
-            priced=priced,
-        )
-        for i, priced in enumerate(pricer.price_columns(columns))
-        if priced is not None
+def _timed(trace: TraceArrays, pricer: Pricer) -> TimedPasses:
+    forward_s, decode = trace.seconds("forward_s"), trace.decode
+    return TimedPasses(
+        role=trace.role[decode],
+        query_tokens=trace.per_pass("padded_query")[decode],
+        context_tokens=trace.over_rows("context_tokens")[decode] / max(trace.rows, 1),
+        forward_s=None if forward_s is None else forward_s[decode],
+        places=pricer.places(trace, decode),
+        pricer=pricer,
     )
 
 
-def _sum_bands(timed: tuple[TimedPass, ...]) -> dict[str, Band]:
-    totals: dict[str, Band] = {}
-    for rung in timed[0].priced.decode_s if timed else ():
-        low, expected, high = np.array([one.priced.decode_s[rung] for one in timed]).sum(axis=0).tolist()
-        totals[rung] = (low, expected, high)
-    return totals
+def _sum_bands(timed: TimedPasses) -> dict[str, Band]:
+    totals = timed.pricer.decode_s(timed.places).sum(axis=0).tolist()
+    return {rung: (low, expected, high) for rung, (low, expected, high) in zip(timed.pricer.rungs, totals, strict=True)}

@@ -5,7 +5,8 @@ These are values only. They know no formula (harness.compare and its siblings), 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal
 
 from harness.compare_pass_values import PassCurve, PassWidth, Roof
@@ -258,9 +259,30 @@ class Comparison:
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison as plain JSON values, with its ``version``; absent values are null beside their reason."""
-    data = asdict(comparison)
+    data: dict[str, Any] = _plain(comparison)
     for cell, cell_data in zip(comparison.cells, data["cells"], strict=True):
         for arm, arm_data in zip(cell.arms, cell_data["arms"], strict=True):
             if arm.factors is not None:
                 arm_data["factors"]["product"] = arm.factors.product
     return data
+
+
+def _plain(value: Any) -> Any:
+    """As dataclasses.asdict, which copies every leaf: of a large run there are millions."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    names = _field_names(kind)
+    if names:
+        return {name: _plain(getattr(value, name)) for name in names}
+    if kind is dict:
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if kind in (tuple, list) else value
+
+
+_LEAVES = frozenset((float, int, str, bool, type(None)))
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()

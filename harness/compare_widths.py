@@ -1,17 +1,20 @@
 """Time of a decode pass against its query tokens: what was measured, what the roofline says there, and the line between.
 
-Knows passes and prices; knows no arm's speed or accuracy and no page.
+Knows passes and prices; knows no arm's speed or accuracy and no page. A large run has millions of passes: they stay in arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.compare_pass_values import PassCurve, PassWidth
-from harness.compare_pricing import Pricer
-from harness.compare_tally import Tally, TimedPass
+from harness.compare_pricing import Places, Pricer
+from harness.compare_tally import Tally, TimedPasses
+from harness.compare_trace import ROLES
 from harness.roofline.decode import describe_pass
 from harness.stats import Quantity, absent, exact
 
@@ -20,13 +23,24 @@ Kind = tuple[str, str, int]
 """(method, role, query tokens of each row)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alike:
+    """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the places of their prices."""
+
+    forward_s: npt.NDArray[np.float64]
+    places: Places
+    pricer: Pricer
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassWidth, ...]:
     """Median and quartiles per kind of pass, NTP's first; ``cost`` is relative to NTP's most frequent kind."""
-    gathered: dict[Kind, list[TimedPass]] = {}
+    of_method: dict[str, list[TimedPasses]] = {}
     for method, tallies in by_method:
-        for tally in tallies:
-            for timed in tally.timed:
-                gathered.setdefault((method, timed.role, timed.query_tokens), []).append(timed)
+        of_method.setdefault(method, []).extend(tally.timed for tally in tallies if tally.timed)
+    gathered = {kind: alike for method, timed in of_method.items() if timed for kind, alike in _by_kind(method, timed).items()}
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
     base = max(ntp_kinds, key=lambda kind: len(gathered[kind]), default=None)
@@ -35,40 +49,55 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     return tuple(_width(kind, gathered[kind], base_measured, base_predicted) for kind in kinds)
 
 
-def _width(kind: Kind, timed: list[TimedPass], base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
-    measured, predicted, no_ntp = _measured(timed), _predicted(timed), absent("no NTP pass")
+def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[Kind, _Alike]:
+    roles = np.concatenate([one.role for one in timed])
+    widths = np.concatenate([one.query_tokens for one in timed])
+    places = np.concatenate([one.places for one in timed])
+    forward_s = np.concatenate([np.full(len(one), np.nan) if one.forward_s is None else one.forward_s for one in timed])
+    found = {}
+    for role in np.unique(roles).tolist():
+        for width in np.unique(widths[roles == role]).tolist():
+            which = (roles == role) & (widths == width)
+            alike = _Alike(forward_s=forward_s[which], places=places[which], pricer=timed[0].pricer)
+            found[method, ROLES[role], width] = alike
+    return found
+
+
+def _width(kind: Kind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
+    measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
+    flops, clocked = alike.pricer.flops(alike.places), alike.forward_s > 0  # NaN is not
     return PassWidth(
         method=kind[0],
         role=kind[1],
         query_tokens=kind[2],
-        count=len(timed),
+        count=len(alike),
         measured_s=measured,
         predicted_s=predicted,
         cost=_ratio(measured, base),
         predicted_cost={rung: _ratio(price, base_predicted.get(rung, no_ntp)) for rung, price in predicted.items()},
-        bytes_=float(np.mean([one.priced.bytes_ for one in timed])),
-        flops=float(np.mean([one.priced.flops for one in timed])),
-        attained_flops_per_s=_quartiles([one.priced.flops / one.forward_s for one in timed if one.forward_s]),
+        bytes_=float(np.mean(alike.pricer.bytes_(alike.places))),
+        flops=float(np.mean(flops)),
+        attained_flops_per_s=_quartiles(flops[clocked] / alike.forward_s[clocked]),
     )
 
 
-def _measured(timed: list[TimedPass]) -> Quantity:
-    return _quartiles([one.forward_s for one in timed if one.forward_s is not None])
+def _measured(alike: _Alike) -> Quantity:
+    return _quartiles(alike.forward_s[~np.isnan(alike.forward_s)])
 
 
-def _quartiles(of_passes: list[float]) -> Quantity:
-    if not of_passes:
+def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
+    if not len(of_passes):
         return absent("the passes were not timed one by one")
     low, median, high = np.quantile(of_passes, (0.25, 0.5, 0.75)).tolist()
     return Quantity(value=median, low=low, high=high, n=len(of_passes), method="median and quartiles")
 
 
-def _predicted(timed: list[TimedPass]) -> dict[str, Quantity]:
-    predicted = {}
-    for rung in timed[0].priced.forward_s:
-        low, expected, high = np.mean([one.priced.forward_s[rung] for one in timed], axis=0).tolist()
-        predicted[rung] = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
-    return predicted
+def _predicted(alike: _Alike) -> dict[str, Quantity]:
+    means = alike.pricer.forward_s(alike.places).mean(axis=0).tolist()
+    return {
+        rung: Quantity(value=expected, low=low, high=high, n=len(alike), method="overlap band")
+        for rung, (low, expected, high) in zip(alike.pricer.rungs, means, strict=True)
+    }
 
 
 def _ratio(a: Quantity, b: Quantity) -> Quantity:
@@ -79,11 +108,11 @@ def _ratio(a: Quantity, b: Quantity) -> Quantity:
 
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
-    timed = [one for tally in tallies for one in tally.timed]
+    timed = [tally.timed for tally in tallies if tally.timed]
     if not timed:
         return ()
-    context = round(float(np.median([one.context_tokens for one in timed])))
-    widest = max(one.query_tokens for one in timed)
+    context = round(float(np.median(np.concatenate([one.context_tokens for one in timed]))))
+    widest = max(int(one.query_tokens.max()) for one in timed)
     steps = sorted({step for step in CURVE_STEPS if step < widest} | {widest})
     passes = [describe_pass("decide", rows, step, context, logits=min(step, block_size or step)) for step in steps]
     prices = [pricer.price(one).forward_s for one in passes]

@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from harness.compare import Comparison, compare
+from harness.compare_trace import ROLES, TraceArrays
 from harness.compare_values import Cell
 from harness.frames_values import flat
 from harness.health import void_reasons
-from harness.record import Run, RunHeader, Sample
+from harness.record import Run, RunHeader
 from harness.store import read_run
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
@@ -110,17 +111,18 @@ class RunFrames:
         were not taken (untimed parts; generate(); sampler_s before record version 3).
         """
         samples = self._run.samples
-        lengths = np.array([len(sample.passes.role) for sample in samples], dtype=np.int64)
-        found = self._keys(np.repeat(np.arange(len(samples)), lengths))
-        found["number"] = np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else []
-        found["role"] = pd.Categorical([role for sample in samples for role in sample.passes.role])
+        traces = [TraceArrays(sample.packed_passes) for sample in samples]
+        found = self._keys(np.repeat(np.arange(len(samples)), [trace.count for trace in traces]))
+        found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
+        roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
+        found["role"] = pd.Categorical(roles)
         for name in PASS_COUNTS:
-            found[name] = _per_pass(samples, name)
-        found["active_rows"] = _per_pass(samples, "active")
+            found[name] = _joined([trace.over_rows(name) for trace in traces], np.int64)
+        found["active_rows"] = _joined([trace.over_rows("active") for trace in traces], np.int64)
         for name in ("padded_query", "padded_context"):
-            found[f"{name}_tokens"] = _joined([getattr(sample.passes, name) for sample in samples], np.int64)
+            found[f"{name}_tokens"] = _joined([trace.per_pass(name) for trace in traces], np.int64)
         for name in ("forward_s", "sampler_s"):
-            found[name] = _durations(samples, name)
+            found[name] = _joined([_seconds(trace, name) for trace in traces], float)
         return found
 
     @cached_property
@@ -177,23 +179,9 @@ class RunFrames:
     @cached_property
     def _pass_sums(self) -> pd.DataFrame:
         """Of every sample, by its place: passes, nfe, forward_s and sampler_s behind the prefill; tokens the prefill gave."""
-        samples = self._run.samples
-        of = np.repeat(np.arange(len(samples)), [len(sample.passes.role) for sample in samples])
-        decode = np.array([role != "prefill" for sample in samples for role in sample.passes.role], dtype=bool)
-        count = len(samples)
-
-        def sums(values: npt.NDArray[Any], which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-            return np.bincount(of[which], weights=values[which], minlength=count)
-
-        columns = {
-            "passes": sums(np.ones(len(of)), decode).astype(np.int64),
-            "nfe": sums(_per_pass(samples, "active"), decode).astype(np.int64),
-            "prefill_tokens": sums(_per_pass(samples, "final_tokens"), ~decode).astype(np.int64),
-        }
-        for name in ("forward_s", "sampler_s"):
-            taken = np.array([getattr(sample.passes, name) is not None for sample in samples], dtype=bool)
-            columns[name] = np.where(taken, sums(_durations(samples, name), decode), np.nan)
-        return pd.DataFrame(columns)
+        sums = [_sums(TraceArrays(sample.packed_passes)) for sample in self._run.samples]
+        dtypes = dict.fromkeys(("passes", "nfe", "prefill_tokens"), np.int64) | dict.fromkeys(("forward_s", "sampler_s"), float)
+        return pd.DataFrame(sums, columns=list(dtypes)).astype(dtypes)
 
 
 def load_run(path: Path | str) -> RunFrames:
@@ -229,25 +217,18 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 
 
-def _row_sums(sample: Sample, name: str) -> npt.NDArray[np.int64]:
-    """A per-row column of the passes, summed over the rows."""
-    values = getattr(sample.passes, name)
-    if len(sample.rows) == 1:
-        return np.fromiter((one[0] for one in values), dtype=np.int64, count=len(values))
-    summed: npt.NDArray[np.int64] = np.asarray(values, dtype=np.int64).reshape(len(values), len(sample.rows)).sum(axis=1)
-    return summed
+def _sums(trace: TraceArrays) -> tuple[int, int, int, float, float]:
+    """Of one sample: passes, nfe, tokens the prefill gave, forward_s and sampler_s."""
+    decode = trace.decode
+    active, final = trace.over_rows("active"), trace.over_rows("final_tokens")
+    forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
+    return int(decode.sum()), int(active[decode].sum()), int(final[~decode].sum()), forward_s, sampler_s
 
 
-def _per_pass(samples: list[Sample], name: str) -> npt.NDArray[Any]:
-    """A per-row column of all passes of all samples, summed over the rows."""
-    return _joined([_row_sums(sample, name) for sample in samples], np.int64)
-
-
-def _durations(samples: list[Sample], name: str) -> npt.NDArray[Any]:
-    """Seconds of all passes of all samples, NaN where they were not taken."""
-    times = [getattr(sample.passes, name) for sample in samples]
-    nothing = (np.full(len(sample.passes.role), np.nan) for sample in samples)
-    return _joined([none if one is None else one for one, none in zip(times, nothing, strict=True)], float)
+def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
+    """Seconds of each pass, NaN where they were not taken."""
+    found = trace.seconds(name)
+    return np.full(trace.count, np.nan) if found is None else found
 
 
 def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -143,4 +143,4 @@ def _limits(run: Run) -> dict[str, HealthLimits]:
 
 
 def _untimed(sample: Sample) -> Sample:
-    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.passes.untimed()})
+    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})

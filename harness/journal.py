@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import json
 import os
 import zlib
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from harness.errors import RecordError, StorageError
 
@@ -117,7 +118,7 @@ def whole_bytes(data: bytes) -> int:
     end = data.rfind(b"\n") + 1
     start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
     try:
-        json.loads(data[start:end] or b"null")
+        from_json(data[start:end] or b"null")
     except ValueError:
         return start
     return end
@@ -155,7 +156,7 @@ def refused(path: Path, error: OSError) -> StorageError:
 
 def _parse(path: Path, number: int, line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise damaged(path, number, str(error)) from error
 

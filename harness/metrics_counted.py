@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.arms import GREEDY
 from harness.compare_pricing import Pricer
 from harness.compare_tally import tally
+from harness.compare_trace import TraceArrays
 from harness.errors import SbdError
 from harness.metrics import Metric, metric_of
 from harness.record import CaseHeader, Run, Sample
@@ -79,9 +81,10 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     Replayed acceptance is drawn by the seed, so there only samples of the same seed must agree.
     """
     greedy = case.arm.get("temperature") == GREEDY and case.replayed is None
-    seen: dict[tuple[int, int], str] = {}
+    seen: dict[tuple[int, int], tuple[list[int], list[list[int]]]] = {}
     for sample in samples:
-        trace = json.dumps([sample.passes.final_tokens, [row.output_ids for row in sample.rows]])
+        final = sample.packed_passes.arrays()["final_tokens"]
+        trace = (final.tolist(), [row.output_ids for row in sample.rows])
         if seen.setdefault((sample.group, 0 if greedy else sample.repeat), trace) != trace:
             return (
                 f"not deterministic in this run: batch {sample.group} was decoded again (repeat {sample.repeat}, process "
@@ -116,7 +119,7 @@ _COUNTERS: Mapping[str, Callable[[CaseHeader, list[Sample]], Count]] = {
 def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
     pricer = Pricer(case, {})
     try:
-        passes = [one for sample in samples for one in sample.passes.passes() if one.role != "prefill"]
-        return Count(value=sum(pricer.price(one).bytes_ for one in passes))
+        traces = [TraceArrays(sample.packed_passes) for sample in samples]
+        return Count(value=math.fsum(pricer.bytes_(pricer.places(one, one.decode)).sum() for one in traces))
     except SbdError as error:
         return Count(value=None, reason=str(error))

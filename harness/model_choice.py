@@ -154,7 +154,7 @@ def _read_config(name: str, file: Path) -> ModelShape:
         return shape_from_config(name, json.loads(file.read_text(encoding="utf-8")))
     except UnknownModelError as error:
         raise UnknownModelError(f"{file}: {error}") from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
         raise UnknownModelError(
             f"{file}: not the config of a decoder-only transformer ({reason}); give the config.json of a causal language model"

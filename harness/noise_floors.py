@@ -81,5 +81,5 @@ def _read(file: Path) -> StoredFloors:
             file=file, machine=data["machine"], scenario=data["scenario"], measured_at=data["measured_at"],
             commit=data["commit"], floors=tuple(from_json(one) for one in data["floors"]),
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error

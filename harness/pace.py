@@ -89,12 +89,13 @@ class Pace:
 
 def pass_s(sample: Sample) -> float | None:
     """Median seconds of a sample's decode passes, or their mean where they were not timed one by one; None: not timed."""
-    decode = [i for i, role in enumerate(sample.passes.role) if role != "prefill"]
+    columns = sample.passes
+    decode = [i for i, role in enumerate(columns.role) if role != "prefill"]
     if not decode or sample.decode_s is None:
         return None
-    if sample.passes.forward_s is None:
+    if columns.forward_s is None:
         return sample.decode_s / len(decode)
-    return statistics.median(sample.passes.forward_s[i] for i in decode)
+    return statistics.median(columns.forward_s[i] for i in decode)
 
 
 def settled(passes_s: Sequence[float | None]) -> bool:
@@ -107,7 +108,8 @@ def settled(passes_s: Sequence[float | None]) -> bool:
 
 def per_token_s(sample: Sample) -> float | None:
     """Decode seconds per token that decoding made; None where it made none, or was not timed."""
-    passes = zip(sample.passes.role, sample.passes.final_tokens, strict=True)
+    columns = sample.passes
+    passes = zip(columns.role, columns.final_tokens, strict=True)
     from_prefill = sum(sum(final) for role, final in passes if role == "prefill")
     tokens = sum(row.output_tokens for row in sample.rows) - from_prefill
     return sample.decode_s / tokens if sample.decode_s and tokens else None

@@ -80,7 +80,7 @@ def _read_line(file: Path, number: int, line: str) -> Prompt:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the line"
         raise ScenarioError(f"{file}:{number}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f'{file}:{number}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
 
 

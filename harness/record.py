@@ -8,70 +8,41 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
+    6   the passes of a sample are packed (harness.record_packed)
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SerializationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from harness.modelshape import ModelShape
-from harness.trace import ForwardPass, Role
+from harness.record_packed import PackedPasses, read_passes
+from harness.record_passes import PassColumns
+from harness.record_values import ArmValues, Facts, Moment, Place, Reading, Seconds, Seed, Tokens
 
-RECORD_VERSION = 5
+__all__ = ["RECORD_VERSION", "CaseHeader", "CaseOutcome", "PassColumns", "RowResult", "Run", "RunHeader", "Sample", "is_check"]
+
+RECORD_VERSION = 6
+PACKED_SINCE = 6
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PassColumns(_Frozen):
-    """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
-
-    The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
-    ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
-    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
-    an older record), and so is its entry for a pass over no block.
-    """
-
-    role: list[Role]
-    query_tokens: list[list[int]]
-    context_tokens: list[list[int]]
-    logit_tokens: list[list[int]]
-    kept_tokens: list[list[int]]
-    decided_tokens: list[list[int]]
-    final_tokens: list[list[int]]
-    active: list[list[bool]]
-    padded_query: list[int]
-    padded_context: list[int]
-    decided_slots: list[list[list[int]] | None] | None = None
-    forward_s: list[float] | None = None
-    sampler_s: list[float] | None = None
-
-    def untimed(self) -> PassColumns:
-        """The same passes without their durations."""
-        return self.model_copy(update={"forward_s": None, "sampler_s": None})
-
-    def passes(self) -> list[ForwardPass]:
-        """The trace as the decoder described it."""
-        per_row = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
-        return [
-            ForwardPass(
-                role=role,
-                padded_query=self.padded_query[i],
-                padded_context=self.padded_context[i],
-                decided_slots=_as_tuples(self.decided_slots[i]) if self.decided_slots else None,
-                **{name: tuple(getattr(self, name)[i]) for name in per_row},
-            )
-            for i, role in enumerate(self.role)
-        ]
-
-
-def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
-    return None if rows is None else tuple(map(tuple, rows))
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
 
 
 class RowResult(_Frozen):
@@ -81,8 +52,8 @@ class RowResult(_Frozen):
     """
 
     prompt_id: str
-    prompt_tokens: int
-    output_tokens: int
+    prompt_tokens: Tokens
+    output_tokens: Tokens
     output_ids: list[int]
     stop_reason: Literal["stop", "length"]
     correct: bool | None
@@ -95,27 +66,53 @@ class Sample(_Frozen):
     ``process``: which fresh process took it, from 0; every process decodes the same prompts.
     ``meters`` and ``meter_reasons``: what the meters read over prefill and decode, by figure, and why the others read
     nothing; units and sources are in the session entry of the part.
+    ``passes`` are given, and asked for, as PassColumns; held, and written, as ``packed_passes``.
     """
 
     case_id: str
-    group: int
-    repeat: int
-    process: int = 0
+    group: Place
+    repeat: Place
+    process: Place = 0
     warmup: bool
-    seed: int
+    seed: Seed
     rows: list[RowResult]
-    passes: PassColumns
-    prefill_s: float | None
-    decode_s: float | None
-    started_at: str
-    load_1min: float | None
-    meters: dict[str, float] = {}
+    packed_passes: Annotated[PackedPasses, PlainValidator(read_passes)] = Field(alias="passes")
+    prefill_s: Seconds | None
+    decode_s: Seconds | None
+    started_at: Moment
+    load_1min: Reading | None
+    meters: dict[str, Reading] = {}
     meter_reasons: dict[str, str] = {}
 
     @property
     def key(self) -> SampleKey:
         """What tells the samples of a run apart."""
         return self.case_id, self.group, self.repeat, self.warmup, self.process
+
+    @property
+    def passes(self) -> PassColumns:
+        """The passes spelt out; over all samples of a large run the packed ones are much cheaper."""
+        return self.packed_passes.spelt()
+
+    @model_validator(mode="after")
+    def _passes_are_of_these_rows(self) -> Self:
+        if self.packed_passes.count and self.packed_passes.rows != len(self.rows):
+            raise ValueError(f"the passes are of {self.packed_passes.rows} rows, the sample has {len(self.rows)}")
+        return self
+
+    @field_serializer("packed_passes")
+    def _written(self, packed: PackedPasses, info: SerializationInfo) -> dict[str, Any]:
+        """As the version of the format in the ``context`` has them."""
+        spelt = (info.context or {}).get("record_version", RECORD_VERSION) < PACKED_SINCE
+        return packed.spelt().model_dump() if spelt else packed.stored()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values; ``passes`` among them in any form."""
+        if update and "passes" in update:
+            update = {name: value for name, value in update.items() if name != "passes"} | {
+                "packed_passes": read_passes(update["passes"])
+            }
+        return super().model_copy(update=update, deep=deep)
 
 
 class CaseOutcome(_Frozen):
@@ -131,14 +128,21 @@ def is_check(arm: dict[str, Any]) -> bool:
     return arm.get("method") == "generate"
 
 
+class Event(_Frozen):
+    """One line of what happened besides samples: how a case ended, or what a session found out."""
+
+    outcome: CaseOutcome | None = None
+    session: dict[str, Any] | None = None
+
+
 class CaseHeader(_Frozen):
     """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size."""
 
     case_id: str
     part: str
-    arm: dict[str, Any]
+    arm: ArmValues
     label: str
-    batch_size: int
+    batch_size: Annotated[Place, Field(ge=1)]
     task: str
     model: ModelShape
     model_source: dict[str, Any]
@@ -171,7 +175,29 @@ class RunHeader(_Frozen):
     hardware: dict[str, Any] | None
     hardware_reason: str | None = None
     calibration: dict[str, Any] | None = None
-    environment: dict[str, Any]
+    environment: Facts
+
+    @model_validator(mode="after")
+    def _cases_agree(self) -> Self:
+        """Case ids tell cases apart, and a part has one model, dtype and device: prices are made once for all its arms."""
+        ids = Counter(case.case_id for case in self.cases)
+        twice = [case_id for case_id, count in ids.items() if count > 1]
+        if twice:
+            raise ValueError(f"two cases have the id {twice[0]!r}")
+        of_part: dict[str, CaseHeader] = {}
+        for case in self.cases:
+            first = of_part.setdefault(case.part, case)
+            if (case.model, case.dtype, case.device) != (first.model, first.dtype, first.device):
+                raise ValueError(f"part {case.part!r} has cases of different models, dtypes or devices")
+        return self
+
+    @field_validator("scenario")
+    @classmethod
+    def _parts_have_names(cls, scenario: dict[str, Any]) -> dict[str, Any]:
+        parts = scenario.get("parts", [])
+        if not isinstance(parts, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in parts):
+            raise ValueError("the parts of the scenario are a list of objects with a name each")
+        return scenario
 
 
 class Run(_Frozen):

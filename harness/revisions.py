@@ -123,7 +123,7 @@ class Revisions:
             held = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise refused(self.work, error) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RecordError(f"{file}: cannot be read ({error}); give another --work") from error
         if held != given:
             raise UserError(f"{self.work}: was begun with other commands; give another --work, or the commands in {file}")

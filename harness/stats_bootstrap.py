@@ -20,19 +20,23 @@ RESAMPLES = 10_000
 SEED = 20250904
 AT_ONCE = 1_000
 KEPT_UP_TO = 500
+ALIKE_UP_TO = 8
+"""With so many prompts 10,000 resamples are at most 6,435 different ones."""
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 """Of the logarithms of (time of base, tokens of base, time of new, tokens of new) in the log of their ratio of totals."""
 
 
 def log_ratio(totals: Floats) -> Floats:
     """Log of (time ÷ tokens, base) ÷ (time ÷ tokens, new); ``totals`` has these four columns last."""
-    base, new = np.log(totals[..., 0]) - np.log(totals[..., 1]), np.log(totals[..., 2]) - np.log(totals[..., 3])
-    return np.asarray(base - new)
+    return np.asarray(np.log((totals[..., 0] / totals[..., 1]) / (totals[..., 2] / totals[..., 3])))
 
 
 def influences(sums: Floats, totals: Floats) -> Floats:
-    """What each of n units with these four ``sums`` adds to the log ratio of ``totals``, times n (delta method)."""
-    return np.asarray(sums @ (SIGNS / totals).T) * len(sums)
+    """What each of n units with these four ``sums`` adds to the log ratio of ``totals``, times n (delta method).
+
+    ``sums`` has shape (n, 4), ``totals`` (4,) or (resamples, 4); the result (n,) or (resamples, n).
+    """
+    return np.asarray((SIGNS / totals) @ sums.T) * len(sums)
 
 
 def symmetric_quantile(sums: Floats, confidence: float) -> float:
@@ -41,16 +45,26 @@ def symmetric_quantile(sums: Floats, confidence: float) -> float:
     ``sums`` has shape (prompts, 4). Infinite where so many resamples have no spread of their own that nothing can be said.
     """
     n, whole = len(sums), log_ratio(sums.sum(axis=0))
+    wanted = math.ceil(confidence * RESAMPLES)
+    if n <= ALIKE_UP_TO:
+        drawn, times = _distinct(n)
+        reach = _reach(drawn, sums, whole)
+        order = np.argsort(reach)
+        return float(reach[order[np.searchsorted(np.cumsum(times[order]), wanted)]])
     reach = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, AT_ONCE):
         drawn = (_kept if n <= KEPT_UP_TO else _times_drawn)(n, start).astype(np.float64)
-        totals = drawn @ sums
-        squares = np.einsum("bn,nb->b", drawn, influences(sums, totals) ** 2)
-        error = np.sqrt(squares / (n - 1) / n)
-        away = np.abs(log_ratio(totals) - whole)
-        flat = error <= 1e-12
-        reach[start : start + AT_ONCE] = np.where(flat, math.inf, away / np.where(flat, 1.0, error))
-    return float(np.sort(reach)[math.ceil(confidence * RESAMPLES) - 1])
+        reach[start : start + AT_ONCE] = _reach(drawn, sums, whole)
+    return float(np.partition(reach, wanted - 1)[wanted - 1])
+
+
+def _reach(drawn: Floats, sums: Floats, whole: Floats) -> Floats:
+    """How far each resample is from the whole, in its own standard errors; ``drawn`` of shape (resamples, prompts)."""
+    n, totals = len(sums), drawn @ sums
+    influence = influences(sums, totals)
+    error = np.sqrt(np.einsum("bn,bn->b", drawn, influence * influence) / (n - 1) / n)
+    flat = error <= 1e-12
+    return np.where(flat, math.inf, np.abs(log_ratio(totals) - whole) / np.where(flat, 1.0, error))
 
 
 def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
@@ -63,3 +77,11 @@ def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
 
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
 """For a few numbers of prompts: a run has many arms over the same prompts."""
+
+
+@lru_cache(maxsize=ALIKE_UP_TO)
+def _distinct(n: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Of few prompts many resamples are alike: those that differ, and how often each is there."""
+    every = np.concatenate([_times_drawn(n, start) for start in range(0, RESAMPLES, AT_ONCE)])
+    drawn, times = np.unique(every, axis=0, return_counts=True)
+    return drawn.astype(np.float64), times

@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from harness.differing import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, damaged, read_lines, refused, whole_lines, write_whole
-from harness.record import RECORD_VERSION, CaseOutcome, Run, RunHeader, Sample, SampleKey
+from harness.record import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 REPORTS = ("report.html", "report.json")
@@ -39,6 +40,7 @@ class RunStore:
         self._lent: Lent | tuple[None, None] = lent or (None, None)
         self._samples: Journal | None = None
         self._events: Journal | None = None
+        self._version = RECORD_VERSION
 
     @property
     def exists(self) -> bool:
@@ -79,7 +81,7 @@ class RunStore:
             UserError: the run was made from another scenario; the message names the keys that differ.
             RecordError, StorageError: the run cannot be read, or not be written.
         """
-        header = read_run(self.directory).header
+        header = _read_header(self.directory / HEADER)
         if header.scenario_digest != digest:
             differing = ", ".join(differing_keys(header.scenario, scenario)) or "its digest"
             raise UserError(
@@ -87,6 +89,7 @@ class RunStore:
                 "Give another --out, or restore the scenario"
             )
         self.hold()
+        self._version = header.record_version  # what an older program began stays readable to it
         return read_run(self.directory)
 
     def append(self, sample: Sample) -> None:
@@ -95,7 +98,7 @@ class RunStore:
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        _opened(self._samples).append(sample.model_dump_json())
+        _opened(self._samples).append(_line(sample, self._version))
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
@@ -132,13 +135,13 @@ def read_run(path: Path) -> Run:
     """
     directory = path.parent if path.name == HEADER else path
     header = _read_header(directory / HEADER)
-    events = read_lines(directory / EVENTS)
     try:
+        events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
         return Run(
             header=header,
             samples=_read_samples(directory / SAMPLES),
-            outcomes=[CaseOutcome.model_validate(event["outcome"]) for event in events if "outcome" in event],
-            sessions=[event["session"] for event in events if "session" in event],
+            outcomes=[event.outcome for event in events if event.outcome is not None],
+            sessions=[event.session for event in events if event.session is not None],
         )
     except ValidationError as error:
         raise RecordError(f"{directory}: a record does not fit format version {RECORD_VERSION}: {_first(error)}") from error
@@ -164,7 +167,7 @@ def _read_sample(file: Path, number: int, line: bytes) -> Sample:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise damaged(file, number, first["msg"]) from error
-        raise
+        raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {_first(error)}") from error
 
 
 def publish(run_directory: Path, target: Path) -> Path:
@@ -186,7 +189,8 @@ def publish(run_directory: Path, target: Path) -> Path:
     except OSError as error:
         raise refused(target, error) from error
     write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
-    write_whole(target / f"{SAMPLES}.gz", _packed("".join(f"{sample.model_dump_json()}\n" for sample in run.samples)))
+    lines = (_line(sample, run.header.record_version) for sample in run.samples)
+    write_whole(target / f"{SAMPLES}.gz", _packed("".join(f"{line}\n" for line in lines)))
     events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
@@ -197,9 +201,9 @@ def publish(run_directory: Path, target: Path) -> Path:
 
 def _read_header(file: Path) -> RunHeader:
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = from_json(file.read_bytes(), allow_inf_nan=False)
         version = data["record_version"]
-        if not isinstance(version, int) or version > RECORD_VERSION:
+        if type(version) is not int or version > RECORD_VERSION:
             raise RecordError(f"{file}: format version {version} is newer than this program's {RECORD_VERSION}; upgrade sbd")
         return RunHeader.model_validate(data)
     except FileNotFoundError as error:
@@ -222,6 +226,11 @@ def _packed(text: str) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
         packer.write(text.encode())
     return buffer.getvalue()
+
+
+def _line(sample: Sample, version: int) -> str:
+    """The sample in the form of that version of the format."""
+    return sample.model_dump_json(context={"record_version": version})
 
 
 def _opened(journal: Journal | None) -> Journal:

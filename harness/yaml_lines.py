@@ -5,6 +5,7 @@ Knows nothing of scenarios or profiles: it hands out plain data and answers "on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ _WHAT_TO_DO = {
     "literal_error": "choose one of these",
     "union_tag_invalid": "choose one of these",
 }
+MOST_VALUES = 100_000
+LONGEST_SHOWN = 200
+_OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What the constructors of PyYAML let out for a scalar that is not what its tag says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,11 @@ def read_yaml(
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise refusal(f"{file}:1: the file is empty; {when_empty}")
+        if _values(root, {}) > MOST_VALUES:
+            raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         _refuse_duplicates(file, root, set(), refusal)
         return YamlDocument(file=file, data=yaml.safe_load(text), root=root)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, *_OF_CONSTRUCTORS) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
@@ -108,6 +115,16 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     return None
 
 
+def _values(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is known: met again before, it is inside itself
+        inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+        pairs = [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
+    return known[id(node)]
+
+
 def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
     """YAML lets a later key silently win over an earlier one; here it is a mistake."""
     if id(node) in seen:
@@ -120,7 +137,7 @@ def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: typ
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
-            if key.value in first and isinstance(key, yaml.ScalarNode):
+            if isinstance(key, yaml.ScalarNode) and key.value in first:
                 earlier = first[key.value]
                 raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
             if isinstance(key, yaml.ScalarNode):
@@ -135,10 +152,19 @@ def _sentence(details: ErrorDetails) -> str:
         "missing": "the key is required and missing",
         "extra_forbidden": "unknown key",
         "too_short": "got an empty list, at least one value is needed",
-        "union_tag_invalid": f"got {context.get('tag')!r}, allowed: {context.get('expected_tags')}",
+        "union_tag_invalid": f"got {_shown(context.get('tag'))}, allowed: {context.get('expected_tags')}",
     }
     if kind in fixed:
         return fixed[kind]
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
-    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {given!r}, {message}"
+    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {_shown(given)}, {message}"
+
+
+def _shown(given: Any) -> str:
+    """What was given, cut where it is too long to be read."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

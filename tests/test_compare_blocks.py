@@ -37,7 +37,8 @@ def sample(slots: bool = True, **more: object) -> Sample:
         padded_context=[0] + [5] * 5, decided_slots=SLOTS if slots else None,
     )  # fmt: skip
     fields = {"case_id": "c", "group": 0, "repeat": 0, "warmup": False, "seed": 1, "rows": rows, "passes": passes}
-    return Sample(**fields | {"prefill_s": None, "decode_s": None, "started_at": "x", "load_1min": None} | more)  # type: ignore[arg-type]
+    fields |= {"prefill_s": None, "decode_s": None, "started_at": "2026-11-20T10:00:00Z", "load_1min": None}
+    return Sample(**fields | more)  # type: ignore[arg-type]
 
 
 def run(*samples: Sample, sessions: tuple[dict[str, object], ...] = ()) -> Run:

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.compare_pricing import Pricer, ladder
+from harness.compare_trace import TraceArrays
+from harness.record_packed import read_passes
+from harness.roofline.pricing import price_pass
 from tests import synthetic_run as synthetic
 
 RUN = synthetic.build(calibration=synthetic.calibration())
@@ -25,7 +28,14 @@ def test_a_sample_s_passes_cost_what_each_of_them_costs(rows: int, seed: int) ->
             row[:] = [drawn.choice((0, 1, 16, 32)) + 1 for _ in row]
     for padded, real in ((columns.padded_query, columns.query_tokens), (columns.padded_context, columns.context_tokens)):
         padded[:] = [max(row) for row in real]
-    at_once = Pricer(CASE, CEILINGS).price_columns(columns)
-    one_by_one = [None if one.role == "prefill" else Pricer(CASE, CEILINGS).price(one) for one in columns.passes()]
-    assert at_once == one_by_one
-    assert at_once[0] is None and len(at_once) == len(columns.role)
+    trace, pricer = TraceArrays(read_passes(columns)), Pricer(CASE, CEILINGS)
+    places = pricer.places(trace, trace.decode)
+    one_by_one = [Pricer(CASE, CEILINGS).price(one) for one in columns.passes() if one.role != "prefill"]
+    assert pricer.bytes_(places).tolist() == [one.bytes_ for one in one_by_one]
+    assert pricer.flops(places).tolist() == [one.flops for one in one_by_one]
+    assert pricer.rungs == tuple(one_by_one[0].forward_s) == tuple(CEILINGS)
+    bands = [[[list(of[rung]) for rung in pricer.rungs] for of in (one.forward_s, one.decode_s)] for one in one_by_one]
+    assert pricer.forward_s(places).tolist() == [forward for forward, _ in bands]
+    assert pricer.decode_s(places).tolist() == [decode for _, decode in bands]
+    alone = price_pass(CASE.model, CASE.dtype, columns.passes()[1], CEILINGS[pricer.rungs[0]])
+    assert one_by_one[0].decode_s[pricer.rungs[0]] == (alone.low_s, alone.expected_s, alone.high_s)

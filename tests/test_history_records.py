@@ -21,6 +21,7 @@ from harness.record import RECORD_VERSION, Run
 from harness.stats import Quantity, absent
 from harness.store import read_run
 from tests import synthetic_run as synthetic
+from tests.test_record_packed import unpacked_by_hand
 
 RECORDS = Path(__file__).parent / "data" / "records"
 RUN = synthetic.build(
@@ -47,7 +48,11 @@ def decode_by_hand(folder: Path, method: str) -> tuple[int, int]:
         sample = json.loads(line)
         if sample["warmup"] or cases[sample["case_id"]]["arm"]["method"] != method:
             continue
-        for role, final in zip(sample["passes"]["role"], sample["passes"]["final_tokens"], strict=True):
+        columns = sample["passes"]
+        if "data" in columns:
+            columns = unpacked_by_hand(columns)
+            columns["final_tokens"] = [[one] for one in columns["final_tokens"]]
+        for role, final in zip(columns["role"], columns["final_tokens"], strict=True):
             tokens += sum(final) * (role != "prefill")
             passes += role != "prefill"
     return tokens, passes

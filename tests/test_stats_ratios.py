@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from harness import stats_bootstrap
 from harness.errors import UserError
 from harness.stats import Quantity
 from harness.stats_bootstrap import influences, log_ratio, symmetric_quantile
@@ -139,6 +140,16 @@ def test_influences_are_what_leaving_a_prompt_out_changes() -> None:
         up, down = (log_ratio(SUMS.sum(axis=0) + sign * 1e-6 * row) for sign in (1, -1))
         assert found[i] == pytest.approx(6 * float(up - down) / 2e-6, rel=1e-6)
     assert found.sum() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("prompts", [5, 6, 8, 12])
+def test_few_prompts_take_a_shorter_way_to_the_same_quantile(prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resamples that are alike are worked out once and counted as often as they were drawn."""
+    sums = np.abs(np.random.default_rng(prompts).normal(10, 2, (prompts, 4)))
+    sums[: prompts // 2] = sums[0]  # so that some resamples have no spread at all
+    found = [symmetric_quantile(sums, confidence) for confidence in (0.5, 0.9, 0.95, 0.999)]
+    monkeypatch.setattr(stats_bootstrap, "ALIKE_UP_TO", 0)
+    assert found == [pytest.approx(symmetric_quantile(sums, confidence)) for confidence in (0.5, 0.9, 0.95, 0.999)]
 
 
 def test_bootstrap_t_is_that_of_a_plain_loop() -> None:

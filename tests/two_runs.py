@@ -31,7 +31,7 @@ def slower(run: Run, factor: float, method: str = "", process: int | None = None
         if method not in sample.case_id or process not in (None, sample.process) or sample.decode_s is None:
             return sample
         passes = sample.passes
-        timed = {name: [factor * s for s in getattr(passes, name) or ()] for name in ("forward_s", "sampler_s")}
+        timed = {name: [factor * s for s in times] for name in ("forward_s", "sampler_s") if (times := getattr(passes, name))}
         return sample.model_copy(update={
             "decode_s": factor * sample.decode_s, "prefill_s": factor * (sample.prefill_s or 0.0),
             "passes": passes.model_copy(update=timed),

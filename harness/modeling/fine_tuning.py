@@ -51,7 +51,7 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
         try:
             record = json.loads(line)
             prompt, solution = record["prompt"], record["solution"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f'{file}:{number}: not of the form {{"prompt": ..., "solution": ...}} ({error})') from error
         pairs.append((str(prompt), str(solution)))
     if not pairs:

@@ -25,6 +25,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         RecordError: the run cannot be read.
         StorageError: the disk refuses.
     """
+    from pydantic_core import to_json as pretty_json
+
     from harness.compare import compare, to_json
     from harness.journal import write_whole
     from harness.reporting.page import render
@@ -33,6 +35,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     run = read_run(run_dir)
     comparison = compare(run)
     page = out or run_dir / REPORTS[0]
-    write_whole(page.with_suffix(".json"), json.dumps(to_json(comparison), indent=1, allow_nan=False).encode())
-    write_whole(page, render(run, comparison).encode())
+    data = to_json(comparison)
+    json.dumps(data, allow_nan=False)  # refuses what is no number, which the faster writer below would let through
+    write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
+    write_whole(page, render(run, comparison, data).encode())
     return page

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.compare_values import Comparison, to_json
+from harness.compare_values import Comparison
 
 LONGEST_LINK = 1_500_000
 """Characters; a browser cuts addresses at two million, these included."""
@@ -30,9 +30,8 @@ class Download:
     bytes_: int
 
 
-def downloads(comparison: Comparison, samples: pd.DataFrame) -> list[Download]:
-    """The derived values as JSON and as a table of arms, and the raw samples."""
-    name, data = comparison.run_id, to_json(comparison)
+def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Download]:
+    """The derived values (the JSON form of a comparison) as JSON and as a table of arms, and the raw samples."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return [
         download(f"{name}.comparison.json", "every derived value with interval and reason", "application/json", plain),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import units
 from harness.capacity_panel import panel_of
-from harness.compare_values import Cell, Comparison
+from harness.compare_values import Cell, Comparison, to_json
 from harness.exports.wording import tally, verdict_words
 from harness.record import Run
 from harness.reporting import evidence, tables, tables_time, wording
@@ -23,6 +24,8 @@ from harness.reporting.planner import planner_view
 from harness.reporting.pointers import Pointers
 from harness.reporting.samples import raw_frame, raw_table
 
+MOST_BY_TASK = 500
+"""Arms of single tasks that have rows of their own; of more a page would be nothing but these."""
 OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
 
 
@@ -38,8 +41,11 @@ class PartView:
     remarks: list[str]
 
 
-def render(run: Run, comparison: Comparison) -> str:
-    """The report as one HTML document: no request, no script but its own, every text from the record escaped."""
+def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None) -> str:
+    """The report as one HTML document: no request, no script but its own, every text from the record escaped.
+
+    ``data``: the comparison as to_json gives it, where the caller has that already.
+    """
     environment = Environment(
         loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -69,7 +75,7 @@ def render(run: Run, comparison: Comparison) -> str:
         calibration=evidence.pretty(header.calibration) if header.calibration else "",
         hardware=evidence.pretty(header.hardware) if header.hardware else "",
         raw=raw_table(samples),
-        downloads=evidence.downloads(comparison, samples),
+        downloads=evidence.downloads(comparison.run_id, data or to_json(comparison), samples),
         comparison_version=comparison.version,
     )  # fmt: skip
 
@@ -98,7 +104,8 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
 def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> PartView:
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
-    by_task = [cell for cell in cells if not cell.is_summary]
+    of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
+    by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
     shown = [
         tables.arms_table(summaries, pointers, "Arms"),
         tables.factors_table(summaries, pointers, "Where the speedup comes from"),
@@ -126,7 +133,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         drawings=explain_drawings(comparison, run, part, name),
         tables=[table for table in shown if table is not None],
         folded=[table for table in folded if table is not None],
-        remarks=[*_counter(first), *_missing(first)],
+        remarks=[*_counter(first), *_missing(first), *_left_out(of_tasks)],
     )  # fmt: skip
 
 
@@ -145,6 +152,14 @@ def _counter(cell: Cell) -> list[str]:
     said = f"One percent of {scale.counter} is {units.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
     lines = [f"{said} by a copy of known bytes in the measuring process, and {beside}."]
     return [*lines, f"Beware: {scale.disagreement}."] if scale.disagreement else lines
+
+
+def _left_out(of_tasks: int) -> list[str]:
+    """What is only said of tables that the page does not hold."""
+    if of_tasks <= MOST_BY_TASK:
+        return []
+    where = "report.json has them, and in Python harness.load_run(RUN).arms"
+    return [f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."]
 
 
 def _missing(cell: Cell) -> list[str]:

@@ -1,6 +1,7 @@
 """The raw numbers: one row per sample of the record, as it was taken, for a table that sorts and filters.
 
-Reads harness.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so.
+Reads harness.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more samples
+than a page can hold, those of one case, process and state are added up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import pandas as pd
 from harness.frames import RunFrames
 from harness.record import Run
 
+MOST_ROWS = 12_000
+"""A browser sorts so many at once; more would make the page larger than a mail takes."""
 TEXT = ("part", "task", "arm", "state")
+ALIKE = ("part", "task", "batch_size", "arm", "process", "state")
+"""What samples that are added up have in common."""
 HEADS: dict[str, str] = {
     "part": "Part", "task": "Task", "batch_size": "Batch", "arm": "Arm", "process": "Process", "group": "Group",
     "repeat": "Repeat", "state": "State", "prompts": "Prompts", "output_tokens": "Output tokens", "passes": "Passes",
@@ -24,12 +29,17 @@ HEADS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawTable:
-    """Column names (of harness.frames), their heads, which of them are text, and the rows as text."""
+    """Column names (of harness.frames), their heads, which of them are text, and the rows as text.
+
+    ``samples`` are in it; where they are more than rows, a row is the ``summed`` samples of a case, process and state.
+    """
 
     names: tuple[str, ...]
     heads: tuple[str, ...]
     text: frozenset[str]
     rows: list[tuple[str, ...]]
+    samples: int
+    summed: bool
 
 
 def raw_frame(run: Run) -> pd.DataFrame:
@@ -41,10 +51,23 @@ def raw_frame(run: Run) -> pd.DataFrame:
 
 def raw_table(frame: pd.DataFrame) -> RawTable:
     """``frame`` (of raw_frame) as text: counts whole, times with six significant digits, what is missing as none."""
+    samples, summed = len(frame), len(frame) > MOST_ROWS
+    if summed:
+        frame = _added_up(frame)
     names = tuple(map(str, frame.columns))
     columns = [list(map(_writer(frame[name]), frame[name])) for name in names]
     rows = list(zip(*columns, strict=True))
-    return RawTable(names=names, heads=tuple(HEADS[name] for name in names), text=frozenset(TEXT), rows=rows)
+    heads = tuple("Samples" if name == "samples" else HEADS[name] for name in names)
+    return RawTable(names=names, heads=heads, text=frozenset(TEXT), rows=rows, samples=samples, summed=summed)
+
+
+def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for all samples of a case, process and state: how many they are and what their numbers add up to."""
+    numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
+    grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
+    found = grouped[numbers].sum(min_count=1)
+    found.insert(0, "samples", grouped.size())
+    return found.reset_index()
 
 
 def _states(frame: pd.DataFrame) -> list[str]:

@@ -16,6 +16,7 @@ import matplotlib
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -107,6 +108,11 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     ``alt`` states the finding in words and is read out in place of the drawing.
     """
     buffer = io.StringIO()
+    FigureCanvasSVG(figure)  # whose measure of texts the layout is to be made by
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")  # else it is made a second time, and the whole figure drawn for it
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
