@@ -1,0 +1,133 @@
+"""What a node of a cluster does with an order: checks that it has the same program, then takes the unit, entry by entry.
+
+Loads Ray nowhere: that makes a process of this and calls it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness import __version__
+from harness.continuing import refuse_other_execution
+from harness.errors import UserError
+from harness.keeping import Entry
+from harness.plan import Share
+from harness.progress import Silent
+from harness.record import Run, RunHeader
+from harness.runner_header import make_header
+from harness.runner_job import Job
+from harness.runner_machine import Machine
+from harness.scenario import Part, Scenario, scenario_digest
+from harness.source_digest import source_digest
+from harness.spreading import Order
+from harness.taking import take, work_of
+
+THIS_MACHINE = "harness.machine:this_machine"
+"""Where a node finds its machine: a function without arguments that returns a harness.runner_machine.Machine."""
+ON_NODES = "in a run over a cluster every node has its own: see the session entries"
+
+
+class Unit:
+    """A unit of a run on this node; lives as long as the unit, in a process of its own."""
+
+    def __init__(self, order: Order, node: str, machine: str = THIS_MACHINE, threads: str | None = None) -> None:
+        """``threads``: OMP_NUM_THREADS of the process that sends the order, so that torch chooses as it would there."""
+        self._order = order
+        self._node = node
+        self._machine = machine
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray's own, which counts what was asked for
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        self._entries: Iterator[Entry] | None = None
+
+    def next(self) -> Entry | None:
+        """The next entry; None behind the last.
+
+        Raises:
+            UserError and its kind: this node cannot take part in the run.
+        """
+        if self._entries is None:
+            self._entries = taken_here(self._order, self._node, machine_called(self._machine))
+        return next(self._entries, None)
+
+
+def header_here(order: Order, machine: str = THIS_MACHINE) -> RunHeader:
+    """The header of a run, without what every node is to find out about itself.
+
+    Raises:
+        UserError and its kind: this node cannot take part in the run.
+    """
+    job = _checked(order, "a node")
+    found = machine_called(machine)
+    bare = replace(found, calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
+    return make_header(job, bare, Silent())
+
+
+def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
+    """The entries of an order's unit; the ceilings of this machine first, where its part is timed."""
+    assert order.share is not None and order.held is not None
+    job = _checked(order, f"node {node}")
+    part = next(part for part in job.scenario.parts if part.name == order.share.part)
+    _pin(part)
+    refuse_other_execution([part], order.held, machine.execution)
+    work = work_of(job.plan, order.held, order.share, node)
+    entries = take(work, machine, Silent())
+    yield next(entries)  # where this is, before anything that takes long
+    yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
+    yield from entries
+
+
+def machine_called(name: str) -> Machine:
+    """The machine that a function gives, named as module:function."""
+    module, _, function = name.partition(":")
+    found: Machine = getattr(import_module(module), function)()
+    return found
+
+
+def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:
+    """What a local run has in its header."""
+    hardware, reason = machine.profile(job.scenario)
+    shape = next(case.model for case in held.header.cases if case.part == share.part)
+    calibration = machine.calibrate(part, shape, Silent()) if part.timed else None
+    return {"hardware": hardware, "hardware_reason": reason, "calibration": calibration}
+
+
+def _checked(order: Order, where: str) -> Job:
+    """The order's job, once it is certain that this program reads it as the one that sent it.
+
+    Raises:
+        UserError: it is another program, or its files are not here or not the same.
+    """
+    code = source_digest()
+    if code != order.code:
+        raise UserError(
+            f"{where}: its sbd {__version__} has the code {code}, the run was started with {order.code}; install the same "
+            "version on every node"
+        )
+    try:  # its paths are resolved; with a context they are looked for here
+        scenario = Scenario.model_validate(order.scenario, context={"base": Path("/")})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(
+            f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
+            "path on every node, on a shared disk for example"
+        ) from error
+    job = Job.of_scenario(scenario, order.path)
+    if scenario_digest(job.resolved) != order.digest:
+        raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")
+    return job
+
+
+def _pin(part: Part) -> None:
+    """Keep a part that names its threads on as many cores, the first that this process may use."""
+    if part.threads is not None and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: part.threads])
