@@ -6,14 +6,15 @@ Which node that is, and when, Ray decides. The extra [ray] brings it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.keeping import Entry
-from harness.ray_node import THIS_MACHINE, Unit, header_here
+from harness.ray_node import Unit, header_here, machine_here
 from harness.record import RunHeader
+from harness.runner_machine import Machine
 from harness.scenario import Part
 from harness.spreading import LostError, Order
 
@@ -35,7 +36,7 @@ class Needs:
 class RayUnit(Unit):
     """A unit that asks Ray where it is."""
 
-    def __init__(self, order: Order, machine: str, threads: str | None) -> None:
+    def __init__(self, order: Order, machine: Callable[[], Machine], threads: str | None) -> None:
         import ray
 
         super().__init__(order, ray.get_runtime_context().get_node_id(), machine, threads)
@@ -44,9 +45,9 @@ class RayUnit(Unit):
 class RayCluster:
     """The nodes of a Ray cluster; a context manager that lets go of them."""
 
-    def __init__(self, where: str, machine: str = THIS_MACHINE) -> None:
+    def __init__(self, where: str, machine: Callable[[], Machine] = machine_here) -> None:
         """``where``: ``ray`` for the cluster of RAY_ADDRESS or of this machine, begun here where there is none; or
-        ``ray://host:port`` for a distant one. ``machine``: see harness.ray_node.
+        ``ray://host:port`` for a distant one. ``machine``: how a node finds its own.
 
         Raises:
             MissingExtraError: Ray is not installed.

@@ -6,10 +6,9 @@ Loads Ray nowhere: that makes a process of this and calls it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,16 @@ from harness.source_digest import source_digest
 from harness.spreading import Order
 from harness.taking import take, work_of
 
-THIS_MACHINE = "harness.machine:this_machine"
-"""Where a node finds its machine: a function without arguments that returns a harness.runner_machine.Machine."""
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
 
 
 class Unit:
     """A unit of a run on this node; lives as long as the unit, in a process of its own."""
 
-    def __init__(self, order: Order, node: str, machine: str = THIS_MACHINE, threads: str | None = None) -> None:
-        """``threads``: OMP_NUM_THREADS of the process that sends the order, so that torch chooses as it would there."""
+    def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
+        """``machine``: how a node finds its own. ``threads``: OMP_NUM_THREADS where the order comes from, for torch to choose as
+        it would there.
+        """
         self._order = order
         self._node = node
         self._machine = machine
@@ -55,19 +54,25 @@ class Unit:
             UserError and its kind: this node cannot take part in the run.
         """
         if self._entries is None:
-            self._entries = taken_here(self._order, self._node, machine_called(self._machine))
+            self._entries = taken_here(self._order, self._node, self._machine())
         return next(self._entries, None)
 
 
-def header_here(order: Order, machine: str = THIS_MACHINE) -> RunHeader:
+def machine_here() -> Machine:
+    """The node that this process is on; torch is loaded here and not before."""
+    from harness.machine import this_machine
+
+    return this_machine()
+
+
+def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
     """The header of a run, without what every node is to find out about itself.
 
     Raises:
         UserError and its kind: this node cannot take part in the run.
     """
     job = _checked(order, "a node")
-    found = machine_called(machine)
-    bare = replace(found, calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
+    bare = replace(machine(), calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
     return make_header(job, bare, Silent())
 
 
@@ -83,13 +88,6 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
     yield next(entries)  # where this is, before anything that takes long
     yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
     yield from entries
-
-
-def machine_called(name: str) -> Machine:
-    """The machine that a function gives, named as module:function."""
-    module, _, function = name.partition(":")
-    found: Machine = getattr(import_module(module), function)()
-    return found
 
 
 def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from harness.scenario import Part
 from harness.store import RunStore, read_run
 from harness.taking import work_of
 
+CLOCK: Callable[[], float] = time.monotonic
 LOOK_S = 0.5
 """So often the units in flight are looked after, where none of them has anything."""
 NO_NODE_S = 120.0
@@ -94,9 +95,7 @@ class _Flight:
     node: str | None = None
 
 
-def spread(
-    job: Job, store: RunStore, cluster: Cluster, progress: Progress, clock: Callable[[], float] = time.monotonic
-) -> None:
+def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
     """Take all that is missing.
 
     Raises:
@@ -114,7 +113,7 @@ def spread(
         store.create(_header(job, order, cluster, progress))
     else:
         progress.note(f"continuing {store.directory}")
-    _Spread(job, store, cluster, progress, order, clock).take_all()
+    _Spread(job, store, cluster, progress, order).take_all()
 
 
 def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> RunHeader:
@@ -136,11 +135,9 @@ def _refuse_numbered_devices(job: Job) -> None:
 class _Spread:
     """One command's worth of a run over a cluster."""
 
-    def __init__(
-        self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order) -> None:
         self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
-        self._order, self._clock = order, clock
+        self._order = order
         self._parts = {part.name: part for part in job.scenario.parts}
         self._held = store.resume(job.resolved, job.digest)
         self._keeper = Keeper(store, progress, job.scenario.attempts, self._held)
@@ -198,7 +195,7 @@ class _Spread:
                 flight.node = entry.get("node") or flight.node
                 self._expect_engine(entry)
             self._keeper.keep(entry)
-        flight.since_s = self._clock()
+        flight.since_s = CLOCK()
         self._flights[self._cluster.ask(flight.unit)] = flight
 
     def _lost(self, flight: _Flight, reason: str) -> None:
@@ -237,7 +234,7 @@ class _Spread:
             self._waiting.append(share)
 
     def _end_hung(self) -> None:
-        limit_s, now_s = self._job.scenario.deadline_s, self._clock()
+        limit_s, now_s = self._job.scenario.deadline_s, CLOCK()
         if limit_s is None:
             return
         for asked, flight in list(self._flights.items()):
@@ -251,10 +248,10 @@ class _Spread:
             self._idle_since_s = None
             return
         if self._idle_since_s is None:
-            self._idle_since_s = self._clock()
+            self._idle_since_s = CLOCK()
             return
         flight = next(iter(self._flights.values()))
-        if self._clock() - self._idle_since_s > NO_NODE_S:
+        if CLOCK() - self._idle_since_s > NO_NODE_S:
             lacking = self._cluster.lacking(self._parts[flight.share.part]) or "a node that others have taken"
             raise ProcessEndedError(
                 f"{flight.share}: waited {NO_NODE_S:g} s for {lacking}; finished samples are kept: start such a node, then the "

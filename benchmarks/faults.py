@@ -1,0 +1,142 @@
+"""Faults planted into runs over a local Ray cluster: after the same command again, is everything there, and there once?
+
+Every trial is one real run of benchmarks/faults.yaml (two units of a tiny model, 24 samples) by processes of their own, with
+one fault at a place that its seed chooses; then the plain command again. Faults come in turn, so that 50 trials hold eight or
+nine of each. Some 15 s a trial on two cores; needs the extra [ray].
+
+    python -m benchmarks.faults [--trials 50] [--seed 1]
+
+trials     runs in which the fault came to pass (a trial in which it did not is an error)
+lost       samples of the plan that are not in a record at the end, and samples once in it that are not any more
+doubled    samples in a record more than once
+different  samples whose outputs or traces are not those of a run in a single process without a fault
+<fault>    trials of each kind
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.planted.faults import FAULTS, VARIABLE
+from benchmarks.results_file import write_results
+from harness.plan import make_plan
+from harness.record import Run
+from harness.runner import run
+from harness.scenario import load_scenario
+from harness.store import read_run
+
+ROOT = Path(__file__).resolve().parent.parent
+SCENARIO = ROOT / "benchmarks" / "faults.yaml"
+DECODES = 8
+"""Decodes of a unit: the fault comes at one of them, or at one of the first lines of the record where the disk is full."""
+LINES = 24
+AGAIN_AT_MOST = 3
+# A dead node is to be noticed within seconds, not within the half minute that is right for a real network.
+CONFIG = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[Any]:
+    """A head without CPUs and so many nodes with one each, every one with a raylet of its own."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": CONFIG})
+    try:
+        for _ in range(workers):
+            cluster.add_node(num_cpus=1)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def sbd(address: str, out: Path, module: str = "harness", **variables: str) -> int:
+    """The command in a process of its own; its exit status."""
+    command = [sys.executable, "-m", module, "run", str(SCENARIO), "--on", "ray", "--out", str(out), "--no-report"]
+    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1", **variables}
+    with (out.parent / f"{out.name}.log").open("ab") as log:
+        return subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False, timeout=300).returncode
+
+
+def trial(cluster: Any, fault: str, seed: int, work: Path, reference: Run) -> Counter[str]:
+    """One run with a fault, and the same command until it is content."""
+    chosen, out, mark = random.Random(seed), work / f"{seed:03d}-{fault}", work / f"{seed:03d}-{fault}.mark"
+    at = chosen.randint(1, LINES if fault == "enospc" else DECODES)
+    planted = {"fault": fault, "at": at, "mark": str(mark)}
+    sbd(cluster.address, out, "benchmarks.planted.faults", **{VARIABLE: json.dumps(planted)})
+    if not mark.exists():
+        raise RuntimeError(f"trial {seed}: the fault {fault} at {at} did not come to pass; see {out}.log")
+    before = keys(read_run(out)) if (out / "run.json").exists() else Counter()
+    if fault == "raylet":
+        replace_dead(cluster)
+    for _ in range(AGAIN_AT_MOST):
+        if sbd(cluster.address, out) == 0:
+            break
+    else:
+        raise RuntimeError(f"trial {seed}: after the fault {fault} at {at} the command does not succeed; see {out}.log")
+    return verdict(read_run(out), before, reference)
+
+
+def verdict(held: Run, before: Counter[Any], reference: Run) -> Counter[str]:
+    """What is lost, doubled or different in a record, by the plan and by a run without a fault."""
+    there, made = keys(held), {sample.key: (sample.rows, sample.passes, sample.seed) for sample in reference.samples}
+    wanted = {slot.key for slot in make_plan(load_scenario(SCENARIO)).slots() if not slot.warmup}
+    return Counter(
+        trials=1,
+        lost=len((wanted | set(before)) - set(there)),
+        doubled=sum(count - 1 for count in there.values()),
+        different=sum(made[sample.key] != (sample.rows, sample.passes, sample.seed) for sample in held.samples),
+    )
+
+
+def keys(held: Run) -> Counter[Any]:
+    """How often each sample is there."""
+    return Counter(sample.key for sample in held.samples)
+
+
+def replace_dead(cluster: Any) -> None:
+    """As many nodes as before."""
+    for node in list(cluster.worker_nodes):
+        if node.dead_processes():
+            cluster.remove_node(node, allow_graceful=False)
+            cluster.add_node(num_cpus=1)
+
+
+def figures(trials: int, seed: int, work: Path) -> dict[str, float]:
+    """Run them all."""
+    reference = read_run(run(SCENARIO, work / "reference"))
+    found: Counter[str] = Counter()
+    with local_cluster(workers=2) as cluster:
+        for number in range(trials):
+            fault = FAULTS[number % len(FAULTS)]
+            one = trial(cluster, fault, seed + number, work, reference)
+            found += one + Counter({fault: 1})
+            print(f"{number + 1}/{trials} {fault}: {dict(one)}", flush=True)
+    return {name: float(found[name]) for name in ("trials", "lost", "doubled", "different", *FAULTS)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="sbd-faults-") as work:
+        found = figures(given.trials, given.seed, Path(work))
+    print(found)
+    print(write_results("faults", found))
+
+
+if __name__ == "__main__":
+    main()
