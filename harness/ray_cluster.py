@@ -19,7 +19,7 @@ from harness.scenario import Part
 from harness.spreading import LostError, Order
 
 NODE_RESOURCE = "sbd"
-"""A custom resource: a node that offers 1 of it takes one CPU unit at a time, however many cores it has."""
+"""A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""
 SOME = 0.001
 """What Ray's own accelerator_type asks for: a node that has it at all."""
 
@@ -139,8 +139,9 @@ class RayCluster:
 def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     """What a part's units ask for, so that nothing of sbd's runs beside a timed one.
 
-    A GPU unit asks for its GPUs and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits,
-    or for 1 of the custom resource ``sbd`` where nodes offer it, which makes nodes of several sizes usable.
+    A GPU unit asks for its GPUs and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
+    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it, or 1 for each GPU, and a CPU unit for nothing else:
+    that makes nodes of several sizes usable.
     """
     custom = {f"accelerator_type:{device}": SOME for device in part.devices}
     fitting = [node for node in nodes if _fits(part, node)]
@@ -148,6 +149,8 @@ def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     if part.device.startswith("cuda"):
         gpus = gpus_of(part)
         on_node = max((node.get("GPU", 1.0) for node in fitting), default=1.0)
+        offered = any(NODE_RESOURCE in node for node in fitting)
+        custom |= {NODE_RESOURCE: gpus} if offered else {}
         return Needs(cpus=max(1.0, cores * gpus // on_node), gpus=gpus, custom=custom)
     if not part.timed and part.threads is not None:
         return Needs(cpus=part.threads, custom=custom)

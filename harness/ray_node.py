@@ -36,8 +36,8 @@ class Unit:
     """A unit of a run on this node; lives as long as the unit, in a process of its own."""
 
     def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
-        """``machine``: how a node finds its own. ``threads``: OMP_NUM_THREADS where the order comes from, for torch to choose as
-        it would there.
+        """``machine``: how a node finds its own. ``threads``: OMP_NUM_THREADS where the order comes from, for torch to
+        choose as it would there.
         """
         self._order = order
         self._node = node
@@ -125,7 +125,12 @@ def _checked(order: Order, where: str) -> Job:
 
 
 def _pin(part: Part) -> None:
-    """Keep a part that names its threads on as many cores, the first that this process may use."""
-    if part.threads is not None and hasattr(os, "sched_setaffinity"):
+    """Keep a timed part that names its threads on as many cores: the first ones, or by GPU where several units share a node."""
+    if part.threads is None or not part.timed or not hasattr(os, "sched_setaffinity"):
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
+    first = part.threads * (int(visible) if part.device == "cuda" and visible.isdecimal() else 0)
+    cores = sorted(os.sched_getaffinity(0))[first : first + part.threads]
+    if len(cores) == part.threads:
         with suppress(OSError):
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: part.threads])
+            os.sched_setaffinity(0, cores)
