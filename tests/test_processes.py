@@ -261,7 +261,8 @@ class SlowChild:
     """A child on a pretended clock that leaves a file behind every so many seconds, for so long; then it leaves nothing."""
 
     def __init__(self, folder, every_s, until_s, ends_s=None):
-        self.folder, self.every_s, self.until_s, self.ends_s, self.now_s, self.killed = folder, every_s, until_s, ends_s, 0.0, False
+        self.folder, self.every_s, self.until_s, self.ends_s = folder, every_s, until_s, ends_s
+        self.now_s, self.killed = 0.0, False
 
     def wait(self, timeout=None):
         """Time passes."""
