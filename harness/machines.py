@@ -6,6 +6,7 @@ Reads records only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,7 @@ def by_machine(run: Run) -> tuple[Run, ...]:
     for node in [*nodes, *([None] if any(sample.node is None for sample in run.samples) else [])]:
         kinds.setdefault(_kind(run, node), []).append(node)
     several = len(kinds) > 1
-    return tuple(_of_nodes(run, own, kind[0].fingerprint if several else "") for kind, own in kinds.items())
+    return tuple(_of_nodes(run, own, _name(*kind) if several else "") for kind, own in kinds.items())
 
 
 def of_one_machine(run: Run) -> Run:
@@ -47,6 +48,11 @@ def of_one_machine(run: Run) -> Run:
         f"run {run.header.run_id}: was taken on {len(found)} kinds of machine ({kinds}), which are never mixed in one "
         "statistic; `sbd report RUN` shows them beside each other"
     )
+
+
+def _name(machine: Machine, software: str) -> str:
+    """What tells one kind from another in a run's id."""
+    return hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
 
 
 def _kind(run: Run, node: str | None) -> tuple[Machine, str]:
@@ -66,26 +72,26 @@ def _environment(run: Run, node: str | None) -> dict[str, Any] | None:
     return next((one for one in run.sessions if one.get("event") == "start" and one.get("node") == node), None)
 
 
-def _of_nodes(run: Run, nodes: Sequence[str | None], fingerprint: str) -> Run:
+def _of_nodes(run: Run, nodes: Sequence[str | None], name: str) -> Run:
     samples = [sample for sample in run.samples if sample.node in nodes]
     taken = {sample.case_id for sample in samples}
     header = run.header
-    if fingerprint:
+    if name:
         cells = {(case.part, case.batch_size) for case in header.cases if case.case_id in taken}
         own = [case for case in header.cases if (case.part, case.batch_size) in cells]
     else:
         own = header.cases
     ids = {case.case_id for case in own}
     found = Run(
-        header=_header(run, nodes, own, fingerprint),
+        header=_header(run, nodes, own, name),
         samples=samples,
         outcomes=[outcome for outcome in run.outcomes if outcome.case_id in ids],
         sessions=[one for one in run.sessions if one.get("node") in {None, *nodes}],
     )
-    return _common_names(found) if fingerprint else found
+    return _common_names(found) if name else found
 
 
-def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], fingerprint: str) -> RunHeader:
+def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], name: str) -> RunHeader:
     """The run's header as a run on this machine alone would have it."""
     header = run.header
     ceilings = [one for one in run.sessions if one.get("event") == "ceilings" and one.get("node") in nodes]
@@ -97,8 +103,8 @@ def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], fing
             "hardware": ceilings[-1].get("hardware"),
             "hardware_reason": ceilings[-1].get("hardware_reason"),
         }
-    if fingerprint:
-        changes["run_id"] = f"{header.run_id}-{fingerprint}"
+    if name:
+        changes["run_id"] = f"{header.run_id}-{name}"
     return header.model_copy(update=changes)
 
 

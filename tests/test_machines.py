@@ -25,11 +25,14 @@ def single(name: str = "reference", **changes: Any) -> Run:
     return build(Part(name=name, arms=(NTP, SBD), prompts=4, **changes))
 
 
-def on_node(run: Run, node: str, environment: dict[str, Any], calibration: Any = None) -> Run:
+REASON = "no profile describes this CPU"
+
+
+def on_node(run: Run, node: str, environment: dict[str, Any], calibration: Any = None, reason: str = REASON) -> Run:
     """The same run taken on a node."""
     told = [
         {"event": "start", "node": node, **environment},
-        {"event": "ceilings", "part": run.header.cases[0].part, "node": node, "hardware": None, "hardware_reason": f"of {node}",
+        {"event": "ceilings", "part": run.header.cases[0].part, "node": node, "hardware": None, "hardware_reason": reason,
          "calibration": calibration},
     ]  # fmt: skip
     samples = [sample.model_copy(update={"node": node}) for sample in run.samples]
@@ -65,7 +68,7 @@ def test_a_run_that_knows_no_nodes_is_left_as_it_is():
 
 def test_nodes_of_one_kind_are_one_machine():
     """Two nodes, one environment: one run, whose header tells of the nodes instead of where the run was begun."""
-    run = merged(on_node(single(), "a", FAST), on_node(single("other"), "b", FAST))
+    run = merged(on_node(single(), "a", FAST), on_node(single("other"), "b", FAST, reason="of b"))
     one = of_one_machine(run)
     assert one.header.run_id == run.header.run_id and len(one.samples) == len(run.samples)
     assert one.header.environment["cpu_model"] == "fast"
