@@ -43,7 +43,8 @@ DECODES = 8
 LINES = 24
 AGAIN_AT_MOST = 3
 # A dead node is to be noticed within seconds, not within the half minute that is right for a real network.
-CONFIG = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 5}
+CONFIG = HEALTH | {"worker_niceness": 0}
 
 
 @contextmanager

@@ -83,8 +83,8 @@ parts:
     arms:
       - {method: ntp}
       - {method: sbd, block_size: 4, gamma: [0.1, 1.0]}
-      - {method: sbd_verified, block_size: 4}
-      - {method: self_speculation, block_size: 4}
+      - {method: sbd_verified, block_size: 4, gamma: 0.5}
+      - {method: self_speculation, block_size: 4, form: linear}
     workload: *work
     batch_sizes: [1, 2, 4]
 """

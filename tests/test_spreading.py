@@ -249,7 +249,8 @@ def test_out_of_memory_is_tried_again_and_says_what_would_fit(tmp_path):
     small = replace(fake_machine(FakeEngine(SHAPE, too_big=4)), free_bytes=lambda part: free)
     held = read_run(run(file, tmp_path / "always", machine=small))
     assert {outcome.case_id.split("/")[3][:3]: outcome.reason for outcome in held.outcomes} == {
-        "ntp": "batch 4 does not fit; by the plan batch 4 fits into 0.5 GB, so something else takes the memory (attempt 2 of 2)",
+        "ntp": "batch 4 does not fit; by the plan batch 4 fits into 0.5 GB, so something else takes the memory "
+        "(attempt 2 of 2)",
         "sbd": "needs 0.5 GB at least, 0.5 GB are free on cpu; by the plan batch 3 is the largest that fits into 0.5 GB",
     }
 
