@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.cluster import LostError, Order
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.keeping import Entry
 from harness.ray_node import Unit, header_here, machine_here
 from harness.record import RunHeader
 from harness.runner_machine import Machine
 from harness.scenario import Part
-from harness.spreading import LostError, Order
 
 NODE_RESOURCE = "sbd"
 """A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""

@@ -15,9 +15,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness import __version__
+from harness.cluster import STARTING, Order
 from harness.continuing import refuse_other_execution
 from harness.errors import UserError
-from harness.keeping import Entry
+from harness.keeping import Begun, Entry
 from harness.plan import Share
 from harness.progress import Silent
 from harness.record import Run, RunHeader
@@ -26,7 +27,6 @@ from harness.runner_job import Job
 from harness.runner_machine import Machine
 from harness.scenario import Part, Scenario, scenario_digest
 from harness.source_digest import source_digest
-from harness.spreading import Order
 from harness.taking import take, work_of
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
@@ -48,14 +48,18 @@ class Unit:
         self._entries: Iterator[Entry] | None = None
 
     def next(self) -> Entry | None:
-        """The next entry; None behind the last.
+        """The next entry; None behind the last. The first comes at once, before anything heavy is loaded: there is a place.
 
         Raises:
             UserError and its kind: this node cannot take part in the run.
         """
         if self._entries is None:
-            self._entries = taken_here(self._order, self._node, self._machine())
+            self._entries = self._taken()
         return next(self._entries, None)
+
+    def _taken(self) -> Iterator[Entry]:
+        yield Begun(case_id="", what=STARTING)
+        yield from taken_here(self._order, self._node, self._machine())
 
 
 def machine_here() -> Machine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.cluster import Cluster
 from harness.continuing import default_directory, refuse_other_execution
 from harness.errors import HungError, InvariantError, ProcessEndedError, UserError
 from harness.keeping import Failure, Keeper
@@ -20,7 +21,7 @@ from harness.record import Run
 from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine
-from harness.spreading import Cluster, spread
+from harness.spreading import spread
 from harness.store import RunStore, read_run
 from harness.taking import take, work_of
 

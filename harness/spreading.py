@@ -4,7 +4,7 @@ A unit is what must stay on one device: all arms, tasks and repeats of one part 
 decides where and when; here is only asked, entry by entry, and everything is kept by this one process, so that nothing is
 written twice. A unit that is lost with its node or process is taken up again where the record ends.
 
-Knows no cluster's software: that is a ``Cluster`` (harness.ray_cluster).
+Knows no cluster's software: that is a ``Cluster`` (harness.cluster, harness.ray_cluster).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
+from harness.cluster import START_S, STARTING, Cluster, LostError, Order
 from harness.errors import ProcessEndedError, UserError
-from harness.keeping import Begun, Entry, Failure, Keeper
+from harness.keeping import Begun, Failure, Keeper
 from harness.plan import Share, Slot
 from harness.processes import KEPT
 from harness.progress import Progress
 from harness.record import Run, RunHeader, Sample
 from harness.runner_job import Job
-from harness.scenario import Part
 from harness.store import RunStore, read_run
 from harness.taking import work_of
 
@@ -35,55 +35,6 @@ NODE_KEYS = ("model_revision", "tokenizer_sha256")
 """What the engines of one part must have in common wherever they are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a node is told: take ``share`` of this scenario; or (None) say what the run's header is to be.
-
-    ``scenario`` is the resolved one, ``held`` what the record has of the unit (all of its header). ``code`` is the digest of
-    the program that sends it. ``here``: the node that the unit was begun on, if it was.
-    """
-
-    scenario: dict[str, Any]
-    path: str
-    digest: str
-    code: str
-    share: Share | None
-    held: Run | None
-    here: str | None = None
-
-
-class LostError(Exception):
-    """A unit that will not answer any more: its process, its node or the way to it is gone; the message says which."""
-
-
-class Cluster(Protocol):
-    """Somewhere that units can be taken. A ``unit`` is whatever ``start`` returns."""
-
-    def header(self, order: Order, part: Part) -> RunHeader:
-        """Have a node that fits ``part`` make the header of a run. Raises UserError; LostError."""
-
-    def room(self) -> int:
-        """How many units are worth having in flight."""
-
-    def start(self, order: Order, part: Part) -> Any:
-        """Ask for a place for a unit that has it to itself; returns at once."""
-
-    def ask(self, unit: Any) -> Any:
-        """Ask a unit for its next entry; returns at once, with what ``ready`` and ``answer`` take."""
-
-    def ready(self, asked: Sequence[Any], timeout_s: float) -> Sequence[Any]:
-        """Those that are answered, as soon as one is."""
-
-    def answer(self, asked: Any) -> Entry | None:
-        """The entry; None behind the last one. Raises UserError, which ends the run; LostError; else what broke there."""
-
-    def end(self, unit: Any) -> None:
-        """Give its place back, whatever it is doing."""
-
-    def lacking(self, part: Part) -> str | None:
-        """What ``part`` needs that no node has, in words; None where one has it."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Flight:
     """A unit under way. ``since_s``: when it was last asked; None before it answered once, for it may wait for its place."""
@@ -93,6 +44,11 @@ class _Flight:
     since_s: float | None = None
     begun: Begun | None = None
     node: str | None = None
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has a place, and nothing more yet."""
+        return self.begun is not None and self.begun.what == STARTING
 
 
 def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
@@ -192,6 +148,7 @@ class _Spread:
             flight.begun = entry
         else:
             if isinstance(entry, dict):
+                flight.begun = None  # it has started, and is at no case
                 flight.node = entry.get("node") or flight.node
                 self._expect_engine(entry)
             self._keeper.keep(entry)
@@ -205,7 +162,7 @@ class _Spread:
             ProcessEndedError: no process for the unit could be begun at all, as often as a case may be tried.
         """
         self._cluster.end(flight.unit)
-        if flight.since_s is None:
+        if flight.since_s is None or flight.starting:
             self._unbegun[flight.share] += 1
             if self._unbegun[flight.share] >= self._job.scenario.attempts:
                 raise ProcessEndedError(f"{flight.share}: {reason}; {KEPT}")
@@ -238,9 +195,10 @@ class _Spread:
         if limit_s is None:
             return
         for asked, flight in list(self._flights.items()):
-            if flight.since_s is not None and now_s - flight.since_s > limit_s:
+            allowed_s = max(limit_s, START_S) if flight.starting else limit_s
+            if flight.since_s is not None and now_s - flight.since_s > allowed_s:
                 del self._flights[asked]
-                self._lost(flight, f"nothing came for {limit_s:g} s (deadline_s), so its process was ended")
+                self._lost(flight, f"nothing came for {allowed_s:g} s (deadline_s), so its process was ended")
 
     def _expect_some_room(self) -> None:
         """Give up where nothing runs for long: a unit that waits for a node which is not there would wait for ever."""

@@ -24,7 +24,7 @@ LAYERS = {
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("modeling", "noise_floors", "replay", "source_digest", "store", "workload"), 3),
-    **dict.fromkeys(("keeping", "ray_cluster", "ray_node", "spreading", "taking"), 4),
+    **dict.fromkeys(("cluster", "keeping", "ray_cluster", "ray_node", "spreading", "taking"), 4),
     **dict.fromkeys(("check", "continuing", "frames", "machine", "processes", "reporting", "revisions", "runner"), 4),
     **dict.fromkeys(("__main__", "cli"), 5),
 }

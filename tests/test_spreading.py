@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness import spreading
+from harness.cluster import LostError
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
 from harness.keeping import Begun
 from harness.modelshape import KNOWN_SHAPES
@@ -17,7 +18,6 @@ from harness.progress import Silent
 from harness.ray_node import header_here, taken_here
 from harness.record import Sample
 from harness.runner import run
-from harness.spreading import LostError
 from harness.store import read_run
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
