@@ -2,10 +2,14 @@
 
 Every trial is one real run of benchmarks/faults.yaml (two units of a tiny model, 24 samples) by processes of their own, with
 one fault at a place that its seed chooses; then the plain command again. Faults come in turn, so that 50 trials hold eight or
-nine of each. Some 15 s a trial on two cores; needs the extra [ray].
+nine of each. Needs the extra [ray].
 
-    python -m benchmarks.faults [--trials 50] [--seed 1]
+    python -m benchmarks.faults [--trials 50] [--seed 1] [--pretended]
 
+With --pretended the decodes are arithmetic instead of a model's (see benchmarks/planted/faults), which saves every process of a
+node the ten seconds of CPU that loading torch takes; all else is the same: processes, nodes, signals, record.
+
+real_model 1 where a model decoded, 0 where decodes were pretended
 trials     runs in which the fault came to pass (a trial in which it did not is an error)
 lost       samples of the plan that are not in a record at the end, and samples once in it that are not any more
 doubled    samples in a record more than once
@@ -28,11 +32,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.planted.faults import FAULTS, VARIABLE
+from benchmarks.planted.faults import FAULTS, VARIABLE, pretended_machine
 from benchmarks.results_file import write_results
 from harness.plan import make_plan
+from harness.processes import Errand
+from harness.progress import Silent
 from harness.record import Run
-from harness.runner import run
+from harness.runner import run, run_errand
 from harness.scenario import load_scenario
 from harness.store import read_run
 
@@ -62,27 +68,27 @@ def local_cluster(workers: int) -> Iterator[Any]:
         cluster.shutdown()
 
 
-def sbd(address: str, out: Path, module: str = "harness", **variables: str) -> int:
-    """The command in a process of its own; its exit status."""
+def sbd(address: str, out: Path, spec: dict[str, Any]) -> int:
+    """The command in a process of its own, with what is planted; its exit status."""
+    module = "benchmarks.planted.faults"
     command = [sys.executable, "-m", module, "run", str(SCENARIO), "--on", "ray", "--out", str(out), "--no-report"]
-    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1", **variables}
+    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1", VARIABLE: json.dumps(spec)}
     with (out.parent / f"{out.name}.log").open("ab") as log:
         return subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False, timeout=300).returncode
 
 
-def trial(cluster: Any, fault: str, seed: int, work: Path, reference: Run) -> Counter[str]:
+def trial(cluster: Any, fault: str, seed: int, work: Path, reference: Run, engine: str = "real") -> Counter[str]:
     """One run with a fault, and the same command until it is content."""
     chosen, out, mark = random.Random(seed), work / f"{seed:03d}-{fault}", work / f"{seed:03d}-{fault}.mark"
     at = chosen.randint(1, LINES if fault == "enospc" else DECODES)
-    planted = {"fault": fault, "at": at, "mark": str(mark)}
-    sbd(cluster.address, out, "benchmarks.planted.faults", **{VARIABLE: json.dumps(planted)})
+    sbd(cluster.address, out, {"fault": fault, "at": at, "mark": str(mark), "engine": engine})
     if not mark.exists():
         raise RuntimeError(f"trial {seed}: the fault {fault} at {at} did not come to pass; see {out}.log")
     before = keys(read_run(out)) if (out / "run.json").exists() else Counter()
     if fault == "raylet":
         replace_dead(cluster)
     for _ in range(AGAIN_AT_MOST):
-        if sbd(cluster.address, out) == 0:
+        if sbd(cluster.address, out, {"fault": "none", "engine": engine}) == 0:
             break
     else:
         raise RuntimeError(f"trial {seed}: after the fault {fault} at {at} the command does not succeed; see {out}.log")
@@ -114,17 +120,24 @@ def replace_dead(cluster: Any) -> None:
             cluster.add_node(num_cpus=1)
 
 
-def figures(trials: int, seed: int, work: Path) -> dict[str, float]:
+def in_this_process(errand: Errand) -> int:
+    """A Spawner for a reference that no model makes."""
+    run_errand(errand, Silent(), pretended_machine())
+    return 0
+
+
+def figures(trials: int, seed: int, work: Path, engine: str = "real") -> dict[str, float]:
     """Run them all."""
-    reference = read_run(run(SCENARIO, work / "reference"))
+    reference = read_run(run(SCENARIO, work / "reference", spawn=None if engine == "real" else in_this_process))
     found: Counter[str] = Counter()
     with local_cluster(workers=2) as cluster:
         for number in range(trials):
             fault = FAULTS[number % len(FAULTS)]
-            one = trial(cluster, fault, seed + number, work, reference)
+            one = trial(cluster, fault, seed + number, work, reference, engine)
             found += one + Counter({fault: 1})
             print(f"{number + 1}/{trials} {fault}: {dict(one)}", flush=True)
-    return {name: float(found[name]) for name in ("trials", "lost", "doubled", "different", *FAULTS)}
+    counted = {name: float(found[name]) for name in ("trials", "lost", "doubled", "different", *FAULTS)}
+    return {"real_model": float(engine == "real")} | counted
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,9 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pretended", action="store_true")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sbd-faults-") as work:
-        found = figures(given.trials, given.seed, Path(work))
+        found = figures(given.trials, given.seed, Path(work), "pretended" if given.pretended else "real")
     print(found)
     print(write_results("faults", found))
 

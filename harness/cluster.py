@@ -1,4 +1,4 @@
-"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Software of no kind is named."""
+"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Names no software."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from datetime import datetime
 from itertools import pairwise
@@ -147,6 +146,6 @@ def test_nothing_is_lost_or_doubled_whatever_breaks(ray, tmp_path):
     from benchmarks.faults import figures
     from benchmarks.planted.faults import FAULTS
 
-    found = figures(len(FAULTS), 1, tmp_path)
-    assert found == {"trials": 6, "lost": 0, "doubled": 0, "different": 0} | dict.fromkeys(FAULTS, 1)
-    assert not any(name.startswith("SBD_") for name in os.environ)
+    found = figures(len(FAULTS), 1, tmp_path, "pretended")
+    expected = {"real_model": 0, "trials": 6, "lost": 0, "doubled": 0, "different": 0} | dict.fromkeys(FAULTS, 1)
+    assert found == expected
