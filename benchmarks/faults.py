@@ -68,11 +68,20 @@ def local_cluster(workers: int) -> Iterator[Any]:
         cluster.shutdown()
 
 
+def sbd_command(out: Path, where: str = "ray") -> list[str]:
+    """The command line of `sbd run`, ready to have something planted."""
+    module = "benchmarks.planted.faults"
+    return [sys.executable, "-m", module, "run", str(SCENARIO), "--on", where, "--out", str(out), "--no-report"]
+
+
+def sbd_environment(spec: dict[str, Any], **variables: str) -> dict[str, str]:
+    """What says what is planted."""
+    return {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", VARIABLE: json.dumps(spec), **variables}
+
+
 def sbd(address: str, out: Path, spec: dict[str, Any]) -> int:
     """The command in a process of its own, with what is planted; its exit status."""
-    module = "benchmarks.planted.faults"
-    command = [sys.executable, "-m", module, "run", str(SCENARIO), "--on", "ray", "--out", str(out), "--no-report"]
-    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1", VARIABLE: json.dumps(spec)}
+    command, environment = sbd_command(out), sbd_environment(spec, RAY_ADDRESS=address)
     with (out.parent / f"{out.name}.log").open("ab") as log:
         return subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False, timeout=300).returncode
 

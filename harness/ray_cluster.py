@@ -57,18 +57,18 @@ class RayCluster:
             import ray
         except ImportError as error:
             raise MissingExtraError("--on ray needs Ray, not installed here; pip install 'sbd-bench[run,ray]'") from error
-        self._ray = ray
+        self._ray: Any = ray  # typed in part, and not everywhere installed
         self._machine = machine
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = None if where == "ray" else where
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except (ConnectionError, ImportError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"--on {where}: no Ray cluster answers ({_first(error)}); start one with `ray start --head`, or see "
                 "docs/clusters"
             ) from error
-        self._actors = ray.remote(RayUnit)
+        self._actors = self._ray.remote(RayUnit)
 
     def __enter__(self) -> RayCluster:
         return self

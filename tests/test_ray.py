@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -138,6 +143,62 @@ def overlaps(held):
         taken.sort()
         found += [(one, other) for one, other in pairwise(taken) if other[0] < one[1]]
     return found
+
+
+def free_port():
+    """One that nobody has now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_from_outside_the_cluster(ray, tmp_path):
+    """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
+    pytest.importorskip("grpc", reason="the extra [ray] is not whole")
+    from benchmarks.faults import SCENARIO, sbd_command, sbd_environment
+    from harness.plan import make_plan
+    from harness.scenario import load_scenario
+
+    ports, environment = (free_port(), free_port()), sbd_environment({"fault": "none", "engine": "pretended"})
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--include-dashboard=false"]
+    options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={tmp_path / 'ray'}", "--block"]
+    with subprocess.Popen([*start, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
+        try:
+            wait_for(ports[1], head)
+            command = sbd_command(tmp_path / "out", f"ray://127.0.0.1:{ports[1]}")
+            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+            assert done.returncode == 0, done.stderr
+        finally:
+            head.terminate()
+    taken = sorted(sample.key for sample in read_run(tmp_path / "out").samples)
+    assert taken == sorted(slot.key for slot in make_plan(load_scenario(SCENARIO)).slots())
+
+
+def wait_for(port, process):
+    """Until something listens there."""
+    for _ in range(1200):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, "ray start has ended"
+        time.sleep(0.1)
+    raise AssertionError("ray start does not listen")
+
+
+def test_the_count_finds_what_is_lost_doubled_and_different():
+    """A record with one sample missing, one twice and one other output: each is counted once, as what it is."""
+    from benchmarks.faults import SCENARIO, in_this_process, verdict
+    from harness.runner import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = read_run(run(SCENARIO, Path(folder) / "out", spawn=in_this_process))
+    nothing = {"trials": 1, "lost": 0, "doubled": 0, "different": 0}
+    assert verdict(whole, Counter(), whole) == nothing
+    first, second, *others = whole.samples
+    rows = [second.rows[0].model_copy(update={"output_ids": [0] * second.rows[0].output_tokens}), *second.rows[1:]]
+    broken = whole.model_copy(update={"samples": [second.model_copy(update={"rows": rows}), *others, others[0]]})
+    assert verdict(broken, Counter([first.key]), whole) == {"trials": 1, "lost": 1, "doubled": 1, "different": 1}
 
 
 @pytest.mark.filterwarnings("ignore")
