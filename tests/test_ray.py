@@ -152,17 +152,26 @@ def free_port():
         return one.getsockname()[1]
 
 
+@pytest.fixture
+def short_folder():
+    """Ray's sockets lie there, whose paths may have 107 letters."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_from_outside_the_cluster(ray, tmp_path):
+def test_a_run_from_outside_the_cluster(ray, tmp_path, short_folder):
     """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
     pytest.importorskip("grpc", reason="the extra [ray] is not whole")
     from benchmarks.faults import SCENARIO, sbd_command, sbd_environment
     from harness.plan import make_plan
     from harness.scenario import load_scenario
 
-    ports, environment = (free_port(), free_port()), sbd_environment({"fault": "none", "engine": "pretended"})
+    # Nodes use the sbd that is installed there: this checkout, and not another one.
+    environment = sbd_environment({"fault": "none", "engine": "pretended"}, PYTHONPATH=str(ROOT))
+    ports = free_port(), free_port()
     start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--include-dashboard=false"]
-    options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={tmp_path / 'ray'}", "--block"]
+    options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={short_folder}", "--block"]
     with subprocess.Popen([*start, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
         try:
             wait_for(ports[1], head)
