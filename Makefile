@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks
 
-.PHONY: bench test lint verify gpu-check clean
+.PHONY: bench test test-ray lint verify gpu-check clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -15,6 +15,10 @@ bench: $(VENV)/run.stamp
 # One process a core with one thread each: two threads that wait for one another would cost more than they bring.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full" -n 2 --dist loadfile
+
+# Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
+test-ray: $(VENV)/ray.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_ray.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)
@@ -39,6 +43,10 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -c constraints.txt -e '.[run,train,dev]'
 	touch $@ $(VENV)/run.stamp
+
+$(VENV)/ray.stamp: $(VENV)/dev.stamp
+	$(PIP) install -c constraints.txt -e '.[run,train,dev,ray]'
+	touch $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -71,8 +71,16 @@ def run_command(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
     ] = False,
+    on: Annotated[
+        str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
+    ] = None,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet."""
+    if on is not None:
+        from harness.cli_cluster import run_on_cluster
+
+        run_on_cluster(scenario, out, report, on)
+        return
     from harness.cli_progress import TerminalProgress
     from harness.scenario import find_scenario, load_scenario
 

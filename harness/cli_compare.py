@@ -31,11 +31,11 @@ def compare_command(
     from harness.compare_runs import compare_runs, to_json
     from harness.errors import UserError
     from harness.likeness import refuse_unlike, shared_prompts
-    from harness.store import read_run
+    from harness.store import read_on_one_machine
 
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
-    base, *others = [read_run(run) for run in runs]
+    base, *others = [read_on_one_machine(run) for run in runs]
     found = []
     for path, other in zip(runs[1:], others, strict=True):
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))

@@ -60,13 +60,13 @@ def add_command(
     """
     from harness.history_record import Revision
     from harness.history_run import record_of
-    from harness.store import read_run
+    from harness.store import read_on_one_machine
 
     if committed_at is not None:
         _time(committed_at)
     with open_history(db) as history:
         for path in runs:
-            run, given = read_run(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
+            run, given = read_on_one_machine(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
             record = record_of(run, str(_directory(path)), _asked_git(given, run.header.environment.get("commit")))
             print(f"{history.add(record):9}  {record.run_id}  {path}")
         print(f"history    {history.place}")
@@ -159,10 +159,10 @@ def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """What became of it; a run that is not there any more keeps the figures it has."""
     from harness.errors import RecordError
     from harness.history_run import record_of
-    from harness.store import read_run
+    from harness.store import read_on_one_machine
 
     try:
-        run = read_run(Path(old.path))
+        run = read_on_one_machine(Path(old.path))
     except RecordError:
         return "gone"
     return history.add(record_of(run, old.path, old.revision)) if run.header.run_id == old.run_id else "gone"

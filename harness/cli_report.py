@@ -103,14 +103,14 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
     from harness.exports import export
     from harness.journal import write_whole
     from harness.judgement import to_json as judgements_json
-    from harness.store import read_run
+    from harness.store import read_on_one_machine
     from harness.verdict import verdict
     from harness.verdict_claims import claims_for
 
     page = None if as_json else write_page(run, out)
     if not as_json and markdown is None:
         return page
-    record = read_run(run)
+    record = read_on_one_machine(run)
     comparison = compare(record)
     judged = verdict(comparison, claims_for(record.header, (), ()), record.header)
     if as_json:
@@ -127,9 +127,10 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
     from harness.compare_several import compare_several, to_json
+    from harness.machines import by_machine
     from harness.store import read_run
 
-    records = [read_run(run) for run in runs]
+    records = [one for run in runs for one in by_machine(read_run(run))]
     found = compare_several(records)
     if as_json:
         print(json.dumps(to_json(found), indent=1, ensure_ascii=False, allow_nan=False))

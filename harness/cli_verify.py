@@ -39,10 +39,10 @@ def verify_command(
     """
     from harness.cli_judged import finish
     from harness.compare import compare
-    from harness.store import read_run
+    from harness.store import read_on_one_machine
     from harness.verdict import verdict
     from harness.verdict_claims import claims_for
 
-    record = read_run(run)
+    record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())
     finish(verdict(compare(record), asked, record.header), as_json, inconclusive, to)

@@ -24,6 +24,7 @@ from harness.compare_tally import Tally, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.health import without_void_times
+from harness.machines import of_one_machine
 from harness.record import CaseHeader, Run
 from harness.scenario import Part
 
@@ -38,8 +39,11 @@ _T = TypeVar("_T")
 def compare(run: Run) -> Comparison:
     """Derive every value of ``run``. Warm-up samples are left out, and the times of void ones; of a sample recorded twice
     the later one counts.
+
+    Raises:
+        UserError: the samples are of several kinds of machine.
     """
-    run, health = without_void_times(run)
+    run, health = without_void_times(of_one_machine(run))
     pricers = _pricers(run)
     counter_of = counters(run)
     tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()}, counter_of)

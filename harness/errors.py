@@ -10,6 +10,7 @@ SbdError                      catch this to catch all of them
 ├── RecordError               a run directory that cannot be read (exit code 5)
 ├── StorageError              the disk refused to take a record (exit code 5)
 ├── ProcessEndedError         a fresh process of a run or a gate ended before its time (exit code 5, or the 2 it ended with)
+├── HungError                 a fresh process took longer for one step than its deadline, and was ended (exit code 5)
 ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
 │   ├── DoesNotFitError       it needs more memory than there is
 │   └── NotPossibleError      it needs something that this machine does not have
@@ -75,6 +76,10 @@ class ProcessEndedError(SbdError):
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class HungError(SbdError):
+    """A fresh process of a run took longer for one step than its deadline, and was ended."""
 
 
 class CaseError(SbdError):

@@ -20,7 +20,7 @@ from harness.compare_values import Cell
 from harness.frames_values import flat
 from harness.health import void_reasons
 from harness.record import Run, RunHeader
-from harness.store import read_run
+from harness.store import read_on_one_machine
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
 SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}
@@ -206,7 +206,7 @@ def load_run(path: Path | str) -> RunFrames:
         >>> best = run.predictions[run.predictions.rung == "shape-calibrated"]
         >>> error = best.set_index("arm").wall_speedup_error   # predicted ÷ measured - 1
     """
-    return RunFrames(read_run(Path(path)))
+    return RunFrames(read_on_one_machine(Path(path)))
 
 
 _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from harness.differing import ABSENT, differing
 from harness.errors import UserError
 from harness.record import Run, RunHeader
-from harness.scenario import Scenario
+from harness.scenario import NOT_MEASURED, Scenario
 
 Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -31,8 +31,8 @@ NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
 LONGEST_VALUE = 80
 """Letters of a value in a refusal; a whole part that only one side has is not written out."""
 PACKAGES = ("torch", "transformers", "triton")
-NOT_MEASURED = ("name", "question", "claims")
-"""Keys of a scenario that change nothing of what is measured."""
+WORDS = ("name", "question")
+"""Keys of a scenario that change nothing of what is measured, besides those that no sample depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
     except ValidationError:
         data = recorded
     parts = {part["name"]: _without_place(part) for part in data.get("parts", [])}
-    return {key: value for key, value in data.items() if key not in NOT_MEASURED} | {"parts": parts}
+    return {key: value for key, value in data.items() if key not in (*WORDS, *NOT_MEASURED)} | {"parts": parts}
 
 
 def _without_place(part: dict[str, Any]) -> dict[str, Any]:

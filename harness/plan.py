@@ -102,10 +102,22 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one fresh process takes of a run: the samples of one part, once."""
+    """What one process takes of a run: the samples of one part, once; of one batch size alone where the run is spread over
+    a cluster. Cells of different batch sizes are never compared decode by decode, so they may be on different nodes.
+    """
 
     part: str
     process: int
+    batch_size: int | None = None
+
+    def holds(self, slot: Slot) -> bool:
+        """Whether a sample is its own."""
+        own = (self.part, self.process) == (slot.case.part.name, slot.process)
+        return own and self.batch_size in {None, slot.case.batch_size}
+
+    def __str__(self) -> str:
+        size = f", batch {self.batch_size}" if self.batch_size else ""
+        return f"part {self.part}{size}" + (f", process {self.process + 1}" if self.process else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +139,11 @@ class Slot:
     def share(self) -> Share:
         """Whose it is, where a run is taken in fresh processes."""
         return Share(part=self.case.part.name, process=self.process)
+
+    @property
+    def unit(self) -> Share:
+        """Whose it is, where a run is spread over a cluster."""
+        return Share(part=self.case.part.name, process=self.process, batch_size=self.case.batch_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

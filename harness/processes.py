@@ -12,12 +12,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.plan import Share
 from harness.store import Lent
 
@@ -25,6 +27,9 @@ COMMAND = "run-process"
 """The hidden command that runs an errand."""
 GRACE_S = 5.0
 """So long a child may take to end by itself after Ctrl-C, which a terminal sends to both."""
+KEPT = "finished samples are kept, and the same command takes exactly the missing ones"
+LOOK_S = 1.0
+"""So often a child with a deadline is looked after, at most: a look costs less than a millisecond."""
 PR_SET_PDEATHSIG = 1
 """From Linux' prctl.h."""
 # As this process finds its modules, and nowhere else: python -m would look into the folder first that a user stands in.
@@ -35,20 +40,26 @@ PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); fro
 class Errand:
     """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
 
-    ``lent``: the journals of the directory, locked by the process that sends it.
+    ``lent``: the journals of the directory, locked by the process that sends it. ``deadline_s``: the longest that it may go
+    without having anything to keep; None: for ever.
     """
 
     scenario: Path
     directory: Path
     share: Share | None
     lent: Lent
+    deadline_s: float | None = None
 
 
 class Spawner(Protocol):
     """Starts a fresh process."""
 
     def __call__(self, errand: Errand) -> int:
-        """Let a fresh process run the errand to its end; returns its exit status, negative for the signal that ended it."""
+        """Let a fresh process run the errand to its end; returns its exit status, negative for the signal that ended it.
+
+        Raises:
+            HungError: it let its deadline pass, and was ended.
+        """
 
 
 class FreshInterpreter:
@@ -63,7 +74,7 @@ class FreshInterpreter:
         """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one kills it."""
         child = subprocess.Popen(self.command(errand), pass_fds=errand.lent)
         try:
-            return child.wait()
+            return child.wait() if errand.deadline_s is None else _watched(child, errand.directory, errand.deadline_s)
         except KeyboardInterrupt:
             _interrupt(child)
             raise
@@ -82,6 +93,26 @@ class FreshInterpreter:
         return [*words, "--calibrate"] if self._calibrate else words
 
 
+def _watched(child: subprocess.Popen[bytes], directory: Path, deadline_s: float) -> int:
+    """Wait for a child that shows that it lives by what it leaves in its directory; killed where it leaves nothing so long."""
+    seen, since_s = _traces(directory), time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(min(LOOK_S, deadline_s / 4))
+        now = _traces(directory)
+        if now != seen:
+            seen, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > deadline_s:
+            child.kill()
+            child.wait()
+            raise HungError(f"nothing came for {deadline_s:g} s (deadline_s), so its process was ended")
+
+
+def _traces(directory: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of every file there."""
+    return sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in directory.glob("*") if file.exists())
+
+
 def _interrupt(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(GRACE_S)
@@ -97,6 +128,11 @@ def end_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def was_killed(status: int) -> bool:
+    """Whether a signal that nobody meant as an interrupt ended a process."""
+    return status < 0 and status not in {-signal.SIGINT, -signal.SIGTERM}
+
+
 def expect_success(status: int, who: str) -> None:
     """Go on only where a fresh process (``who``, in words) ended with exit status 0.
 
@@ -109,13 +145,13 @@ def expect_success(status: int, who: str) -> None:
     if status in (EXIT_INTERRUPTED, -signal.SIGINT):
         raise KeyboardInterrupt
     raise ProcessEndedError(
-        f"{who}: ended with exit status {status} ({_why(status)}); finished samples are kept, and the same command takes "
-        "exactly the missing ones",
+        f"{who}: ended with exit status {status} ({why_ended(status)}); {KEPT}",
         EXIT_USER_ERROR if status == EXIT_USER_ERROR else EXIT_TOOL_ERROR,
     )
 
 
-def _why(status: int) -> str:
+def why_ended(status: int) -> str:
+    """An exit status in words."""
     if status > 0:
         return "its message stands above"
     names = {one.value: one.name for one in signal.Signals}

@@ -8,7 +8,8 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
-    6   the passes of a sample are packed (harness.record_packed)
+    6   the passes of a sample are packed (harness.record_packed);
+        a sample says when it ended and, in a run over several nodes, on which it was taken; a failed try of a case is an event
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Sample(_Frozen):
     """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.
 
     ``process``: which fresh process took it, from 0; every process decodes the same prompts.
+    ``node``: where, in a run over the nodes of a cluster; the session entries of that node tell what it is. None: here.
+    ``started_at``, ``ended_at``: wall clock around prefill and decode (ISO 8601, milliseconds); None in older records.
     ``meters`` and ``meter_reasons``: what the meters read over prefill and decode, by figure, and why the others read
     nothing; units and sources are in the session entry of the part.
     ``passes`` are given, and asked for, as PassColumns; held, and written, as ``packed_passes``.
@@ -80,6 +83,8 @@ class Sample(_Frozen):
     prefill_s: Seconds | None
     decode_s: Seconds | None
     started_at: Moment
+    ended_at: Moment | None = None
+    node: str | None = None
     load_1min: Reading | None
     meters: dict[str, Reading] = {}
     meter_reasons: dict[str, str] = {}

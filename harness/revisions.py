@@ -28,7 +28,7 @@ from harness.journal import refused, write_whole
 from harness.progress import Progress
 from harness.record import Run
 from harness.revisions_launch import Launcher, launch
-from harness.store import read_run
+from harness.store import read_on_one_machine
 
 Side = Literal["base", "new"]
 Stage = Literal["pair", "rerun"]
@@ -154,7 +154,7 @@ class Revisions:
 
     def _read(self, side: Side, out: Path) -> Run:
         try:
-            return read_run(out)
+            return read_on_one_machine(out)
         except RecordError as error:
             if out.exists():
                 raise

@@ -1,54 +1,29 @@
-"""Walks a plan: opens each part's model, takes the missing samples in order, keeps every one as soon as it is finished.
+"""Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each as soon as it is finished.
 
-Knows protocols, not implementations; writes through the store only and names no vendor. A run that was killed is
-continued by calling ``run`` again with the same scenario: finished samples are never taken twice. Where a part asks for
-several processes, ``run`` sends every share of the run out as an errand and loads nothing itself.
+Where they are taken is another question than how: here, in fresh processes one after the other where a part asks for several
+(or a hung one could be ended), or on the nodes of a cluster (harness.spreading). The runner writes through the store only and
+names no vendor. A run that was killed is continued by calling ``run`` again with the same scenario: finished samples are never
+taken twice.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from harness.continuing import default_directory, missing_slots, refuse_other_execution
-from harness.environment import snapshot
-from harness.errors import CaseError, DoesNotFitError
-from harness.estimates import estimate_memory
-from harness.pace import Pace
-from harness.plan import Share, Slot
-from harness.processes import Errand, FreshInterpreter, Spawner, expect_success
+from harness.cluster import Cluster
+from harness.continuing import default_directory, refuse_other_execution
+from harness.errors import HungError, InvariantError, ProcessEndedError, UserError
+from harness.keeping import Failure, Keeper
+from harness.plan import Share
+from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
-from harness.record import CaseOutcome, Run
+from harness.record import Run
 from harness.runner_header import make_header
 from harness.runner_job import Job
-from harness.runner_machine import Engine, Machine
-from harness.runner_sample import pass_columns, take_sample
-from harness.runner_texts import TokenTexts
-from harness.scenario import Part
-from harness.store import RunStore
-from harness.workload import PromptItem, prompt_items
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What this process is to take, at what pace: all there is, or a ``share`` of it with the rest left to ``later`` ones."""
-
-    missing: list[Slot]
-    pace: Pace
-    share: Share | None = None
-    later: tuple[Slot, ...] = ()
-
-    @property
-    def process(self) -> int:
-        """Whose samples they are."""
-        return self.share.process if self.share else 0
-
-    def session(self, event: str) -> dict[str, Any]:
-        """What an entry about the whole of this process begins with."""
-        return {"event": event, "process": self.process} | ({"part": self.share.part} if self.share else {})
+from harness.runner_machine import Machine
+from harness.spreading import spread
+from harness.store import RunStore, read_run
+from harness.taking import take, work_of
 
 
 def run(
@@ -57,25 +32,30 @@ def run(
     progress: Progress | None = None,
     machine: Machine | None = None,
     spawn: Spawner | None = None,
+    cluster: Cluster | None = None,
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
-    ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then.
+    ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then, and so it is
+    for the nodes of a ``cluster``.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable.
         StorageError: the disk refused; everything finished before is kept.
-        ProcessEndedError: a fresh process was killed or failed; likewise.
+        ProcessEndedError: a fresh process failed, or no node is left; likewise.
     """
     progress = progress or Silent()
     job = Job.of(scenario_path)
+    if cluster is None:
+        _refuse_devices(job)
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
-        if job.scenario.in_fresh_processes:
+        if cluster is not None:
+            spread(job, store, cluster, progress)
+        elif job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
-            machine = machine or _this_machine()
-            _take(_begin_or_continue(job, store, machine, progress), store, machine, progress)
+            _take_here(job, store, machine or _this_machine(), progress)
     return directory
 
 
@@ -94,138 +74,87 @@ def run_errand(errand: Errand, progress: Progress, machine: Machine | None = Non
         held = store.resume(job.resolved, job.digest)
         own = [part for part in job.scenario.parts if part.name == errand.share.part]
         refuse_other_execution(own, held, machine.execution)
-        pace = Pace(job.plan, held)
-        by_share = _by_share(job, held, pace)
-        coming = list(by_share)[list(by_share).index(errand.share) + 1 :] if errand.share in by_share else []
-        later = tuple(slot for share in coming for slot in by_share[share])
-        work = Work(missing=by_share.get(errand.share, []), pace=pace, share=errand.share, later=later)
-        _take(work, store, machine, progress)
+        keeper = Keeper(store, progress, job.scenario.attempts, held)
+        keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
+
+
+def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) -> None:
+    """Take all that is missing in this process; what failed and is to be tried again, after everything else."""
+    if store.exists:
+        held = store.resume(job.resolved, job.digest)
+        progress.note(f"continuing {store.directory}: {len(held.samples)} samples are kept")
+        refuse_other_execution(job.scenario.parts, held, machine.execution)
+    else:
+        store.create(make_header(job, machine, progress))
+        held = read_run(store.directory)
+    keeper = Keeper(store, progress, job.scenario.attempts, held)
+    keeper.keep_all(take(work_of(job.plan, held), machine, progress))
+    while keeper.again:
+        keeper.again.clear()
+        keeper.keep_all(take(work_of(job.plan, read_run(store.directory)), machine, progress))
 
 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
     """Have every unfinished share taken by a fresh process, one after the other, under the lock of this one."""
-    scenario, directory, begun = Path(job.path), store.directory, store.exists
-    if not begun:
+    scenario, directory = Path(job.path), store.directory
+    if not store.exists:
         begin = Errand(scenario=scenario, directory=directory, share=None, lent=store.hold())
         expect_success(spawn(begin), "the process that begins the run")
-    held = store.resume(job.resolved, job.digest)
-    if begun:
+        held = store.resume(job.resolved, job.digest)
+    else:
+        held = store.resume(job.resolved, job.digest)
         progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
-    unfinished = _by_share(job, held, Pace(job.plan, held))
-    if not unfinished:
+    if not _unfinished(job, held):
         progress.start([])
     counts = {part.name: part.processes for part in job.scenario.parts}
-    for share in unfinished:
+    while shares := _unfinished(job, held):
+        share, before = shares[0], _size(held)
         who = f"part {share.part}, fresh process {share.process + 1} of {counts[share.part]}"
         progress.note(who)
-        errand = Errand(scenario=scenario, directory=directory, share=share, lent=store.hold())
-        expect_success(spawn(errand), who)
+        errand = Errand(
+            scenario=scenario, directory=directory, share=share, lent=store.hold(), deadline_s=job.scenario.deadline_s
+        )
+        keeper = Keeper(store, progress, job.scenario.attempts, held)
+        store.mark("")
+        _expect_end(errand, spawn, keeper, who, store)
+        held = read_run(directory)
+        if _size(held) == before:
+            raise InvariantError(f"{who}: ended well, but took nothing of what is missing")
 
 
-def _by_share(job: Job, held: Run, pace: Pace) -> dict[Share, list[Slot]]:
-    """What is missing, by the fresh process that is to take it, in order."""
-    found: dict[Share, list[Slot]] = {}
-    for slot in missing_slots(job.plan, held, pace):
-        found.setdefault(slot.share, []).append(slot)
-    return found
-
-
-def _begin_or_continue(job: Job, store: RunStore, machine: Machine, progress: Progress) -> Work:
-    """All that is missing of the run in this process's directory."""
-    if not store.exists:
-        store.create(make_header(job, machine, progress))
-        return Work(missing=list(job.plan.slots()), pace=Pace(job.plan))
-    held = store.resume(job.resolved, job.digest)
-    progress.note(f"continuing {store.directory}: {len(held.samples)} samples are kept")
-    refuse_other_execution(job.scenario.parts, held, machine.execution)
-    pace = Pace(job.plan, held)
-    return Work(missing=missing_slots(job.plan, held, pace), pace=pace)
-
-
-def _take(work: Work, store: RunStore, machine: Machine, progress: Progress) -> None:
-    """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do."""
-    store.append_session(snapshot() | work.session("start") | {"pid": os.getpid()})
-    pace = work.pace
-    missing = _that_fit(work.missing, pace, store, machine)
-    progress.start([slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later])
-    engine: Engine | None = None
-    loaded: dict[str, Any] | None = None
-    for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
-        slots = list(of_part)
-        part = slots[0].case.part
-        try:
-            if engine is None or loaded != part.engine:
-                progress.note(f"part {part.name}: loading the model")
-                engine = None  # before the next one comes
-                engine, loaded = machine.open_engine(part), part.engine
-        except CaseError as error:
-            for case_id in dict.fromkeys(slot.case.case_id for slot in slots):
-                _give_up(case_id, error, pace, store)
-            continue
-        entry = {"part": part.name, "process": work.process}
-        store.append_session({"event": "engine"} | entry | engine.fingerprint(part))
-        if engine.meters is not None:
-            store.append_session({"event": "meters"} | entry | engine.meters)
-        _measure_passes(part, engine, store, entry)
-        _take_part(slots, pace, engine, store, progress, entry)
-        _measure_passes(part, engine, store, entry)  # again, so that a machine that changed meanwhile shows in their spread
-    store.append_session(snapshot() | work.session("end"))
-
-
-def _that_fit(missing: list[Slot], pace: Pace, store: RunStore, machine: Machine) -> list[Slot]:
-    """Leave out, and record, the cases that cannot fit. A host may kill a process that asks for too much, so ask first."""
-    refused: set[str] = set()
-    for case in {slot.case.case_id: slot.case for slot in missing}.values():
-        estimate, _ = estimate_memory(case)
-        free = machine.free_bytes(case.part)
-        if estimate is not None and free is not None and estimate.total_bytes > free:
-            needed, there = estimate.total_bytes / 1e9, free / 1e9
-            error = DoesNotFitError(f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}")
-            refused.add(case.case_id)
-            _give_up(case.case_id, error, pace, store)
-    return [slot for slot in missing if slot.case.case_id not in refused]
-
-
-def _give_up(case_id: str, error: CaseError, pace: Pace, store: RunStore) -> None:
-    """Record how a case ended that cannot be run; nothing waits for it."""
-    store.append_outcome(CaseOutcome(case_id=case_id, outcome=error.outcome, reason=str(error)))
-    pace.leave_out(case_id)
-
-
-def _measure_passes(part: Part, engine: Engine, store: RunStore, entry: dict[str, Any]) -> None:
-    """Record what a few passes of a timed part's model cost now, or why that is not known."""
-    if not part.timed:
-        return
-    found: dict[str, Any] = {"event": "measured_passes", **entry, "decodes": []}
+def _expect_end(errand: Errand, spawn: Spawner, keeper: Keeper, who: str, store: RunStore) -> None:
+    """Let a fresh process take its share. One that was killed or hung has failed the case it was at; the run goes on."""
+    assert errand.share is not None
     try:
-        for one in engine.measure_passes(part.block_sizes):
-            found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
-    except CaseError as error:
-        found["reason"] = str(error)
-    store.append_session(found)
+        status = spawn(errand)
+        if not was_killed(status):
+            expect_success(status, who)
+            return
+        reason = f"its process was killed ({why_ended(status)})"
+    except HungError as error:
+        reason = str(error)
+    case_id, share = store.marked(), errand.share
+    if not case_id:  # it was at no case: none is to blame, and another process might fare no better
+        raise ProcessEndedError(f"{who}: {reason}; {KEPT}")
+    keeper.keep(Failure(case_id=case_id, outcome="failed", reason=reason, part=share.part, process=share.process))
 
 
-def _take_part(
-    slots: list[Slot], pace: Pace, engine: Engine, store: RunStore, progress: Progress, entry: dict[str, Any]
-) -> None:
-    items: dict[str, tuple[PromptItem, ...]] = {}
-    token_texts = TokenTexts(engine.tokenizer)
-    for slot in slots:
-        case = slot.case
-        if not pace.needs(slot):
-            progress.skip(case.case_id)
-            continue
-        if case.task not in items:
-            items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
-        try:
-            sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)])
-            store.append(sample)
-            if texts := token_texts.new_in(sample):
-                store.append_session({"event": "token_texts", **entry, "texts": texts})
-            pace.note(sample)
-        except CaseError as error:
-            _give_up(case.case_id, error, pace, store)
-        progress.advance(case.case_id)
+def _unfinished(job: Job, held: Run) -> list[Share]:
+    """The shares that lack samples, in order."""
+    return list(dict.fromkeys(slot.share for slot in work_of(job.plan, held).missing))
+
+
+def _size(held: Run) -> tuple[int, int, int]:
+    return len(held.samples), len(held.outcomes), sum(one.get("event") == "attempt" for one in held.sessions)
+
+
+def _refuse_devices(job: Job) -> None:
+    """The kinds of device that a part names are those of a cluster."""
+    for part in job.scenario.parts:
+        if part.devices:
+            raise UserError(
+                f"part {part.name}: devices: {', '.join(part.devices)} are nodes of a cluster; give --on ray, or remove devices"
+            )
 
 
 def _this_machine() -> Machine:
@@ -233,5 +162,3 @@ def _this_machine() -> Machine:
     from harness.machine import this_machine
 
     return this_machine()
-
-

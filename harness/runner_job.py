@@ -23,7 +23,11 @@ class Job:
     @classmethod
     def of(cls, path: Path | str) -> Job:
         """Read a scenario. Raises UserError and its kind."""
-        scenario = load_scenario(path)
+        return cls.of_scenario(load_scenario(path), path)
+
+    @classmethod
+    def of_scenario(cls, scenario: Scenario, path: Path | str) -> Job:
+        """A scenario that was read, ``path`` being what the record calls its file. Raises UserError and its kind."""
         resolved = scenario.model_dump(mode="json")
         return cls(
             path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved)

@@ -14,13 +14,14 @@ from harness.trace import ForwardPass, Generation
 from harness.workload import PromptItem, Tokenizer
 
 
-def take_sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
-    """Decode one batch and grade it; grading happens after the clock has stopped."""
+def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
+    """Decode one batch and grade it; grading happens after the clock has stopped. ``node``: where this is, of a cluster."""
     case = slot.case
     seed = case.sample_seed(slot.group, slot.repeat)
-    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    started_at = _now()
     load = os.getloadavg()[0]
     decoded = engine.decode(case, [item.ids for item in items], seed)
+    ended_at = _now()
     timed = case.part.timed
     return Sample(
         case_id=case.case_id,
@@ -34,10 +35,16 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem]) -> Sample:
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
+        ended_at=ended_at,
+        node=node,
         load_1min=load,
         meters=decoded.readings.values if decoded.readings else {},
         meter_reasons=decoded.readings.reasons if decoded.readings else {},
     )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:

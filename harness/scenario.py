@@ -10,22 +10,26 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.arms import GREEDY, Arm, NtpArm, SbdArm
-from harness.axes import Counts
+from harness.axes import Counts, distinct
 from harness.claims import Claims, misplaced
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative
 from harness.model_choice import ModelChoice, RandomModel
+from harness.scenario_devices import by_device
 from harness.workload_choice import Workload
 from harness.yaml_lines import read_yaml
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Execution = Literal["eager", "compiled", "graphs"]
 """compiled: by torch.compile, and on a GPU captured into CUDA graphs too; graphs: captured as they are."""
+ATTEMPTS = 2
+NOT_MEASURED = ("claims", "attempts", "deadline_s")
+"""Keys of a scenario that no sample depends on."""
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 
 
@@ -58,6 +62,8 @@ class Part(Frozen):
     on a GPU they are then captured into CUDA graphs, which graphs does without compiling.
     ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds: one
     process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
+    ``devices``: accelerator types of a cluster, as Ray calls them (H100, A100-80G): the part is measured on each, as a part of
+    its own. For `sbd run --on ray` only.
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
     """
@@ -83,6 +89,7 @@ class Part(Frozen):
     ] = 1
     # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
+    devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
     warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
@@ -180,18 +187,28 @@ class Part(Frozen):
 
 
 class Scenario(Frozen):
-    """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample."""
+    """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample.
+
+    ``attempts``: so often a case is tried in all whose process died, hung or ran out of memory, by one run or by later ones;
+    then it is left out, with its reason. ``deadline_s``: a process that takes longer for one step (loading a model,
+    calibrating, one decode) is taken for hung and ended; samples are taken in processes of their own then.
+    """
 
     version: Literal[1]
     name: Name
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
     claims: Claims = ()
+    # Not of what is measured, and younger than version 1: no part of the digest, and left out where they say nothing.
+    attempts: Annotated[Count, Field(exclude_if=lambda count: count == ATTEMPTS)] = ATTEMPTS
+    deadline_s: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Field(exclude_if=lambda limit: limit is None)
+    ] = None
 
     @property
     def in_fresh_processes(self) -> bool:
-        """Whether some part asks for more than one process; then every part is taken by processes of its own."""
-        return any(part.processes > 1 for part in self.parts)
+        """Whether every part is taken by processes of its own: some part asks for several, or a hung one could be ended."""
+        return self.deadline_s is not None or any(part.processes > 1 for part in self.parts)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:
@@ -236,7 +253,7 @@ def load_scenario(path: Path | str) -> Scenario:
     file = find_scenario(path)
     document = read_yaml(file)
     try:
-        return Scenario.model_validate(document.data, context={"base": file.parent.resolve()})
+        return by_device(Scenario.model_validate(document.data, context={"base": file.parent.resolve()}), str(file))
     except ValidationError as error:
         kinds = {details["type"] for details in error.errors()}
         message = document.describe(error)
@@ -269,7 +286,7 @@ def shipped_scenarios() -> tuple[str, ...]:
 def scenario_digest(scenario: dict[str, Any]) -> str:
     """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
 
-    Claims are left out: no sample depends on them, and runs older than claims can be continued.
+    What no sample depends on is left out: runs older than claims can be continued, and one that hung with more patience.
     """
-    measured = {key: value for key, value in scenario.items() if key != "claims"}
+    measured = {key: value for key, value in scenario.items() if key not in NOT_MEASURED}
     return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -23,9 +23,12 @@ from pydantic_core import from_json
 from harness.differing import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
 from harness.journal import Journal, damaged, read_lines, refused, whole_lines, write_whole
+from harness.machines import of_one_machine
 from harness.record import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
+MARK = ".begun"
+"""Names the case that is being taken, for whoever finds that its process has died; worth nothing after a power cut."""
 REPORTS = ("report.html", "report.json")
 Lent = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
@@ -108,6 +111,20 @@ class RunStore:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
         _opened(self._events).append(json.dumps({"session": snapshot}))
 
+    def mark(self, case_id: str) -> None:
+        """Say which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does."""
+        try:
+            (self.directory / MARK).write_text(case_id, encoding="utf-8")
+        except OSError as error:
+            raise refused(self.directory / MARK, error) from error
+
+    def marked(self) -> str:
+        """What was marked last; "" where nothing was, or it cannot be read."""
+        try:
+            return (self.directory / MARK).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return ""
+
     def close(self) -> None:
         """Give the directory back to other processes."""
         for journal in (self._samples, self._events):
@@ -145,6 +162,16 @@ def read_run(path: Path) -> Run:
         )
     except ValidationError as error:
         raise RecordError(f"{directory}: a record does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+
+
+def read_on_one_machine(path: Path) -> Run:
+    """As read_run, with a header that tells of the machine that the samples were taken on, wherever the run was begun.
+
+    Raises:
+        UserError: they were taken on several kinds of machine.
+        RecordError: as read_run.
+    """
+    return of_one_machine(read_run(path))
 
 
 def _read_samples(file: Path) -> list[Sample]:

@@ -20,7 +20,7 @@ import yaml
 from harness import processes
 from harness.cli_plan import describe_plan, render
 from harness.continuing import missing_slots
-from harness.errors import ProcessEndedError, StorageError, UserError
+from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.pace import Pace
 from harness.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
@@ -215,6 +215,83 @@ def test_a_failed_process_ends_the_run_and_the_next_one_takes_what_is_missing(mi
     assert finished.errands == []
 
 
+class Dying(InThisProcess):
+    """Whose first processes of part two end as ``end`` says, behind so many decodes."""
+
+    def __init__(self, shape, times, end, at):
+        super().__init__(shape)
+        self.times, self.end, self.at = times, end, at
+
+    def __call__(self, errand):
+        """The decode is begun, and then the process is no more."""
+        if errand.share is None or errand.share.part != "two" or not self.times:
+            return super().__call__(errand)
+        self.times -= 1
+        self.errands.append(errand)
+        with pytest.raises(RuntimeError):
+            run_errand(errand, Silent(), fake_machine(FakeEngine(self.shape, fail_at=self.at, error=RuntimeError("dies"))))
+        return self.end()
+
+
+def hung():
+    """As a Spawner tells of it."""
+    raise HungError("nothing came for 5 s (deadline_s), so its process was ended")
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [(lambda: -signal.SIGKILL, "its process was killed (SIGKILL; "), (hung, "nothing came for 5 s (deadline_s)")],
+)  # fmt: skip
+def test_a_process_that_is_killed_or_hangs_is_tried_again_and_the_run_goes_on(mixed, shape, tmp_path, end, reason):
+    """Once: everything is taken, and the failed try is in the record. Every time: its case is left out, the others are not."""
+    spawn = Dying(shape, 1, end, at=10)
+    held = read_run(run(mixed, tmp_path / "once", spawn=spawn))
+    assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == []
+    [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
+    assert attempt["reason"].startswith(reason) and attempt["case_id"].startswith("two/")
+    assert [errand.share for errand in spawn.errands[2:4]] == [Share(part="two", process=0)] * 2
+    held = read_run(run(mixed, tmp_path / "always", spawn=Dying(shape, 2, end, at=0)))
+    [outcome] = held.outcomes
+    assert outcome.reason.startswith(reason) and outcome.reason.endswith("(attempt 2 of 2)")
+    assert {key[0] for key in keys_of(held)} == {case.case_id for case in held.header.cases} - {outcome.case_id}
+    assert len(set(keys_of(held))) == len(keys_of(held)) < 4 * 24
+
+
+class SlowChild:
+    """A child on a pretended clock that leaves a file behind every so many seconds, for so long; then it leaves nothing."""
+
+    def __init__(self, folder, every_s, until_s, ends_s=None):
+        self.folder, self.every_s, self.until_s, self.ends_s = folder, every_s, until_s, ends_s
+        self.now_s, self.killed = 0.0, False
+
+    def wait(self, timeout=None):
+        """Time passes."""
+        if self.killed:
+            return -signal.SIGKILL
+        before, self.now_s = self.now_s, self.now_s + timeout
+        if self.now_s // self.every_s > before // self.every_s and self.now_s < self.until_s:
+            (self.folder / "samples.jsonl").write_text(f"{self.now_s}")
+        if self.ends_s is not None and self.now_s >= self.ends_s:
+            return 0
+        raise subprocess.TimeoutExpired("child", timeout)
+
+    def kill(self):
+        """At once."""
+        self.killed = True
+
+
+def test_a_child_that_leaves_nothing_behind_so_long_is_ended(tmp_path, monkeypatch):
+    """One that adds to its record every 4 s may take an hour on a deadline of 5 s; one that stops doing so is killed."""
+    steady = SlowChild(tmp_path, 4, 10_000, ends_s=3600)
+    monkeypatch.setattr(processes.time, "monotonic", lambda: child.now_s)
+    child = steady
+    assert processes._watched(steady, tmp_path, 5.0) == 0 and not steady.killed
+    child = stuck = SlowChild(tmp_path, 4, 100)
+    with pytest.raises(HungError, match=r"nothing came for 5 s \(deadline_s\), so its process was ended"):
+        processes._watched(stuck, tmp_path, 5.0)
+    assert stuck.killed and 101 < stuck.now_s < 105
+
+
 def test_nobody_else_writes_from_the_first_process_to_the_last(mixed, shape, tmp_path):
     """Before, between and behind the errands the directory is locked; afterwards it is free."""
     out = tmp_path / "out"
@@ -392,11 +469,16 @@ def is_running(pid: int) -> bool:
 def in_the_middle(command: list[str], environment: dict[str, str], out: Path, samples: int) -> Iterator[subprocess.Popen[str]]:
     """The command, once it has taken so many samples in all and more are to come."""
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        file = out / "samples.jsonl"
-        while process.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < samples):
-            time.sleep(0.01)
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        until(process, out, samples)
         yield process
+
+
+def until(process: subprocess.Popen[str], out: Path, samples: int) -> None:
+    """Wait until there are so many samples, and the command is still at work."""
+    file = out / "samples.jsonl"
+    while process.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < samples):
+        time.sleep(0.01)
+    assert process.poll() is None, process.stderr.read() if process.stderr else ""
 
 
 def keys_of(held: Run) -> list[object]:
@@ -405,8 +487,8 @@ def keys_of(held: Run) -> list[object]:
 
 
 def test_killed_orphaned_and_finished(tmp_path, calibrated):
-    """kill -9 of the first child, kill -9 of the starter during the second, then to the end: nothing is lost or taken twice,
-    nothing keeps running, and every process wrote the same tokens.
+    """kill -9 of the first child, after which the run goes on by itself; kill -9 of the starter during the second, then to the
+    end: nothing is lost or taken twice, nothing keeps running, and every process wrote the same tokens.
     """
     file, out = tmp_path / "real.yaml", tmp_path / "out"
     file.write_text(REAL)
@@ -415,11 +497,10 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
         child = child_of(process.pid)
         assert child is not None
         os.kill(child, signal.SIGKILL)
-        _, err = process.communicate()
-        assert process.returncode == 5
-        assert "part one, fresh process 1 of 3: ended with exit status -9 (SIGKILL" in err and "Traceback" not in err
-    first = read_run(out)
-    with in_the_middle(command, calibrated, out, 40 + 6) as process:
+        first = read_run(out)
+        until(process, out, 40 + 6)
+        [attempt] = [one for one in read_run(out).sessions if one["event"] == "attempt"]
+        assert "its process was killed (SIGKILL; Linux kills so" in attempt["reason"] and attempt["process"] == 0
         child = child_of(process.pid)
         assert child is not None
         process.kill()

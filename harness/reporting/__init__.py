@@ -14,6 +14,8 @@ __all__ = ["write_report"]
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
 
+    A run that was taken on several kinds of machine is shown as so many runs beside each other.
+
     Args:
         run_dir: a run directory.
         out: the HTML file to write; the JSON goes beside it. Default: into the run directory.
@@ -28,13 +30,18 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from pydantic_core import to_json as pretty_json
 
     from harness.compare import compare, to_json
+    from harness.compare_several import compare_several
     from harness.journal import write_whole
+    from harness.machines import by_machine
     from harness.reporting.page import render
+    from harness.reporting.side_by_side import write_side_by_side
     from harness.store import REPORTS, read_run
 
-    run = read_run(run_dir)
-    comparison = compare(run)
     page = out or run_dir / REPORTS[0]
+    run, *others = by_machine(read_run(run_dir))
+    if others:
+        return write_side_by_side(compare_several([run, *others]), page)
+    comparison = compare(run)
     data = to_json(comparison)
     json.dumps(data, allow_nan=False)  # refuses what is no number, which the faster writer below would let through
     write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))

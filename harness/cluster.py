@@ -1,0 +1,64 @@
+"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Names no software."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.keeping import Entry
+from harness.plan import Share
+from harness.record import Run, RunHeader
+from harness.scenario import Part
+
+STARTING, START_S = "starting the process", 600.0
+"""What a unit does first, and how long it may take whatever the deadline: libraries come from a slow disk, perhaps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a node is told: take ``share`` of this scenario; or (None) say what the run's header is to be.
+
+    ``scenario`` is the resolved one, ``held`` what the record has of the unit (all of its header). ``code`` is the digest of
+    the program that sends it. ``here``: the node that the unit was begun on, if it was.
+    """
+
+    scenario: dict[str, Any]
+    path: str
+    digest: str
+    code: str
+    share: Share | None
+    held: Run | None
+    here: str | None = None
+
+
+class LostError(Exception):
+    """A unit that will not answer any more: its process, its node or the way to it is gone; the message says which."""
+
+
+class Cluster(Protocol):
+    """Somewhere that units can be taken. A ``unit`` is whatever ``start`` returns."""
+
+    def header(self, order: Order, part: Part) -> RunHeader:
+        """Have a node that fits ``part`` make the header of a run. Raises UserError; LostError."""
+
+    def room(self) -> int:
+        """How many units are worth having in flight."""
+
+    def start(self, order: Order, part: Part) -> Any:
+        """Ask for a place for a unit that has it to itself; returns at once."""
+
+    def ask(self, unit: Any) -> Any:
+        """Ask a unit for its next entry; returns at once, with what ``ready`` and ``answer`` take."""
+
+    def ready(self, asked: Sequence[Any], timeout_s: float) -> Sequence[Any]:
+        """Those that are answered, as soon as one is."""
+
+    def answer(self, asked: Any) -> Entry | None:
+        """The entry; None behind the last one. Raises UserError, which ends the run; LostError; else what broke there."""
+
+    def end(self, unit: Any) -> None:
+        """Give its place back, whatever it is doing."""
+
+    def lacking(self, part: Part) -> str | None:
+        """What ``part`` needs that no node has, in words; None where one has it."""

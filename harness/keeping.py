@@ -1,0 +1,106 @@
+"""Puts what taking a unit yields into the record, and says of a case that failed whether it is tried again.
+
+A case whose process died, hung or ran out of memory is tried ``attempts`` times in all, over every run of the same directory;
+each failed try is an event with its reason, the last one the case's outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.progress import Progress
+from harness.record import CaseOutcome, Run, Sample
+from harness.store import RunStore
+
+ATTEMPT = "attempt"
+"""The event of a failed try after which there may be another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The next step is ``what`` for this case: if nothing comes after it, that is where the process died or hangs."""
+
+    case_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A sample of the case need not, or cannot, be taken now."""
+
+    case_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A try of a case that ended without its sample; ``final``: another one would end alike."""
+
+    case_id: str
+    outcome: Literal["does_not_fit", "failed"]
+    reason: str
+    final: bool = False
+    part: str
+    process: int
+    node: str | None = None
+
+
+Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
+"""What taking a unit yields; a dict is an event for the record."""
+
+
+class Keeper:
+    """The way from entries to a run directory. ``held``: what that directory had before."""
+
+    def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run) -> None:
+        self._store = store
+        self._progress = progress
+        self._attempts = attempts
+        self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
+        self._ended = {outcome.case_id for outcome in held.outcomes}
+        self.again: set[str] = set()
+        """Cases that failed since this was last emptied, and are to be tried again."""
+
+    def keep(self, entry: Entry) -> None:
+        """Keep one entry; it is on the disk when this returns.
+
+        Raises:
+            StorageError: the disk refuses; everything before is kept.
+        """
+        if isinstance(entry, Sample):
+            self._store.append(entry)
+            self._progress.advance(entry.case_id)
+        elif isinstance(entry, Failure):
+            self._fail(entry)
+        elif isinstance(entry, Skipped):
+            self._progress.skip(entry.case_id)
+        elif isinstance(entry, Begun):
+            self._store.mark(entry.case_id)
+        else:
+            self._store.append_session(entry)
+
+    def keep_all(self, entries: Iterable[Entry]) -> None:
+        """Keep them one by one, each before the next is made."""
+        for entry in entries:
+            self.keep(entry)
+
+    def _fail(self, failure: Failure) -> None:
+        case_id, reason = failure.case_id, failure.reason
+        if case_id in self._ended:
+            return
+        self._failed[case_id] += 1
+        tries = self._failed[case_id]
+        if not failure.final and tries < self._attempts:
+            event = {"event": ATTEMPT, "part": failure.part, "process": failure.process, "case_id": case_id}
+            event |= {"node": failure.node} if failure.node else {}
+            self._store.append_session(event | {"attempt": tries, "of": self._attempts, "reason": reason})
+            self._progress.note(f"{case_id}: {reason}; it is tried again ({tries} of {self._attempts} attempts failed)")
+            self.again.add(case_id)
+            return
+        self._ended.add(case_id)
+        self.again.discard(case_id)
+        tried = f" (attempt {tries} of {self._attempts})" if tries > 1 else ""
+        self._store.append_outcome(CaseOutcome(case_id=case_id, outcome=failure.outcome, reason=reason + tried))
+        self._progress.note(f"{case_id}: {reason}{tried}; it is left out")

@@ -1,0 +1,201 @@
+"""Ray as a harness.spreading.Cluster: every unit is an actor that has a node's CPUs, or its GPUs, to itself while it lives.
+
+Which node that is, and when, Ray decides. The extra [ray] brings it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.cluster import LostError, Order
+from harness.errors import MissingExtraError, SbdError, UserError
+from harness.keeping import Entry
+from harness.ray_node import Unit, header_here, machine_here
+from harness.record import RunHeader
+from harness.runner_machine import Machine
+from harness.scenario import Part
+
+NODE_RESOURCE = "sbd"
+"""A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""
+SOME = 0.001
+"""What Ray's own accelerator_type asks for: a node that has it at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a unit asks Ray for; ``custom`` resources by name."""
+
+    cpus: float
+    gpus: float = 0
+    custom: dict[str, float] = field(default_factory=dict)
+
+
+class RayUnit(Unit):
+    """A unit that asks Ray where it is."""
+
+    def __init__(self, order: Order, machine: Callable[[], Machine], threads: str | None) -> None:
+        import ray
+
+        super().__init__(order, ray.get_runtime_context().get_node_id(), machine, threads)
+
+
+class RayCluster:
+    """The nodes of a Ray cluster; a context manager that lets go of them."""
+
+    def __init__(self, where: str, machine: Callable[[], Machine] = machine_here) -> None:
+        """``where``: ``ray`` for the cluster of RAY_ADDRESS or of this machine, begun here where there is none; or
+        ``ray://host:port`` for a distant one. ``machine``: how a node finds its own.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            UserError: no such cluster answers.
+        """
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtraError("--on ray needs Ray, not installed here; pip install 'sbd-bench[run,ray]'") from error
+        self._ray: Any = ray  # typed in part, and not everywhere installed
+        self._machine = machine
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        address = None if where == "ray" else where
+        try:
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except (ConnectionError, ImportError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"--on {where}: no Ray cluster answers ({_first(error)}); start one with `ray start --head`, or see "
+                "docs/clusters"
+            ) from error
+        self._actors = self._ray.remote(RayUnit)
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ray.shutdown()
+
+    def header(self, order: Order, part: Part) -> RunHeader:
+        """As the protocol says; by a Ray task."""
+        needs = needs_of(part, self._nodes())
+        task = self._ray.remote(header_here).options(**_options(needs), max_retries=0)
+        found: RunHeader = self._got(task.remote(order, self._machine))
+        return found
+
+    def room(self) -> int:
+        """Two for every node or GPU, so that one is ready where another ends."""
+        return 2 * sum(max(1, int(node.get("GPU", 0))) for node in self._nodes()) or 1
+
+    def start(self, order: Order, part: Part) -> Any:
+        """As the protocol says; the actor waits in Ray's queue for its resources."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        options = _options(needs_of(part, self._nodes()))
+        if order.here is not None and order.here in {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=order.here, soft=True)
+        actors = self._actors.options(**options, max_restarts=0, max_task_retries=0)
+        return actors.remote(order, self._machine, os.environ.get("OMP_NUM_THREADS"))
+
+    def ask(self, unit: Any) -> Any:
+        """As the protocol says."""
+        return unit.next.remote()
+
+    def ready(self, asked: Sequence[Any], timeout_s: float) -> Sequence[Any]:
+        """As the protocol says."""
+        found, _ = self._ray.wait(list(asked), num_returns=1, timeout=timeout_s)
+        return list(found)
+
+    def answer(self, asked: Any) -> Entry | None:
+        """As the protocol says."""
+        entry: Entry | None = self._got(asked)
+        return entry
+
+    def end(self, unit: Any) -> None:
+        """As the protocol says."""
+        self._ray.kill(unit, no_restart=True)
+
+    def lacking(self, part: Part) -> str | None:
+        """As the protocol says."""
+        return lacking(part, self._nodes())
+
+    def _nodes(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def _got(self, asked: Any) -> Any:
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            return self._ray.get(asked)
+        except RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, SbdError):
+                raise cause from None
+            raise LostError(f"{type(cause or error).__name__}: {_first(cause or error)}") from error
+        except RayError as error:
+            raise LostError(why_lost(error)) from error
+
+
+def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
+    """What a part's units ask for, so that nothing of sbd's runs beside a timed one.
+
+    A GPU unit asks for its GPUs and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
+    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it, or 1 for each GPU, and a CPU unit for nothing else:
+    that makes nodes of several sizes usable.
+    """
+    custom = {f"accelerator_type:{device}": SOME for device in part.devices}
+    fitting = [node for node in nodes if _fits(part, node)]
+    cores = max((node.get("CPU", 0.0) for node in fitting), default=float(part.threads or 1))
+    if part.device.startswith("cuda"):
+        gpus = gpus_of(part)
+        on_node = max((node.get("GPU", 1.0) for node in fitting), default=1.0)
+        offered = any(NODE_RESOURCE in node for node in fitting)
+        custom |= {NODE_RESOURCE: gpus} if offered else {}
+        return Needs(cpus=max(1.0, cores * gpus // on_node), gpus=gpus, custom=custom)
+    if not part.timed and part.threads is not None:
+        return Needs(cpus=part.threads, custom=custom)
+    if any(NODE_RESOURCE in node for node in fitting):
+        return Needs(cpus=0, custom=custom | {NODE_RESOURCE: 1})
+    return Needs(cpus=cores, custom=custom)
+
+
+def gpus_of(part: Part) -> int:
+    """GPUs that one unit of a part needs."""
+    return int(getattr(part, "tensor_parallel", 1) or 1)
+
+
+def lacking(part: Part, nodes: Sequence[dict[str, float]]) -> str | None:
+    """What a part needs that no node has, in words."""
+    if any(_fits(part, node) for node in nodes):
+        return None
+    gpus = f"{gpus_of(part)} GPU" if part.device.startswith("cuda") else "a node"
+    of_kind = f" of accelerator_type {part.devices[0]}" if part.devices else ""
+    there = sorted({name for node in nodes for name in node if name == "GPU" or name.startswith("accelerator_type:")})
+    return f"{gpus}{of_kind}; {len(nodes)} nodes are there, with {', '.join(there) or 'CPUs only'}"
+
+
+def _fits(part: Part, node: dict[str, float]) -> bool:
+    kinds = all(f"accelerator_type:{device}" in node for device in part.devices)
+    return kinds and (not part.device.startswith("cuda") or node.get("GPU", 0) >= gpus_of(part))
+
+
+def _options(needs: Needs) -> dict[str, Any]:
+    return {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": needs.custom}
+
+
+def why_lost(error: Exception) -> str:
+    """An error of Ray's in a few words."""
+    kind, text = type(error).__name__, str(error)
+    if "creation task" in text:
+        return f"it could not be begun: {text.strip().splitlines()[-1]}"
+    if kind == "OutOfMemoryError":
+        return "its process was ended by Ray, for its node ran out of memory"
+    if kind == "NodeDiedError" or "node died" in text or "node was terminated" in text or "its node has died" in text:
+        return f"its node is gone ({kind})"
+    if kind in {"ActorDiedError", "WorkerCrashedError"}:
+        return f"its process was killed ({kind}); Linux kills so what asks for more memory than there is"
+    return f"{kind}: {_first(error)}"
+
+
+def _first(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

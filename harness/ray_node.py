@@ -1,0 +1,140 @@
+"""What a node of a cluster does with an order: checks that it has the same program, then takes the unit, entry by entry.
+
+Loads Ray nowhere: that makes a process of this and calls it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness import __version__
+from harness.cluster import STARTING, Order
+from harness.continuing import refuse_other_execution
+from harness.errors import UserError
+from harness.keeping import Begun, Entry
+from harness.plan import Share
+from harness.progress import Silent
+from harness.record import Run, RunHeader
+from harness.runner_header import make_header
+from harness.runner_job import Job
+from harness.runner_machine import Machine
+from harness.scenario import Part, Scenario, scenario_digest
+from harness.source_digest import source_digest
+from harness.taking import take, work_of
+
+ON_NODES = "in a run over a cluster every node has its own: see the session entries"
+
+
+class Unit:
+    """A unit of a run on this node; lives as long as the unit, in a process of its own."""
+
+    def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
+        """``machine``: how a node finds its own. ``threads``: OMP_NUM_THREADS where the order comes from, for torch to
+        choose as it would there.
+        """
+        self._order = order
+        self._node = node
+        self._machine = machine
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray's own, which counts what was asked for
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        self._entries: Iterator[Entry] | None = None
+
+    def next(self) -> Entry | None:
+        """The next entry; None behind the last. The first comes at once, before anything heavy is loaded: there is a place.
+
+        Raises:
+            UserError and its kind: this node cannot take part in the run.
+        """
+        if self._entries is None:
+            self._entries = self._taken()
+        return next(self._entries, None)
+
+    def _taken(self) -> Iterator[Entry]:
+        yield Begun(case_id="", what=STARTING)
+        yield from taken_here(self._order, self._node, self._machine())
+
+
+def machine_here() -> Machine:
+    """The node that this process is on; torch is loaded here and not before."""
+    from harness.machine import this_machine
+
+    return this_machine()
+
+
+def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
+    """The header of a run, without what every node is to find out about itself.
+
+    Raises:
+        UserError and its kind: this node cannot take part in the run.
+    """
+    job = _checked(order, "a node")
+    bare = replace(machine(), calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
+    return make_header(job, bare, Silent())
+
+
+def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
+    """The entries of an order's unit; the ceilings of this machine first, where its part is timed."""
+    assert order.share is not None and order.held is not None
+    job = _checked(order, f"node {node}")
+    part = next(part for part in job.scenario.parts if part.name == order.share.part)
+    _pin(part)
+    refuse_other_execution([part], order.held, machine.execution)
+    work = work_of(job.plan, order.held, order.share, node)
+    entries = take(work, machine, Silent())
+    yield next(entries)  # where this is, before anything that takes long
+    yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
+    yield from entries
+
+
+def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:
+    """What a local run has in its header."""
+    hardware, reason = machine.profile(job.scenario)
+    shape = next(case.model for case in held.header.cases if case.part == share.part)
+    calibration = machine.calibrate(part, shape, Silent()) if part.timed else None
+    return {"hardware": hardware, "hardware_reason": reason, "calibration": calibration}
+
+
+def _checked(order: Order, where: str) -> Job:
+    """The order's job, once it is certain that this program reads it as the one that sent it.
+
+    Raises:
+        UserError: it is another program, or its files are not here or not the same.
+    """
+    code = source_digest()
+    if code != order.code:
+        raise UserError(
+            f"{where}: its sbd {__version__} has the code {code}, the run was started with {order.code}; install the same "
+            "version on every node"
+        )
+    try:  # its paths are resolved; with a context they are looked for here
+        scenario = Scenario.model_validate(order.scenario, context={"base": Path("/")})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(
+            f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
+            "path on every node, on a shared disk for example"
+        ) from error
+    job = Job.of_scenario(scenario, order.path)
+    if scenario_digest(job.resolved) != order.digest:
+        raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")
+    return job
+
+
+def _pin(part: Part) -> None:
+    """Keep a timed part that names its threads on as many cores: the first ones, or by GPU where several units share a node."""
+    if part.threads is None or not part.timed or not hasattr(os, "sched_setaffinity"):
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
+    first = part.threads * (int(visible) if part.device == "cuda" and visible.isdecimal() else 0)
+    cores = sorted(os.sched_getaffinity(0))[first : first + part.threads]
+    if len(cores) == part.threads:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)

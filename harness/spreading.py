@@ -1,0 +1,258 @@
+"""A run over the nodes of a cluster: what is missing, unit by unit, each taken where the cluster has room for it alone.
+
+A unit is what must stay on one device: all arms, tasks and repeats of one part and batch size, in one process. The cluster
+decides where and when; here is only asked, entry by entry, and everything is kept by this one process, so that nothing is
+written twice. A unit that is lost with its node or process is taken up again where the record ends.
+
+Knows no cluster's software: that is a ``Cluster`` (harness.cluster, harness.ray_cluster).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.cluster import START_S, STARTING, Cluster, LostError, Order
+from harness.errors import ProcessEndedError, UserError
+from harness.keeping import Begun, Failure, Keeper
+from harness.plan import Share, Slot
+from harness.processes import KEPT
+from harness.progress import Progress
+from harness.record import Run, RunHeader, Sample
+from harness.runner_job import Job
+from harness.store import RunStore, read_run
+from harness.taking import work_of
+
+CLOCK: Callable[[], float] = time.monotonic
+LOOK_S = 0.5
+"""So often the units in flight are looked after, where none of them has anything."""
+NO_NODE_S = 120.0
+"""So long nothing may be running, and nothing start, before a run gives up on its cluster; an autoscaler may take minutes."""
+NODE_KEYS = ("model_revision", "tokenizer_sha256")
+"""What the engines of one part must have in common wherever they are."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    """A unit under way. ``since_s``: when it was last asked; None before it answered once, for it may wait for its place."""
+
+    share: Share
+    unit: Any
+    since_s: float | None = None
+    begun: Begun | None = None
+    node: str | None = None
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has a place, and nothing more yet."""
+        return self.begun is not None and self.begun.what == STARTING
+
+
+def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
+    """Take all that is missing.
+
+    Raises:
+        UserError and its kind: the scenario cannot be run there, or a node has other code or another model.
+        StorageError: the disk refused; everything finished before is kept.
+        ProcessEndedError: no node is left, or none has what is asked for.
+    """
+    from harness.source_digest import source_digest
+
+    order = Order(
+        scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
+    )  # fmt: skip
+    _refuse_numbered_devices(job)
+    if not store.exists:
+        store.create(_header(job, order, cluster, progress))
+    else:
+        progress.note(f"continuing {store.directory}")
+    _Spread(job, store, cluster, progress, order).take_all()
+
+
+def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> RunHeader:
+    part = job.scenario.parts[0]
+    if (lacking := cluster.lacking(part)) is not None:
+        progress.note(f"part {part.name}: waiting, for {lacking}")
+    try:
+        return cluster.header(order, part)
+    except LostError as error:
+        raise ProcessEndedError(f"the process that begins the run was lost ({error}); start the same command again") from error
+
+
+def _refuse_numbered_devices(job: Job) -> None:
+    for part in job.scenario.parts:
+        if part.device not in {"cpu", "cuda"}:
+            raise UserError(f"part {part.name}: device {part.device}: a cluster numbers its GPUs itself; give device: cuda")
+
+
+class _Spread:
+    """One command's worth of a run over a cluster."""
+
+    def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order) -> None:
+        self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
+        self._order = order
+        self._parts = {part.name: part for part in job.scenario.parts}
+        self._held = store.resume(job.resolved, job.digest)
+        self._keeper = Keeper(store, progress, job.scenario.attempts, self._held)
+        self._flights: dict[Any, _Flight] = {}
+        self._waiting: deque[Share] = deque()
+        self._engines: dict[str, dict[str, Any]] = {}
+        self._idle_since_s: float | None = None
+        self._unbegun: Counter[Share] = Counter()
+
+    def take_all(self) -> None:
+        """Until nothing is missing that may still be tried."""
+        missing = work_of(self._job.plan, self._held).missing
+        self._progress.start([slot.case.case_id for slot in missing])
+        self._waiting.extend(_units(missing))
+        for one in self._held.sessions:
+            self._expect_engine(one)
+        try:
+            while self._waiting or self._flights:
+                self._launch()
+                for asked in self._cluster.ready(list(self._flights), LOOK_S):
+                    self._next(asked)
+                self._end_hung()
+                self._expect_some_room()
+        finally:
+            for flight in self._flights.values():
+                self._cluster.end(flight.unit)
+
+    def _launch(self) -> None:
+        while self._waiting and len(self._flights) < self._cluster.room():
+            share = self._waiting.popleft()
+            order = replace(self._order, share=share, held=_of_unit(self._held, share), here=self._begun_on(share))
+            unit = self._cluster.start(order, self._parts[share.part])
+            self._flights[self._cluster.ask(unit)] = _Flight(share=share, unit=unit)
+
+    def _next(self, asked: Any) -> None:
+        """Keep what a unit answered, and ask it for more."""
+        flight = self._flights.pop(asked)
+        try:
+            entry = self._cluster.answer(asked)
+        except LostError as error:
+            self._lost(flight, str(error))
+            return
+        except BaseException:
+            self._flights[asked] = flight  # to be ended with the others
+            raise
+        if entry is None:
+            self._cluster.end(flight.unit)
+            if self._keeper.again:
+                self._take_up_again(flight.share)
+            return
+        if isinstance(entry, Begun):
+            flight.begun = entry
+        else:
+            if isinstance(entry, dict):
+                flight.begun = None  # it has started, and is at no case
+                flight.node = entry.get("node") or flight.node
+                self._expect_engine(entry)
+            self._keeper.keep(entry)
+        flight.since_s = CLOCK()
+        self._flights[self._cluster.ask(flight.unit)] = flight
+
+    def _lost(self, flight: _Flight, reason: str) -> None:
+        """The case that the unit was at has failed once more; what is left of the unit is taken up again.
+
+        Raises:
+            ProcessEndedError: no process for the unit could be begun at all, as often as a case may be tried.
+        """
+        self._cluster.end(flight.unit)
+        if flight.since_s is None or flight.starting:
+            self._unbegun[flight.share] += 1
+            if self._unbegun[flight.share] >= self._job.scenario.attempts:
+                raise ProcessEndedError(f"{flight.share}: {reason}; {KEPT}")
+            self._waiting.append(flight.share)
+            return
+        held = read_run(self._store.directory)
+        missing = [slot for slot in work_of(self._job.plan, held).missing if flight.share.holds(slot)]
+        if missing:
+            begun = flight.begun
+            case_id = begun.case_id if begun and begun.case_id else missing[0].case.case_id
+            doing = f"{begun.what}: " if begun else ""
+            self._keeper.keep(
+                Failure(
+                    case_id=case_id, outcome="failed", reason=f"{doing}{reason}", part=flight.share.part,
+                    process=flight.share.process, node=flight.node,
+                )
+            )  # fmt: skip
+        self._take_up_again(flight.share)
+
+    def _take_up_again(self, share: Share) -> None:
+        """Put a unit that lacks something, and may try, behind the others."""
+        self._held = read_run(self._store.directory)
+        own = {slot.case.case_id for slot in work_of(self._job.plan, self._held).missing if share.holds(slot)}
+        self._keeper.again -= own
+        if own:
+            self._waiting.append(share)
+
+    def _end_hung(self) -> None:
+        limit_s, now_s = self._job.scenario.deadline_s, CLOCK()
+        if limit_s is None:
+            return
+        for asked, flight in list(self._flights.items()):
+            allowed_s = max(limit_s, START_S) if flight.starting else limit_s
+            if flight.since_s is not None and now_s - flight.since_s > allowed_s:
+                del self._flights[asked]
+                self._lost(flight, f"nothing came for {allowed_s:g} s (deadline_s), so its process was ended")
+
+    def _expect_some_room(self) -> None:
+        """Give up where nothing runs for long: a unit that waits for a node which is not there would wait for ever."""
+        if not self._flights or any(flight.since_s is not None for flight in self._flights.values()):
+            self._idle_since_s = None
+            return
+        if self._idle_since_s is None:
+            self._idle_since_s = CLOCK()
+            return
+        flight = next(iter(self._flights.values()))
+        if CLOCK() - self._idle_since_s > NO_NODE_S:
+            lacking = self._cluster.lacking(self._parts[flight.share.part]) or "a node that others have taken"
+            raise ProcessEndedError(
+                f"{flight.share}: waited {NO_NODE_S:g} s for {lacking}; finished samples are kept: start such a node, then the "
+                "same command"
+            )
+
+    def _begun_on(self, share: Share) -> str | None:
+        """Where the unit's last sample was taken, so that its pairs stay on one machine if that is still there."""
+        size = {case.case_id: case.batch_size for case in self._held.header.cases if case.part == share.part}
+        nodes = (
+            sample.node for sample in reversed(self._held.samples)
+            if size.get(sample.case_id) == share.batch_size and sample.process == share.process
+        )  # fmt: skip
+        return next(nodes, None)
+
+    def _expect_engine(self, entry: dict[str, Any]) -> None:
+        """Every node must have loaded the same weights and tokenizer for a part.
+
+        Raises:
+            UserError: one has not.
+        """
+        if entry.get("event") != "engine":
+            return
+        found = {name: entry[name] for name in NODE_KEYS if name in entry}
+        first = self._engines.setdefault(entry["part"], found)
+        for name in NODE_KEYS:
+            if first.get(name) != found.get(name):
+                raise UserError(
+                    f"part {entry['part']}: node {entry.get('node')} has {name} {found.get(name)}, another had "
+                    f"{first.get(name)}; give the model a revision, and every node the same files"
+                )
+
+
+def _units(missing: Sequence[Slot]) -> list[Share]:
+    return list(dict.fromkeys(slot.unit for slot in missing))
+
+
+def _of_unit(held: Run, share: Share) -> Run:
+    """The part of a record that a unit goes on from: its samples and how its cases ended, without what sessions told."""
+    own = {case.case_id for case in held.header.cases if (case.part, case.batch_size) == (share.part, share.batch_size)}
+    samples: list[Sample] = [one for one in held.samples if one.case_id in own and one.process == share.process]
+    return held.model_copy(
+        update={"samples": samples, "outcomes": [one for one in held.outcomes if one.case_id in own], "sessions": []}
+    )
+
+

@@ -1,0 +1,174 @@
+"""Takes the missing samples of a unit of a run: opens each part's model, decodes in order, yields all there is to be kept.
+
+The one way of taking samples, wherever it happens: in the process of `sbd run`, in a fresh one, or on a node of a cluster. It
+writes nothing: whoever asks for the next entry has put the one before into the record, so that at most one decode is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from harness.continuing import missing_slots
+from harness.environment import snapshot
+from harness.errors import CaseError, DoesNotFitError, NotPossibleError
+from harness.estimates import estimate_memory
+from harness.fitting import what_would_fit
+from harness.keeping import Begun, Entry, Failure, Skipped
+from harness.pace import Pace
+from harness.plan import Case, Plan, Share, Slot
+from harness.progress import Progress
+from harness.record import Run
+from harness.runner_machine import Engine, Machine
+from harness.runner_sample import pass_columns, take_sample
+from harness.runner_texts import TokenTexts
+from harness.scenario import Part
+from harness.workload import PromptItem, prompt_items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is to be taken, at what pace: all there is, or a ``share`` of it with the rest left to ``later`` ones.
+
+    ``node``: where it is taken, in a run over the nodes of a cluster.
+    """
+
+    missing: list[Slot]
+    pace: Pace
+    share: Share | None = None
+    later: tuple[Slot, ...] = ()
+    node: str | None = None
+    free_bytes: dict[str, int | None] = field(default_factory=dict)
+
+    @property
+    def process(self) -> int:
+        """Whose samples they are."""
+        return self.share.process if self.share else 0
+
+    def event(self, name: str, part: str | None = None) -> dict[str, Any]:
+        """What an entry about a part, or about the whole of this process, begins with."""
+        about = part or (self.share.part if self.share else None)
+        found: dict[str, Any] = {"event": name} | ({"part": about} if about else {}) | {"process": self.process}
+        return found | ({"node": self.node} if self.node else {})
+
+
+def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
+    """What a run lacks: in all, or of a share."""
+    pace = Pace(plan, held)
+    missing = missing_slots(plan, held, pace)
+    if share is None:
+        return Work(missing=missing, pace=pace)
+    later: list[Slot] = []
+    if share.batch_size is None:  # fresh processes come one after the other, in the order of the plan
+        order = list(dict.fromkeys(slot.share for slot in missing))
+        behind = order[order.index(share) + 1 :] if share in order else []
+        later = [slot for slot in missing if slot.share in behind]
+    own = [slot for slot in missing if share.holds(slot)]
+    return Work(missing=own, pace=pace, share=share, later=tuple(later), node=node)
+
+
+def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
+    """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do.
+
+    Raises:
+        UserError and its kind: a model or a device is not usable.
+    """
+    yield snapshot() | work.event("start") | {"pid": os.getpid()}
+    refused = list(_that_cannot_fit(work, machine))
+    yield from refused
+    left_out = {failure.case_id for failure in refused}
+    missing = [slot for slot in work.missing if slot.case.case_id not in left_out]
+    progress.start([slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later])
+    engine: Engine | None = None
+    loaded: dict[str, Any] | None = None
+    for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
+        slots = list(of_part)
+        part = slots[0].case.part
+        try:
+            if engine is None or loaded != part.engine:
+                progress.note(f"part {part.name}: loading the model")
+                engine = None  # before the next one comes
+                yield Begun(case_id=slots[0].case.case_id, what="loading the model")
+                engine, loaded = machine.open_engine(part), part.engine
+        except CaseError as error:
+            for case in {slot.case.case_id: slot.case for slot in slots}.values():
+                yield _failed(case, error, work)
+            yield from (Skipped(case_id=slot.case.case_id) for slot in slots)
+            continue
+        yield from _taken_with(engine, slots, work)
+    yield snapshot() | work.event("end")
+
+
+def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry]:
+    part = slots[0].case.part
+    yield work.event("engine", part.name) | engine.fingerprint(part)
+    if engine.meters is not None:
+        yield work.event("meters", part.name) | engine.meters
+    yield from _passes(part, engine, work)
+    yield from _samples(slots, engine, work)
+    yield from _passes(part, engine, work)  # again, so that a machine that changed meanwhile shows in their spread
+
+
+def _that_cannot_fit(work: Work, machine: Machine) -> Iterator[Failure]:
+    """The cases that cannot fit. A host may kill a process that asks for too much, so ask first."""
+    for case in {slot.case.case_id: slot.case for slot in work.missing}.values():
+        estimate, _ = estimate_memory(case)
+        if case.part.name not in work.free_bytes:
+            work.free_bytes[case.part.name] = machine.free_bytes(case.part)
+        free = work.free_bytes[case.part.name]
+        if estimate is not None and free is not None and estimate.total_bytes > free:
+            needed, there = estimate.total_bytes / 1e9, free / 1e9
+            error = DoesNotFitError(f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}")
+            yield _failed(case, error, work, final=True)  # nothing that a second try would change
+
+
+def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Failure:
+    """How a case ended that could not be run now; nothing waits for it."""
+    work.pace.leave_out(case.case_id)
+    reason = str(error)
+    if isinstance(error, DoesNotFitError):
+        reason += what_would_fit(case, work.free_bytes.get(case.part.name))
+    return Failure(
+        case_id=case.case_id, outcome=error.outcome, reason=reason, final=final or isinstance(error, NotPossibleError),
+        part=case.part.name, process=work.process, node=work.node,
+    )  # fmt: skip
+
+
+def _passes(part: Part, engine: Engine, work: Work) -> Iterator[Entry]:
+    """What a few passes of a timed part's model cost now, or why that is not known."""
+    if not part.timed:
+        return
+    yield Begun(case_id="", what="measuring passes")
+    found: dict[str, Any] = work.event("measured_passes", part.name) | {"decodes": []}
+    try:
+        for one in engine.measure_passes(part.block_sizes):
+            found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
+    except CaseError as error:
+        found["reason"] = str(error)
+    yield found
+
+
+def _samples(slots: list[Slot], engine: Engine, work: Work) -> Iterator[Entry]:
+    items: dict[str, tuple[PromptItem, ...]] = {}
+    token_texts = TokenTexts(engine.tokenizer)
+    for slot in slots:
+        case = slot.case
+        if not work.pace.needs(slot):
+            yield Skipped(case_id=case.case_id)
+            continue
+        if case.task not in items:
+            items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
+        yield Begun(case_id=case.case_id, what="decoding")
+        try:
+            sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)], work.node)
+        except CaseError as error:
+            yield _failed(case, error, work)
+            yield Skipped(case_id=case.case_id)
+            continue
+        work.pace.note(sample)
+        yield sample
+        if texts := token_texts.new_in(sample):
+            yield work.event("token_texts", case.part.name) | {"texts": texts}

@@ -1,0 +1,221 @@
+"""Real Ray clusters on this machine, every node a raylet of its own: the run of one process again, and what it survives."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from harness.ray_cluster import Needs, lacking, needs_of, why_lost
+from harness.scenario import Part
+from harness.store import read_run
+from tests.test_processes import calibrated as calibrated
+
+ROOT = Path(__file__).resolve().parent.parent
+PART = {
+    "name": "one", "model": {"random": "llama-250m"}, "dtype": "float32", "arms": [{"method": "ntp"}],
+    "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 4, "max_new_tokens": 3},
+}  # fmt: skip
+SMALL, LARGE, GPUS = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 96.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "needs"),
+    [
+        ({}, [SMALL, LARGE], Needs(cpus=64)),
+        ({}, [SMALL | {"sbd": 1.0}, LARGE | {"sbd": 1.0}], Needs(cpus=0, custom={"sbd": 1})),
+        ({"timed": False, "threads": 2}, [SMALL], Needs(cpus=2)),
+        ({"timed": False}, [SMALL], Needs(cpus=8)),
+        ({"device": "cuda"}, [SMALL, GPUS], Needs(cpus=12, gpus=1)),
+        ({"device": "cuda", "devices": ["H100"]}, [GPUS], Needs(cpus=12, gpus=1, custom={"accelerator_type:H100": 0.001})),
+        ({"device": "cuda"}, [GPUS | {"sbd": 1.0}], Needs(cpus=12, gpus=1, custom={"sbd": 1})),
+    ],
+)
+def test_what_a_unit_asks_for_leaves_no_room_beside_it(changes, nodes, needs):
+    """A whole node on a CPU, its GPU and its share of the cores on one."""
+    assert needs_of(Part.model_validate(PART | changes), nodes) == needs
+
+
+def test_what_no_node_has_is_said():
+    """With what is there instead."""
+    part = Part.model_validate(PART | {"device": "cuda", "devices": ["A100"]})
+    assert lacking(part, [GPUS]) == "1 GPU of accelerator_type A100; 1 nodes are there, with GPU, accelerator_type:H100"
+    assert lacking(Part.model_validate(PART), [SMALL]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("ActorDiedError", "The actor died because its node has died.", "its node is gone"),
+        ("ActorDiedError", "The actor is dead because its worker process has died.", "its process was killed"),
+        ("OutOfMemoryError", "Task was killed due to the node running low on memory.", "its node ran out of memory"),
+        ("ActorDiedError", "raised in its creation task, x\nImportError: no harness", "be begun: ImportError: no harness"),
+    ],
+)
+def test_how_a_unit_was_lost_is_told_in_few_words(kind, text, words):
+    """What the record says of a failed try."""
+    assert words in why_lost(type(kind, (Exception,), {})(text))
+
+
+TWENTY_FOUR = """
+version: 1
+name: twenty_four
+parts:
+  - name: one
+    model: &tiny {random: {name: tiny, layers: 1, hidden: 16, intermediate: 16, heads: 2, kv_heads: 1, head_dim: 8, vocab: 64}}
+    dtype: float32
+    threads: 1
+    warmup: 2
+    baseline_check: 0
+    arms: [{method: ntp}, {method: sbd, block_size: 4, gamma: 0.5}, {method: sbd, block_size: 8, gamma: 0.5}]
+    workload: &work {synthetic: {prompt_tokens: 4}, prompts: 4, max_new_tokens: 12}
+    batch_sizes: [1, 2, 4]
+  - name: two
+    model: *tiny
+    dtype: float32
+    threads: 1
+    warmup: 2
+    baseline_check: 0
+    arms:
+      - {method: ntp}
+      - {method: sbd, block_size: 4, gamma: [0.1, 1.0]}
+      - {method: sbd_verified, block_size: 4, gamma: 0.5}
+      - {method: self_speculation, block_size: 4, form: linear}
+    workload: *work
+    batch_sizes: [1, 2, 4]
+"""
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Ray, or a reason to skip."""
+    return pytest.importorskip("ray", reason="the extra [ray] is not installed")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monkeypatch):
+    """24 timed cases over three raylets: every output, trace and seed is that of one process, and no two decodes of different
+    units ever overlap on a node.
+    """
+    from benchmarks.faults import local_cluster
+    from harness.ray_cluster import RayCluster
+    from harness.runner import run
+
+    file = tmp_path / "twenty_four.yaml"
+    file.write_text(TWENTY_FOUR)
+    for name, value in calibrated.items():
+        monkeypatch.setenv(name, value)
+    alone = read_run(run(file, tmp_path / "alone"))
+    assert len(alone.header.cases) == 24
+    with local_cluster(workers=3) as cluster:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        with RayCluster("ray") as nodes:
+            held = read_run(run(file, tmp_path / "spread", cluster=nodes))
+
+    def counted(found):
+        return {s.key: (s.seed, s.rows, s.passes.untimed()) for s in found.samples if not s.warmup}
+
+    assert counted(held) == counted(alone)
+    assert [case.model_dump() for case in held.header.cases] == [case.model_dump() for case in alone.header.cases]
+    assert len({sample.node for sample in held.samples}) == 3
+    assert overlaps(held) == []
+    assert {one["node"] for one in held.sessions if one["event"] == "ceilings" and one["calibration"]} == {
+        sample.node for sample in held.samples
+    }
+
+
+def overlaps(held):
+    """Pairs of decodes on one node of which the later began before the earlier had ended."""
+    by_node = defaultdict(list)
+    for sample in held.samples:
+        times = (datetime.fromisoformat(sample.started_at), datetime.fromisoformat(sample.ended_at))
+        by_node[sample.node].append((*times, sample.key))
+    found = []
+    for taken in by_node.values():
+        taken.sort()
+        found += [(one, other) for one, other in pairwise(taken) if other[0] < one[1]]
+    return found
+
+
+def free_port():
+    """One that nobody has now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture
+def short_folder():
+    """Ray's sockets lie there, whose paths may have 107 letters."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_from_outside_the_cluster(ray, tmp_path, short_folder):
+    """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
+    pytest.importorskip("grpc", reason="the extra [ray] is not whole")
+    from benchmarks.faults import SCENARIO, sbd_command, sbd_environment
+    from harness.plan import make_plan
+    from harness.scenario import load_scenario
+
+    # Nodes use the sbd that is installed there: this checkout, and not another one.
+    environment = sbd_environment({"fault": "none", "engine": "pretended"}, PYTHONPATH=str(ROOT))
+    ports = free_port(), free_port()
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--include-dashboard=false"]
+    options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={short_folder}", "--block"]
+    with subprocess.Popen([*start, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
+        try:
+            wait_for(ports[1], head)
+            command = sbd_command(tmp_path / "out", f"ray://127.0.0.1:{ports[1]}")
+            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+            assert done.returncode == 0, done.stderr
+        finally:
+            head.terminate()
+    taken = sorted(sample.key for sample in read_run(tmp_path / "out").samples)
+    assert taken == sorted(slot.key for slot in make_plan(load_scenario(SCENARIO)).slots())
+
+
+def wait_for(port, process):
+    """Until something listens there."""
+    for _ in range(1200):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, "ray start has ended"
+        time.sleep(0.1)
+    raise AssertionError("ray start does not listen")
+
+
+def test_the_count_finds_what_is_lost_doubled_and_different():
+    """A record with one sample missing, one twice and one other output: each is counted once, as what it is."""
+    from benchmarks.faults import SCENARIO, in_this_process, verdict
+    from harness.runner import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = read_run(run(SCENARIO, Path(folder) / "out", spawn=in_this_process))
+    nothing = {"trials": 1, "lost": 0, "doubled": 0, "different": 0}
+    assert verdict(whole, Counter(), whole) == nothing
+    first, second, *others = whole.samples
+    rows = [second.rows[0].model_copy(update={"output_ids": [0] * second.rows[0].output_tokens}), *second.rows[1:]]
+    broken = whole.model_copy(update={"samples": [second.model_copy(update={"rows": rows}), *others, others[0]]})
+    assert verdict(broken, Counter([first.key]), whole) == {"trials": 1, "lost": 1, "doubled": 1, "different": 1}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_is_lost_or_doubled_whatever_breaks(ray, tmp_path):
+    """One planted fault of each kind, with real processes; benchmarks/faults has the full count."""
+    from benchmarks.faults import figures
+    from benchmarks.planted.faults import FAULTS
+
+    found = figures(len(FAULTS), 1, tmp_path, "pretended")
+    expected = {"real_model": 0, "trials": 6, "lost": 0, "doubled": 0, "different": 0} | dict.fromkeys(FAULTS, 1)
+    assert found == expected

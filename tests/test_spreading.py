@@ -1,0 +1,343 @@
+"""A run over a pretended cluster: every sample once whatever is lost, each failed try in the record, unlike nodes refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness import spreading
+from harness.cluster import LostError
+from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
+from harness.keeping import Begun
+from harness.modelshape import KNOWN_SHAPES
+from harness.progress import Silent
+from harness.ray_node import header_here, taken_here
+from harness.record import Sample
+from harness.runner import run
+from harness.store import read_run
+from tests.test_runner import SCENARIO, FakeEngine, fake_machine
+
+SHAPE = KNOWN_SHAPES["llama-250m"]
+SECOND = SCENARIO.partition("parts:\n")[2].replace("name: one", "name: two")
+TWO_PARTS = SCENARIO.replace("name: fake", "name: two\nattempts: 2\ndeadline_s: 10") + SECOND
+
+
+def machine() -> Any:
+    """A node's own, for the header."""
+    return fake_machine(FakeEngine(SHAPE))
+
+
+class Unit:
+    """A unit on a node; ``asked`` counts what it was asked for."""
+
+    def __init__(self, order, node):
+        self.order, self.node, self.entries, self.asked = order, node, None, 0
+
+
+class FakeCluster:
+    """Nodes that take one unit each. ``fault(unit, entry)``, called for every entry, may raise, or say that it hangs (True)."""
+
+    def __init__(self, nodes=2, fault=None, engine=None):
+        self.free = [f"node{i}" for i in range(nodes)]
+        self.fault = fault or (lambda unit, entry: False)
+        self.engine = engine or (lambda node: FakeEngine(SHAPE))
+        self.units, self.queue, self.ended, self.now_s = [], [], [], 0.0
+
+    def clock(self):
+        """Stands still unless nothing is to be had."""
+        return self.now_s
+
+    def header(self, order, part):
+        """By a node of its own."""
+        return header_here(order, machine)
+
+    def room(self):
+        """More than there are nodes: some wait."""
+        return 3
+
+    def start(self, order, part):
+        """In the queue."""
+        self.units.append(Unit(order, None))
+        return self.units[-1]
+
+    def ask(self, unit):
+        """The asked thing is the unit with a number."""
+        unit.asked += 1
+        return unit, unit.asked
+
+    def ready(self, asked, timeout_s):
+        """Whoever has, or gets, a node and does not hang; else time passes."""
+        for unit, _ in asked:
+            if unit.node is None and self.free:
+                wanted = unit.order.here
+                unit.node = wanted if wanted in self.free else self.free[0]
+                self.free.remove(unit.node)
+                unit.entries = taken_here(unit.order, unit.node, fake_machine(self.engine(unit.node)))
+        found = [one for one in asked if one[0].node is not None and not getattr(one[0], "hangs", False)]
+        if not found:
+            self.now_s += timeout_s
+        return found[-1:]  # the last first: units overtake one another
+
+    def answer(self, asked):
+        """The next entry, unless the fault comes first."""
+        unit = asked[0]
+        entry = next(unit.entries, None)
+        if self.fault(unit, entry):
+            unit.hangs = True
+            return Begun(case_id=entry.case_id, what="decoding") if isinstance(entry, Sample) else entry
+        return entry
+
+    def end(self, unit):
+        """Its node is free again."""
+        self.ended.append(unit)
+        if unit.node is not None:
+            self.free.append(unit.node)
+
+    def lacking(self, part):
+        """Said where there are no nodes."""
+        return None if self.free or any(unit.node for unit in self.units) else "a node; 0 nodes are there"
+
+
+class Once:
+    """Does something at the n-th sample, once."""
+
+    def __init__(self, at, act):
+        self.at, self.act, self.seen = at, act, 0
+
+    def __call__(self, unit, entry):
+        self.seen += isinstance(entry, Sample)
+        return self.act(unit, entry) if isinstance(entry, Sample) and self.seen == self.at else False
+
+
+def lost(unit, entry):
+    """A node goes."""
+    raise LostError("its node is gone")
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    """Two parts of two batch sizes: four units of two cases."""
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO_PARTS)
+    return file
+
+
+def spread(scenario, out, cluster, progress=None):
+    """Run it there; the clock is the cluster's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spreading, "CLOCK", cluster.clock)
+        return read_run(run(scenario, out, progress, cluster=cluster))
+
+
+def keys(held):
+    """Counting samples by key; warm-ups are taken again by whoever goes on."""
+    return Counter(sample.key for sample in held.samples if not sample.warmup)
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """The same scenario in one process."""
+    file = tmp_path / "alone.yaml"
+    file.write_text(TWO_PARTS.replace("\ndeadline_s: 10", ""))
+    return read_run(run(file, tmp_path / "alone", machine=machine()))
+
+
+def test_a_spread_run_is_the_run_of_one_process(scenario, alone, tmp_path):
+    """The same samples with the same seeds, outputs and traces, every unit on one node, with where that was."""
+    cluster = FakeCluster()
+    held = spread(scenario, tmp_path / "out", cluster)
+
+    def counted(run):
+        return {s.key: (s.seed, s.rows, s.passes) for s in run.samples if not s.warmup}
+
+    assert counted(held) == counted(alone) and len(counted(held)) == 48
+    assert [case.case_id for case in held.header.cases] == [case.case_id for case in alone.header.cases]
+    assert held.header.scenario_digest == alone.header.scenario_digest, "a deadline is no part of what is measured"
+    nodes = {}
+    for sample in held.samples:
+        nodes.setdefault(sample.case_id.rpartition("/")[0], set()).add(sample.node)
+    assert len(nodes) == 4 and all(len(one) == 1 for one in nodes.values())
+    assert set.union(*nodes.values()) == {"node0", "node1"}
+    assert {one["node"] for one in held.sessions} == {"node0", "node1"}
+    assert held.header.calibration is None and "every node has its own" in (held.header.hardware_reason or "")
+    assert len(cluster.ended) == 4
+
+
+@pytest.mark.parametrize("at", [1, 5, 17, 40, 60])
+def test_a_lost_unit_is_taken_up_again_where_the_record_ends(scenario, alone, tmp_path, at):
+    """Wherever a node goes, in warm-up or later: every sample once, one failed try in the record, on the case it was at."""
+    held = spread(scenario, tmp_path / "out", FakeCluster(fault=Once(at, lost)))
+    assert keys(held) == keys(alone)
+    [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
+    assert attempt["reason"] == "decoding: its node is gone" and (attempt["attempt"], attempt["of"]) == (1, 2)
+    assert attempt["case_id"] in {case.case_id for case in held.header.cases}
+    assert held.outcomes == []
+
+
+def test_it_goes_on_where_it_was_begun_if_that_is_still_there(scenario, tmp_path):
+    """The pairs of a unit stay on one machine."""
+    held = spread(scenario, tmp_path / "out", FakeCluster(fault=Once(30, lost)))
+    nodes = {}
+    for sample in held.samples:
+        nodes.setdefault(sample.case_id.rpartition("/")[0], set()).add(sample.node)
+    assert all(len(one) == 1 for one in nodes.values())
+
+
+def test_a_case_that_always_kills_is_left_out_after_its_attempts_and_the_others_go_on(scenario, tmp_path):
+    """Two tries, both in the record with their reason; its sweep is complete but for it, and no run tries it a third time."""
+
+    def kills(unit, entry):
+        if isinstance(entry, Sample) and entry.case_id.startswith("two/synthetic/b2/sbd"):
+            raise LostError("its process was killed")
+        return False
+
+    out = tmp_path / "out"
+    held = spread(scenario, out, FakeCluster(fault=kills))
+    [outcome] = held.outcomes
+    assert outcome.case_id.startswith("two/synthetic/b2/sbd") and outcome.outcome == "failed"
+    assert outcome.reason == "decoding: its process was killed (attempt 2 of 2)"
+    assert [one["attempt"] for one in held.sessions if one["event"] == "attempt"] == [1]
+    taken = Counter(key[0] for key in keys(held))
+    assert len(taken) == 7 and set(keys(held).values()) == {1} and sum(taken.values()) == 48 - 4
+    again = FakeCluster()
+    spread(scenario, out, again)
+    assert again.units == []
+
+
+def test_what_hangs_is_ended_at_its_deadline(scenario, alone, tmp_path):
+    """The clock is pretended; nothing else is waited for, and a unit that waits for a node does not hang."""
+    cluster = FakeCluster(nodes=1, fault=Once(20, lambda unit, entry: True))
+    held = spread(scenario, tmp_path / "out", cluster)
+    assert keys(held) == keys(alone)
+    [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
+    assert attempt["reason"] == "decoding: nothing came for 10 s (deadline_s), so its process was ended"
+    assert 10 < cluster.now_s < 12
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full")])
+def test_what_ends_the_driver_ends_every_unit_and_the_next_run_takes_the_rest(scenario, alone, tmp_path, error):
+    """Nothing keeps a node, nothing is taken twice."""
+
+    def broken(unit, entry):
+        raise error
+
+    out, cluster = tmp_path / "out", FakeCluster(fault=Once(33, broken))
+    with pytest.raises(type(error)):
+        spread(scenario, out, cluster)
+    assert {id(unit) for unit in cluster.units} == {id(unit) for unit in cluster.ended}
+    before = (out / "samples.jsonl").read_bytes()
+    assert len(read_run(out).samples) == 32
+    assert keys(spread(scenario, out, FakeCluster())) == keys(alone)
+    assert (out / "samples.jsonl").read_bytes().startswith(before)
+
+
+def test_out_of_memory_is_tried_again_and_says_what_would_fit(tmp_path):
+    """Once: it is taken at the second try. Always: an outcome, with the largest batch that the plan finds room for."""
+    file = tmp_path / "fake.yaml"
+    file.write_text(SCENARIO.replace("batch_sizes: [1, 2]", "batch_sizes: [4]"))
+    engine = FakeEngine(SHAPE, fail_at=5, error=DoesNotFitError("out of memory on cpu"))
+    held = spread(file, tmp_path / "once", FakeCluster(engine=lambda node: engine))
+    assert set(keys(held).values()) == {1} and len(keys(held)) == 4 and held.outcomes == []
+    [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
+    assert attempt["reason"] == "out of memory on cpu"
+    # Two bytes a weight; a row of SBD has 8 logits of 6 bytes for each of the vocabulary, and less than a megabyte of the rest.
+    free = 2 * SHAPE.params + 3 * (8 * 6 * SHAPE.vocab + 1_000_000)
+    small = replace(fake_machine(FakeEngine(SHAPE, too_big=4)), free_bytes=lambda part: free)
+    held = read_run(run(file, tmp_path / "always", machine=small))
+    assert {outcome.case_id.split("/")[3][:3]: outcome.reason for outcome in held.outcomes} == {
+        "ntp": "batch 4 does not fit; by the plan batch 4 fits into 0.5 GB, so something else takes the memory "
+        "(attempt 2 of 2)",
+        "sbd": "needs 0.5 GB at least, 0.5 GB are free on cpu; by the plan batch 3 is the largest that fits into 0.5 GB",
+    }
+
+
+def test_a_node_with_other_code_ends_the_run(scenario, tmp_path, monkeypatch):
+    """Nothing that was written by another program gets into the record."""
+    monkeypatch.setattr("harness.ray_node.source_digest", lambda: "0123456789ab")
+    with pytest.raises(UserError, match="has the code 0123456789ab, the run was started with"):
+        spread(scenario, tmp_path / "out", FakeCluster())
+    assert not (tmp_path / "out" / "samples.jsonl").exists()
+
+
+def test_a_node_with_other_weights_ends_the_run(scenario, tmp_path):
+    """The engines of one part must report one revision."""
+
+    class Revised(FakeEngine):
+        """Tells its node's revision."""
+
+        revision = ""
+
+        def fingerprint(self, part):
+            """Another on every node."""
+            return {"model_revision": self.revision}
+
+    def engine(node):
+        made = Revised(SHAPE)
+        made.revision = node
+        return made
+
+    with pytest.raises(UserError, match=r"part (one|two): node node\d has model_revision node\d, another had node\d"):
+        spread(scenario, tmp_path / "out", FakeCluster(engine=engine))
+
+
+def test_prompts_must_be_the_same_on_every_node(tmp_path):
+    """A file is pinned by its digest, and looked at again where it is used."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "one"}) + "\n")
+    file = tmp_path / "file.yaml"
+    old = "workload: {synthetic: {prompt_tokens: 4}, prompts: 4, max_new_tokens: 3}"
+    text = SCENARIO.replace(old, "workload: {prompts_file: prompts.jsonl, max_new_tokens: 3}").replace("[1, 2]", "[1]")
+    real = text.replace("acceptance: {replay: {nfe_speedup: 2.0}}", "gamma: 0.5")
+    file.write_text(real.replace("{random: llama-250m}", "{reference: sbd}"))
+
+    class Elsewhere(FakeCluster):
+        """Its nodes have another file at that path."""
+
+        def header(self, order, part):
+            """Another disk."""
+            prompts.write_text(json.dumps({"prompt": "two"}) + "\n")
+            return super().header(order, part)
+
+    with pytest.raises(UserError, match=r"(?s)prompts_sha256.*at the same path on every node"):
+        spread(file, tmp_path / "out", Elsewhere())
+
+
+def test_a_cluster_without_a_node_that_fits_is_given_up(scenario, tmp_path):
+    """After two minutes in which nothing ran, with what is lacking."""
+    cluster = FakeCluster(nodes=0)
+    with pytest.raises(ProcessEndedError, match="waited 120 s for a node; 0 nodes are there"):
+        spread(scenario, tmp_path / "out", cluster)
+    assert 120 <= cluster.now_s < 122
+
+
+def test_a_unit_that_cannot_be_begun_blames_no_case(scenario, tmp_path):
+    """A node without the program, for example: said after as many tries as a case has, and no case is marked as failed."""
+
+    def never(unit, entry):
+        raise LostError("it could not be begun: No module named 'harness'")
+
+    out = tmp_path / "out"
+    with pytest.raises(ProcessEndedError, match="it could not be begun: No module named 'harness'; finished samples are kept"):
+        spread(scenario, out, FakeCluster(fault=never))
+    assert read_run(out).outcomes == [] and not any(one["event"] == "attempt" for one in read_run(out).sessions)
+
+
+def test_devices_of_a_cluster_are_not_here(tmp_path):
+    """Refused with what to do, before anything is made."""
+    file = tmp_path / "fake.yaml"
+    file.write_text(SCENARIO.replace("repeats: 2", "repeats: 2\n    devices: [H100, A100]"))
+    with pytest.raises(UserError, match="part one-H100: devices: H100 are nodes of a cluster; give --on ray"):
+        run(file, tmp_path / "out", machine=machine())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_numbered_gpu_is_the_clusters_own(tmp_path):
+    """Ray numbers what a process sees."""
+    file = tmp_path / "fake.yaml"
+    file.write_text(SCENARIO.replace("repeats: 2", "repeats: 2\n    device: cuda:1"))
+    with pytest.raises(UserError, match="a cluster numbers its GPUs itself; give device: cuda"):
+        spread(file, tmp_path / "out", FakeCluster(), Silent())
