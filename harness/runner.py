@@ -29,7 +29,7 @@ from harness.runner_sample import pass_columns, take_sample
 from harness.runner_texts import TokenTexts
 from harness.scenario import Part
 from harness.store import RunStore
-from harness.workload import PromptItem, prompt_items
+from harness.workload import PromptItem, given_prompts, prompt_items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ def run(
     """
     progress = progress or Silent()
     job = Job.of(scenario_path)
+    for part in job.scenario.parts:
+        given_prompts(part.workload)  # a dataset that cannot be read is no reason to load a model first
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
         if job.scenario.in_fresh_processes:
