@@ -52,6 +52,7 @@ OUTSIDE_OF = {
     "check.conduct": {"torch", "yaml"},
     "check.exactness": {"torch", "transformers"},
     "cli_doctor": {"torch", "typer"},
+    "cli_eval": {"lm_eval", "typer"},
     "cli_train": {"accelerate", "torch", "typer"},
     "custom_generate": {"torch", "transformers"},
     "dataset_prompts": {"datasets", "huggingface_hub", "pydantic"},
