@@ -28,7 +28,8 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     lines = [
         f"{recipe.name}: modelled, not measured; upper bounds for pairs shorter than {recipe.sequence_tokens} tokens",
         f"model        {recipe.model}, {shape.params:,} parameters",
-        f"steps        {recipe.steps:,} of {per_step} pairs ({recipe.batch_size} at a time), {recipe.steps * per_step:,} in all",
+        f"steps        {recipe.steps:,} of {per_step} pairs ({recipe.batch_size} at a time), "
+        f"{recipe.steps * per_step:,} in all",
         f"work         {cost.total_flops:.3g} FLOP = steps x batches a step x {cost.passes_worth} forward passes' worth x "
         f"{cost.forward_flops:.3g} FLOP of {cost.positions:,} positions",
         f"memory       {cost.memory_bytes / GIGA:.1f} GB = weights, gradients, Adam {cost.state_bytes / GIGA:.1f} + bfloat16 "
