@@ -19,6 +19,8 @@ from harness.cli_capacity import capacity_command
 from harness.cli_check import check_command
 from harness.cli_compare import compare_command
 from harness.cli_doctor import doctor_command
+from harness.cli_eval import CONTEXT as EVAL_CONTEXT
+from harness.cli_eval import eval_command
 from harness.cli_gate import gate_command
 from harness.cli_hardware import hardware_command
 from harness.cli_history import history_app
@@ -146,6 +148,7 @@ app.command("noise", short_help="measure this machine's A/A noise floor")(noise_
 app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
 app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
 app.command("train", short_help="train an SBD model")(train_command)
+app.command("eval", short_help="tasks of lm_eval with our decoders", context_settings=EVAL_CONTEXT)(eval_command)
 
 
 def main() -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.errors import MissingExtraError, UserError
+
+if TYPE_CHECKING:
+    from harness.train_recipe import TrainRecipe
+
+# Options that mean something beside a recipe; everything else it says itself.
+_BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
 
 
 class Objective(StrEnum):
@@ -19,7 +25,15 @@ class Objective(StrEnum):
 
 
 def train_command(
-    out: Annotated[Path, typer.Option(help="folder for checkpoints and the trained model")],
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option(help="folder for checkpoints and the trained model")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
+    hardware: Annotated[
+        list[str] | None, typer.Option(help="with --plan: a hardware profile, or several (see sbd hardware)")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="a Hugging Face causal LM: hub id or folder")] = None,
     data: Annotated[Path | None, typer.Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
     reference: Annotated[
@@ -34,26 +48,68 @@ def train_command(
     cpu: Annotated[bool, typer.Option(help="train on the CPU even where there is a GPU")] = False,
 ) -> None:
     """Train (paper, algorithm 1 and eq. 14) on the Hugging Face Trainer; called again, it resumes from its last checkpoint."""
-    if (reference is None) == (model is None):
-        raise UserError("give either --reference STAGE, or --model with --data")
+    if sum(one is not None for one in (reference, model, recipe)) != 1:
+        raise UserError("give either --reference STAGE, or --model with --data, or --recipe FILE")
+    if (plan or hardware) and recipe is None:
+        raise UserError("--plan and --hardware need --recipe FILE: the recipe is what is priced")
     if model is not None and data is None:
         raise UserError(f"--model {model} needs --data: a JSONL file of prompts and solutions to train on")
+    if recipe is not None:
+        from harness.train_recipe import load_recipe
+
+        _nothing_twice(context)
+        chosen = load_recipe(recipe)
+        if plan:
+            from harness.cli_train_plan import render_plan
+
+            print(render_plan(chosen, hardware))
+            return
+    if out is None:
+        raise UserError("--out FOLDER is missing: where checkpoints and the trained model go")
+    _need_train_extra()
+    if reference is not None:
+        from harness.modeling.reference_training import train_reference
+
+        print(train_reference(reference, out))
+    elif recipe is not None:
+        print(_by_recipe(chosen, out, cpu))
+    else:
+        assert model is not None and data is not None
+        settings = {"objective": objective.value, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
+        print(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))
+
+
+def _nothing_twice(context: typer.Context) -> None:
+    """A recipe says everything that decides what is trained, so that the file alone repeats it."""
+    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+    for name in sorted(set(given) - _BESIDE_A_RECIPE):
+        raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
+
+
+def _need_train_extra() -> None:
     try:
         import accelerate  # noqa: F401 - the Trainer needs it; say so before loading anything heavy
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"sbd train needs {error.name}; pip install 'sbd-bench[train]'") from error
-    if reference is not None:
-        from harness.modeling.reference_training import train_reference
 
-        print(train_reference(reference, out))
-        return
-    from harness.modeling.fine_tuning import fine_tune
+
+def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
+    from harness.modeling.fine_tuning import fine_tune, read_pairs
     from harness.modeling.training import TrainingConfig
 
-    assert model is not None and data is not None
-    config = TrainingConfig(
-        output_dir=out, objective=objective.value, steps=steps, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
-        bf16=bf16, cpu=cpu,
-    )  # fmt: skip
-    print(fine_tune(model, data, config))
+    return fine_tune(model, read_pairs(data), TrainingConfig(**settings))
+
+
+def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
+    from harness.dataset_prompts import dataset_pairs
+    from harness.modeling.fine_tuning import fine_tune, read_pairs
+    from harness.modeling.training import TrainingConfig
+
+    if recipe.dataset is not None:
+        pairs = dataset_pairs(recipe.dataset, recipe.examples)
+    else:
+        pairs = read_pairs(Path(str(recipe.data)))[: recipe.examples]
+    about = {"version", "name", "model", "revision", "data", "dataset", "examples", "sequence_tokens"}
+    config = TrainingConfig(output_dir=out, cpu=cpu, **recipe.model_dump(exclude=about))
+    return fine_tune(recipe.model, pairs, config, revision=recipe.revision or "main", longest=recipe.sequence_tokens)

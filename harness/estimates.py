@@ -23,6 +23,7 @@ from harness.tasks import TASKS, problems
 from harness.trace import Role
 
 FLOAT32_BYTES = 4
+NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 
 
@@ -55,7 +56,7 @@ class TimeEstimate:
 def prompt_tokens_at_most(case: Case) -> int:
     """Upper bound of a prompt's tokens: exact if synthetic, else its UTF-8 bytes plus one (no token is shorter than a byte).
 
-    A chat template comes on top of it.
+    A chat template comes on top of it. Not for a dataset, of which nothing has been read.
     """
     if case.workload.synthetic is not None:
         return case.workload.synthetic.prompt_tokens
@@ -73,6 +74,8 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     """Memory at the longest prompt and the most new tokens, or None with the reason."""
     if case.shape is None:
         return None, case.shape_reason
+    if case.workload.dataset is not None:
+        return None, NOT_READ
     size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
     return MemoryEstimate(
@@ -102,6 +105,8 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
         return None, case.shape_reason
     if case.replay is not None and case.replay.mean_passes_per_block is None:
         return None, "passes per block come from a recorded trace, which a plan does not read"
+    if case.workload.dataset is not None:
+        return None, NOT_READ
     try:
         sample_s = _prefill_s(case, ceilings) + _decode_s(case, ceilings)
     except UserError as error:

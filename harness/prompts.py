@@ -1,7 +1,7 @@
 """Prompts from a JSONL file, and how to check an answer to one of them.
 
-One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none"}. Without an
-answer there is nothing to check. Knows no tokenizer and no model, and never executes what a model wrote.
+One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
+Without an answer there is nothing to check. Knows no tokenizer and no model, and never executes what a model wrote.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError, model_validator
+from pydantic import AfterValidator, ValidationError, model_validator
 
 from harness.errors import ScenarioError
 from harness.frozen import Frozen, Text
@@ -21,12 +21,29 @@ Check = Literal["exact", "contains", "number", "none"]
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
+def _regex(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    if groups > 1:
+        raise ValueError(f"{pattern!r} has {groups} groups; bracket only what counts, and the rest with (?:...)")
+    return pattern
+
+
+Pattern = Annotated[Text, AfterValidator(_regex)]
+"""A regular expression of at most one group: what the group, or else the whole, matches last is what counts of a text."""
+
+
 class Prompt(Frozen):
-    """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not."""
+    """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not; ``pattern``:
+    what of the output is checked, where it is not all of it.
+    """
 
     prompt: Text
     answer: str | None = None
     check: Check | None = None
+    pattern: Pattern | None = None
 
     @model_validator(mode="after")
     def _answer_and_check_agree(self) -> Prompt:
@@ -34,16 +51,23 @@ class Prompt(Frozen):
             raise ValueError(f'check {self.check!r} needs an "answer"; add one or write "check": "none"')
         if self.answer is not None and self.check == "number" and _last_number(self.answer) is None:
             raise ValueError(f"check 'number' needs a number as answer, got {self.answer!r}")
+        if self.pattern is not None and (self.answer is None or self.check == "none"):
+            raise ValueError('"pattern" picks what is checked, but nothing is: add an "answer", or remove it')
         return self
 
     def is_correct(self, output: str) -> bool | None:
         """Whether ``output`` answers the prompt; None where there is nothing to check.
 
         exact: the same text, white space around it aside; contains: the answer occurs in the output;
-        number: the last number written has the answer's value.
+        number: the last number written has the answer's value. Output without a match of ``pattern`` is no answer.
         """
         if self.answer is None or self.check == "none":
             return None
+        if self.pattern is not None:
+            found = last_match(self.pattern, output)
+            if found is None:
+                return False
+            output = found
         if self.check == "number":
             return _last_number(output) == _last_number(self.answer)
         if self.check == "contains":
@@ -66,6 +90,12 @@ def read_prompts(file: Path) -> tuple[Prompt, ...]:
     if not found:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
     return found
+
+
+def last_match(pattern: str, text: str) -> str | None:
+    """What the group of the last match of ``pattern`` in ``text`` holds, or the whole match without a group; None: no match."""
+    found = list(re.finditer(pattern, text))
+    return (found[-1].group(found[-1].re.groups) or "") if found else None
 
 
 def digest(file: Path) -> str:

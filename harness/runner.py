@@ -24,6 +24,7 @@ from harness.runner_machine import Machine
 from harness.spreading import spread
 from harness.store import RunStore, read_run
 from harness.taking import take, work_of
+from harness.workload import given_prompts
 
 
 def run(
@@ -48,6 +49,8 @@ def run(
     job = Job.of(scenario_path)
     if cluster is None:
         _refuse_devices(job)
+    for part in job.scenario.parts:
+        given_prompts(part.workload)  # a dataset that cannot be read is no reason to load a model first
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
         if cluster is not None:

@@ -21,7 +21,7 @@ from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative
 from harness.model_choice import ModelChoice, RandomModel
 from harness.scenario_devices import by_device
-from harness.workload_choice import Workload
+from harness.workload_choice import SOURCES, Workload
 from harness.yaml_lines import read_yaml
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -234,7 +234,7 @@ def _check_baseline(part: Part, by_name: dict[str, Part]) -> None:
             f"allowed: {', '.join(allowed) or 'none in this file'}"
         )
     differing = [
-        key for key in ("tasks", "split", "prompts_file", "synthetic", "prompts")
+        key for key in (*SOURCES, "split", "prompts")
         if getattr(part.workload, key) != getattr(other.workload, key)
     ] + (["seed"] if part.seed != other.seed else [])  # fmt: skip
     if differing:

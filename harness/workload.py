@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from harness.dataset_prompts import dataset_prompts
 from harness.errors import ScenarioError
-from harness.prompts import read_prompts
+from harness.prompts import Prompt, read_prompts
 from harness.tasks import TASKS
 from harness.tasks.problem import Problem, Task
 from harness.tasks.splits import problems
@@ -44,15 +45,16 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
     """The prompts of one task of a workload, in a fixed order.
 
     Raises:
-        ScenarioError: text prompts for a model that has no tokenizer.
+        ScenarioError: text prompts for a model that has no tokenizer; a dataset that cannot be read.
+        MissingExtraError: a dataset, and the library that reads it is not installed.
     """
     if workload.synthetic is not None:
         return _synthetic(workload.synthetic.prompt_tokens, workload.prompt_count, seed, vocab)
     if tokenizer is None:
         raise ScenarioError("text prompts need a tokenizer and this model has none; use workload: {synthetic: {...}}")
     encode = tokenizer.encode_chat if workload.chat_template else tokenizer.encode
-    if workload.prompts_file is not None:
-        prompts = read_prompts(Path(workload.prompts_file))[: workload.prompt_count]
+    prompts = given_prompts(workload)
+    if prompts is not None:
         return tuple(
             PromptItem(
                 prompt_id=f"{task}/{index}",
@@ -71,6 +73,19 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
         )
         for index, problem in enumerate(drawn)
     )
+
+
+def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:
+    """The prompts that a workload's file or dataset holds, as many as it asks for; None where it names neither.
+
+    Raises:
+        ScenarioError, MissingExtraError: see prompt_items.
+    """
+    if workload.dataset is not None:
+        return dataset_prompts(workload.dataset, workload.prompt_count)
+    if workload.prompts_file is not None:
+        return read_prompts(Path(workload.prompts_file))[: workload.prompt_count]
+    return None
 
 
 def _grade(task: Task, problem: Problem, output: str) -> bool:

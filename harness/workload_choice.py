@@ -1,4 +1,4 @@
-"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, or random tokens."""
+"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a dataset, or random tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from harness.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
 from harness.frozen import Count, Flag, Frozen, Text
 from harness.prompts import digest, read_prompts
 from harness.tasks import TASKS
+
+SOURCES = ("tasks", "prompts_file", "dataset", "synthetic")
+"""Keys of a workload that say where its prompts come from."""
 
 
 class Synthetic(Frozen):
@@ -22,7 +26,7 @@ class Synthetic(Frozen):
 
 
 class Workload(Frozen):
-    """What is decoded: exactly one of tasks, prompts_file and synthetic.
+    """What is decoded: exactly one of tasks, prompts_file, dataset and synthetic.
 
     ``prompts`` counts per task; for a file it may be left out and is then all of them. ``prompts_sha256`` is filled in.
     """
@@ -31,6 +35,8 @@ class Workload(Frozen):
     split: Literal["test", "validation"] = "test"
     prompts_file: Text | None = None
     prompts_sha256: str | None = Field(default=None, validate_default=True)
+    # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+    dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
     synthetic: Synthetic | None = None
     prompts: Count | None = Field(default=None, validate_default=True)
     max_new_tokens: Count
@@ -89,19 +95,20 @@ class Workload(Frozen):
 
     @model_validator(mode="after")
     def _one_source(self) -> Workload:
-        given = [key for key in ("tasks", "prompts_file", "synthetic") if getattr(self, key) is not None]
+        given = [key for key in SOURCES if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"exactly one of tasks, prompts_file, synthetic is needed, got {', '.join(given) or 'none'}")
+            raise ValueError(f"exactly one of {', '.join(SOURCES)} is needed, got {', '.join(given) or 'none'}")
         if self.prompts is None:
             raise ValueError("prompts is missing: say how many prompts (per task) to decode, at least 1")
         return self
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The built-in tasks, or one name that stands for the file or the synthetic prompts."""
+        """The built-in tasks, or one name that stands for the file, the dataset or the synthetic prompts."""
         if self.tasks is not None:
             return self.tasks
-        return ("synthetic",) if self.prompts_file is None else (re.sub(r"[^\w.-]", "_", Path(self.prompts_file).stem),)
+        path = self.prompts_file if self.dataset is None else self.dataset.path
+        return ("synthetic",) if path is None else (re.sub(r"[^\w.-]", "_", Path(path).stem),)
 
     @property
     def prompt_count(self) -> int:

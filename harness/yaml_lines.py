@@ -60,9 +60,7 @@ class YamlDocument:
     def _describe_one(self, details: ErrorDetails) -> str:
         location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]
         where = ".".join(map(str, self._written(location, missing=details["type"] == "missing"))) or "the file"
-        todo = _WHAT_TO_DO.get(details["type"])
-        message = _sentence(details) + (f"; {todo}" if todo else "")
-        return f"{self.file}:{self.line_of(location)}: {where}: {message}"
+        return f"{self.file}:{self.line_of(location)}: {where}: {in_words(details)}"
 
     def _written(self, location: Sequence[str | int], *, missing: bool) -> Iterator[str | int]:
         """The parts of ``location`` that stand in the file: pydantic also names the branches of its unions."""
@@ -143,6 +141,12 @@ def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: typ
             if isinstance(key, yaml.ScalarNode):
                 first[key.value] = line
             _refuse_duplicates(file, value, seen, refusal)
+
+
+def in_words(details: ErrorDetails) -> str:
+    """One error of pydantic as what was given, what is allowed and what to do, without its place."""
+    todo = _WHAT_TO_DO.get(details["type"])
+    return _sentence(details) + (f"; {todo}" if todo else "")
 
 
 def _sentence(details: ErrorDetails) -> str:

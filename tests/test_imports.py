@@ -18,15 +18,17 @@ LAYERS = {
     **dict.fromkeys(("differing", "errors", "units", "progress"), 0),
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "claims", "datafiles", "deployment", "frozen", "hardware"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
+    **dict.fromkeys(("dataset_choice", "train_recipe"), 1),
     **dict.fromkeys(("axes", "scenario", "solver_choice", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "compare", "estimates", "exports", "gate", "health", "history"), 2),
-    **dict.fromkeys(("fitting", "likeness", "machines", "metrics"), 2),
+    **dict.fromkeys(("decode_log", "fitting", "likeness", "machines", "metrics", "single_arm", "training_cost"), 2),
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
-    **dict.fromkeys(("modeling", "noise_floors", "replay", "source_digest", "store", "workload"), 3),
+    **dict.fromkeys(("dataset_prompts", "modeling", "noise_floors", "replay", "source_digest", "store", "workload"), 3),
     **dict.fromkeys(("cluster", "keeping", "ray_cluster", "ray_node", "spreading", "taking"), 4),
+    **dict.fromkeys(("custom_generate", "hub_repository"), 4),
     **dict.fromkeys(("check", "continuing", "frames", "machine", "processes", "reporting", "revisions", "runner"), 4),
-    **dict.fromkeys(("__main__", "cli"), 5),
+    **dict.fromkeys(("__main__", "cli", "lm_eval_model"), 5),
 }
 # Packages from outside that a module may use; longest prefix wins, a layer's number is the default of its modules.
 OUTSIDE = {
@@ -51,11 +53,17 @@ OUTSIDE_OF = {
     "check.conduct": {"torch", "yaml"},
     "check.exactness": {"torch", "transformers"},
     "cli_doctor": {"torch", "typer"},
+    "cli_eval": {"lm_eval", "typer"},
     "cli_train": {"accelerate", "torch", "typer"},
+    "custom_generate": {"torch", "transformers"},
+    "dataset_prompts": {"datasets", "huggingface_hub", "pydantic"},
     "frames": {"numpy", "pandas"},
+    "hub_repository": {"transformers"},
+    "lm_eval_model": {"lm_eval"},
     "ray_cluster": {"ray"},
     "ray_node": {"pydantic"},
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "pydantic_core"},
+    "single_arm": {"pydantic", "yaml"},
 }
 # Closer rules of the design: what a room must not know, although its layer would allow it.
 FORBIDDEN = {
@@ -195,7 +203,7 @@ def test_importing_the_package_and_its_command_line_is_light() -> None:
 
 def test_predicting_and_reporting_never_load_torch() -> None:
     """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
-    own_torch = {"check", "decoding", "modeling", "machine", "__main__"}
+    own_torch = {"check", "custom_generate", "decoding", "hub_repository", "lm_eval_model", "modeling", "machine", "__main__"}
     names = [name for name, _ in modules() if longest(name, dict(LAYERS)) not in own_torch]
     names = [name for name in names if not name.startswith("harness.meters")]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"

@@ -19,6 +19,7 @@ from harness.methods.pricing import price_method
 from harness.methods.recipes import RECIPES
 from harness.methods.speculative import speculative
 from harness.methods.systems import System, known_systems, read_systems
+from harness.methods.verified import verified_set_block
 from harness.modelshape import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup, tasks_of
 from harness.roofline.ceilings import ceilings_from_profile
@@ -202,6 +203,15 @@ systems:
     auxiliary: {name: small, layers: 2, hidden: 64, intermediate: 128, heads: 4, kv_heads: 2, head_dim: 16, vocab: 128256}
     auxiliary_source: "my config.json"
     speedup: {value: null, over: NTP, source: "not timed"}
+  - name: verified
+    reference: "me"
+    lossless: "greedy NTP, same weights"
+    recipe: verified_set_block
+    figures:
+      block_size: {value: 16, grade: R, source: "my run"}
+      draft_passes: {value: 2.5, grade: R, source: "my run"}
+      acceptance: {value: 0.9, grade: R, source: "my run"}
+    speedup: {value: null, over: NTP, source: "not timed"}
   - name: no cache
     reference: "me"
     lossless: "no"
@@ -213,12 +223,15 @@ systems:
 """
 
 
-def test_the_two_recipes_of_no_shipped_system(tmp_path: Path) -> None:
-    """A draft model of its own shape, and whole sequences, from a user's file; every other recipe has a shipped system."""
+def test_the_three_recipes_of_no_shipped_system(tmp_path: Path) -> None:
+    """A draft model of its own shape, verified SBD and whole sequences, from a user's file; every other recipe has a shipped
+    system.
+    """
     path = tmp_path / "systems.yaml"
     path.write_text(DRAFT_MODEL, encoding="utf-8")
     read = read_systems(path)
-    draft_model, no_cache = (system.trace(AT) for system in read)
+    draft_model, verified, no_cache = (system.trace(AT) for system in read)
     assert draft_model == speculative(AT, draft=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
+    assert verified == verified_set_block(AT, block_size=16, draft_passes=2.5, acceptance=0.9)
     assert no_cache == whole_sequence(AT, new_tokens=64, passes=16)
     assert {system.recipe for system in (*known_systems(), *read)} == set(RECIPES)

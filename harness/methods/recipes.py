@@ -11,6 +11,7 @@ from harness.methods.diffusion import approximate_cache, block_diffusion, longes
 from harness.methods.exits import caught_up, copied_state
 from harness.methods.speculative import Drafter, hierarchy, speculative
 from harness.methods.tree import small_drafter, tree_drafting
+from harness.methods.verified import verified_set_block
 from harness.modelshape import ModelShape
 
 Given = Mapping[str, float]
@@ -34,6 +35,12 @@ def _next_token(at: Setting, _: Given, __: ModelShape | None) -> MethodTrace:
 def _set_block(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
     block = int(given["block_size"])
     return set_block(at, block_size=block, passes_per_block=block / given["nfe_speedup"])
+
+
+def _verified_set_block(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
+    return verified_set_block(
+        at, block_size=int(given["block_size"]), draft_passes=given["draft_passes"], acceptance=given["acceptance"]
+    )
 
 
 def _tree(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
@@ -136,6 +143,7 @@ _DRAFT = ("share_of_layers", "tokens", "acceptance")
 RECIPES: dict[str, Recipe] = {
     "next_token": Recipe(build=_next_token),
     "set_block": Recipe(build=_set_block, needs=("block_size", "nfe_speedup")),
+    "verified_set_block": Recipe(build=_verified_set_block, needs=("block_size", "draft_passes", "acceptance")),
     "tree": Recipe(
         build=_tree,
         needs=("tree_tokens", "tokens_per_pass"),

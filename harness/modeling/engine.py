@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from harness.decoding.likelihood import Pair, log_likelihoods
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.stopping import NEVER, StopRule
@@ -99,6 +100,16 @@ class Engine:
         """
         with self._as_it_fits():
             return self._timed(case, prompts, seed)
+
+    def log_likelihoods(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
+        """What the next-token head says of given answers, see harness.decoding.likelihood.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        mask_id = self._model.mask_id
+        with self._as_it_fits():
+            return log_likelihoods(self._session, pairs, () if mask_id is None else (mask_id,), self._device)
 
     @contextmanager
     def _as_it_fits(self) -> Iterator[None]:

@@ -24,6 +24,19 @@ class PairExamples(Dataset[Example]):
         self._pairs = pairs
         self._tokenizer = tokenizer
 
+    def up_to(self, longest: int) -> PairExamples:
+        """Those of at most so many tokens, end of sequence included.
+
+        Raises:
+            UserError: there is none.
+        """
+        lengths = [len(self[index]["input_ids"]) for index in range(len(self))]
+        kept = [pair for pair, length in zip(self._pairs, lengths, strict=True) if length <= longest]
+        if not kept:
+            raise UserError(f"every pair has more than {longest} tokens, the shortest {min(lengths)}; raise sequence_tokens")
+        print(f"{len(kept)} of {len(lengths)} pairs have at most {longest} tokens; the others are left out")
+        return PairExamples(kept, self._tokenizer)
+
     def __len__(self) -> int:
         return len(self._pairs)
 
@@ -59,19 +72,21 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def fine_tune(name: str, data: Path, config: TrainingConfig) -> Path:
-    """Train ``name`` on ``data``; the result, with its tokenizer, is in ``config.output_dir``.
+def fine_tune(
+    name: str, pairs: list[tuple[str, str]], config: TrainingConfig, *, revision: str = "main", longest: int | None = None
+) -> Path:
+    """Train ``name`` on prompts with their solutions; the result, with its tokenizer, is in ``config.output_dir``.
 
     A tokenizer without a mask token is given one, and the embedding grows by a row where the vocabulary has no spare.
+    ``longest``: pairs of more tokens, end of sequence included, are left out, and their number is printed.
 
     Raises:
-        UnknownModelError: the model cannot be loaded. UserError: the data cannot be read.
+        UnknownModelError: the model cannot be loaded. UserError: every pair is too long.
     """
-    pairs = read_pairs(data)
     set_seed(config.seed)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError) as error:
         raise UnknownModelError(f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id") from error
     if tokenizer.mask_token_id is None:
@@ -82,7 +97,13 @@ def fine_tune(name: str, data: Path, config: TrainingConfig) -> Path:
         raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     ids = SpecialIds(pad=pad, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
+    examples = PairExamples(pairs, tokenizer)
+    if longest is not None:
+        examples = examples.up_to(longest)
     resume = any(config.output_dir.glob("checkpoint-*"))
-    train(config, model, PairExamples(pairs, tokenizer), ids, resume=resume)
+    train(config, model, examples, ids, resume=resume)
+    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
+    model.config.mask_token_id = ids.mask  # for those who have the model without its tokenizer
+    model.save_pretrained(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
     return config.output_dir

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,20 @@ class TextTokenizer:
         messages = [{"role": "user", "content": text}]
         ids: list[int] = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         return ids
+
+    def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
+        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted."""
+        text: str = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=answer, continue_final_message=not answer
+        )
+        return text
+
+    @property
+    def prefix_id(self) -> int | None:
+        """What stands before a text that has nothing before it: the token that begins a sequence, else the one that ends it."""
+        begin: int | None = self._tokenizer.bos_token_id
+        end: int | None = self._tokenizer.eos_token_id
+        return end if begin is None else begin
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without special tokens."""

@@ -23,7 +23,9 @@ Objective = Literal["sbd", "ntp"]
 
 
 class TrainingConfig(BaseModel):
-    """Everything that decides a training run apart from model and data."""
+    """Everything that decides a training run apart from model and data. An optimizer step reads ``accumulate`` batches, and
+    its loss is the mean of theirs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,6 +33,8 @@ class TrainingConfig(BaseModel):
     objective: Objective = "sbd"
     steps: PositiveInt
     batch_size: PositiveInt = 64
+    accumulate: PositiveInt = 1
+    checkpoint_activations: bool = False
     learning_rate: PositiveFloat = 3e-4
     warmup_steps: int = 200
     weight_decay: float = 0.1
@@ -115,6 +119,7 @@ def train(
         output_dir=str(config.output_dir),
         max_steps=config.steps,
         per_device_train_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.accumulate,
         learning_rate=config.learning_rate,
         warmup_steps=config.warmup_steps,
         weight_decay=config.weight_decay,
@@ -134,8 +139,14 @@ def train(
         dataloader_pin_memory=False,
         disable_tqdm=True,
     )
+    if config.checkpoint_activations:
+        # The older name goes in transformers 6, the newer one came in 5.x.
+        enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable()
     if config.compile:
         model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
     trainer = SbdTrainer(model=model, args=arguments, train_dataset=dataset, data_collator=Collator(config, ids))
+    # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
+    trainer.model_accepts_loss_kwargs = False
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model()

@@ -1,0 +1,104 @@
+"""Reads the prompts of a dataset with the library `datasets` (extra [eval]); it never runs a dataset's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.dataset_choice import FORMATS, DatasetChoice, fields_of
+from harness.errors import MissingExtraError, ScenarioError
+from harness.prompts import Prompt, last_match
+
+
+@cache
+def dataset_prompts(choice: DatasetChoice, count: int) -> tuple[Prompt, ...]:
+    """The first ``count`` rows as prompts, in the dataset's order.
+
+    Raises:
+        MissingExtraError: `datasets` is not installed.
+        ScenarioError: the dataset cannot be read, has too few rows, or a row lacks what a template names.
+    """
+    rows = read_rows(choice)
+    if len(rows) < count:
+        raise ScenarioError(f"{choice.words}: {count} prompts are asked for, but it has {len(rows)} rows; ask for at most that")
+    return tuple(_prompt(choice, index, rows[index]) for index in range(count))
+
+
+def dataset_pairs(choice: DatasetChoice, count: int | None) -> list[tuple[str, str]]:
+    """Prompts with their answers, of the first ``count`` rows or all, for training.
+
+    Raises:
+        MissingExtraError, ScenarioError: as dataset_prompts; or there is no answer.
+    """
+    prompts = dataset_prompts(choice, len(read_rows(choice)) if count is None else count)
+    return [(one.prompt, one.answer) for one in prompts if one.answer is not None]
+
+
+def read_rows(choice: DatasetChoice) -> Any:
+    """The split as `datasets` gives it: len() rows, each a mapping from field to value.
+
+    Raises:
+        MissingExtraError, ScenarioError: as dataset_prompts.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError(f"prompts from a dataset need {error.name}; pip install 'sbd-bench[eval]'") from error
+    path = Path(choice.path)
+    try:
+        if path.is_file():
+            return datasets.load_dataset(FORMATS[path.suffix], data_files={choice.split: choice.path}, split=choice.split)
+        return datasets.load_dataset(choice.path if path.is_dir() else _snapshot(choice), choice.name, split=choice.split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ScenarioError(f"{choice.words}: cannot read the dataset: {reason}; mend path, name or split") from error
+
+
+def _snapshot(choice: DatasetChoice) -> str:
+    """The folder of the pinned commit in the hub's cache; fetched where it is not there and the hub can be reached."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    fetch = partial(snapshot_download, choice.path, repo_type="dataset", revision=choice.revision)
+    try:
+        return str(fetch(local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    try:
+        return str(fetch())
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ScenarioError(
+            f"{choice.words}: commit {choice.revision} is not in the Hugging Face cache and could not be fetched: {reason}; "
+            f"where there is a network: hf download --repo-type dataset --revision {choice.revision} {choice.path}"
+        ) from error
+
+
+def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any]) -> Prompt:
+    answer = None if choice.answer is None else _filled_in(choice, "answer", choice.answer, index, row)
+    if answer is not None and choice.answer_pattern is not None:
+        found = last_match(choice.answer_pattern, answer)
+        if found is None:
+            raise ScenarioError(
+                f"{choice.words}, row {index}: answer_pattern {choice.answer_pattern!r} matches nothing in {answer!r}; mend it"
+            )
+        answer = found
+    prompt = _filled_in(choice, "prompt", choice.prompt, index, row)
+    try:
+        return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern)
+    except ValidationError as error:
+        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ScenarioError(f"{choice.words}, row {index}: {message}") from error
+
+
+def _filled_in(choice: DatasetChoice, key: str, template: str, index: int, row: Mapping[str, Any]) -> str:
+    for name in fields_of(template):
+        if not isinstance(row.get(name), str | int | float):
+            there = ", ".join(name for name, value in row.items() if isinstance(value, str | int | float))
+            what = f"is {type(row[name]).__name__}, not text or a number" if name in row else "is not there"
+            raise ScenarioError(f"{choice.words}, row {index}: {key}: the field {name!r} {what}; fields of this row: {there}")
+    return template.format_map(row)

@@ -1,0 +1,106 @@
+"""What decodes that no run recorded have cost: a line of counts and times per answer, and their sums.
+
+For other programs that decode with an arm of ours. A run (`sbd run`) is what speed is read from: here nothing is warmed up,
+interleaved with a baseline or repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import StorageError
+from harness.trace import Generation
+
+NO_MEASUREMENT = "decoded once, without warm-up or a baseline: counts are exact, times are no measurement (sbd run makes one)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One row of a batch. ``passes``: forward passes after prefill in which the row was active; ``query_tokens``: what it fed
+    in them. ``prefill_s`` and ``decode_s`` are its batch's: rows of a batch share their passes.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    decode_tokens: int
+    passes: int
+    query_tokens: int
+    stop_reason: str
+    batch: int
+    batch_rows: int
+    prefill_s: float
+    decode_s: float
+
+
+def answers(generation: Generation, batch: int, prefill_s: float, decode_s: float) -> list[Answer]:
+    """Every row of a decode; ``batch`` counts decodes."""
+    return [
+        Answer(
+            prompt_tokens=generation.prompt_tokens[row],
+            output_tokens=len(generation.output_ids[row]),
+            decode_tokens=generation.decode_tokens(row),
+            passes=generation.nfe(row),
+            query_tokens=sum(one.query_tokens[row] for one in generation.decode_passes if one.active[row]),
+            stop_reason=generation.stop_reasons[row],
+            batch=batch,
+            batch_rows=len(generation.prompt_tokens),
+            prefill_s=prefill_s,
+            decode_s=decode_s,
+        )
+        for row in range(len(generation.prompt_tokens))
+    ]
+
+
+def summary(found: Sequence[Answer]) -> dict[str, Any]:
+    """Sums over all answers; a ratio is None where there is nothing to divide by. NFE speedup: decode tokens ÷ passes."""
+    tokens, passes = sum(one.decode_tokens for one in found), sum(one.passes for one in found)
+    fed = sum(one.query_tokens for one in found)
+    batches = {one.batch: one for one in found}.values()
+    decode_s = sum(one.decode_s for one in batches)
+    return {
+        "answers": len(found),
+        "decode_tokens": tokens,
+        "passes": passes,
+        "nfe_speedup": tokens / passes if passes else None,
+        "query_tokens": fed,
+        "query_tokens_per_decode_token": fed / tokens if tokens else None,
+        "prefill_s": sum(one.prefill_s for one in batches),
+        "decode_s": decode_s,
+        "decode_s_per_token": decode_s / tokens if tokens else None,
+        "note": NO_MEASUREMENT,
+    }
+
+
+class DecodeLog:
+    """Answers as they come; with a ``file``, one JSON object a line: {"event": "begin" | "answer" | "summary", ...}."""
+
+    def __init__(self, file: Path | None, about: Mapping[str, Any]) -> None:
+        self._file = file
+        self._found: list[Answer] = []
+        if file is not None:
+            self._write({"event": "begin", **about}, "w")
+
+    def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
+        """Keep one answer, with what it answers."""
+        self._found.append(answer)
+        if self._file is not None:
+            self._write({"event": "answer", **about, **asdict(answer)})
+
+    def summarise(self) -> dict[str, Any]:
+        """The sums so far, also written to the file."""
+        sums = summary(self._found)
+        if self._file is not None:
+            self._write({"event": "summary", **sums})
+        return sums
+
+    def _write(self, line: Mapping[str, Any], mode: str = "a") -> None:
+        assert self._file is not None
+        try:
+            with self._file.open(mode, encoding="utf-8") as out:
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise StorageError(f"{self._file}: cannot write the log: {error.strerror}; give log= a file in a folder") from error

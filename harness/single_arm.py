@@ -1,0 +1,106 @@
+"""One arm on one model as a case, where there is no scenario file: what other programs decode with when they call us.
+
+Such a program names the arm in a mapping, in a line of YAML or JSON, or by what `sbd plan` calls it in a scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from harness.arms import Arm, NtpArm
+from harness.errors import ScenarioError
+from harness.plan import Case, make_plan
+from harness.scenario import Part, Scenario, load_scenario
+from harness.yaml_lines import in_words
+
+_ARM: TypeAdapter[Any] = TypeAdapter(Arm)
+
+
+def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The keys of an arm: those of a mapping, of YAML or JSON text, or a method's bare name; ``knobs`` are further keys.
+
+    Raises:
+        ScenarioError: text that is no mapping and no word, or a key that is given twice.
+    """
+    parsed: Any = given
+    if isinstance(given, str):
+        try:
+            parsed = yaml.safe_load(given)
+        except yaml.YAMLError as error:
+            raise ScenarioError(f"arm: not YAML or JSON: {given!r}; write for example {{method: sbd, gamma: 0.1}}") from error
+        parsed = {"method": parsed} if isinstance(parsed, str) else parsed
+    if not isinstance(parsed, Mapping):
+        raise ScenarioError(f"arm: got {given!r}; give a method's name, or a mapping such as {{method: sbd, gamma: 0.1}}")
+    twice = sorted(set(parsed) & set(knobs or {}))
+    if twice:
+        raise ScenarioError(f"arm: {', '.join(twice)} given twice, in the arm and beside it; keep one")
+    return {**parsed, **(knobs or {})}
+
+
+def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
+    """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
+
+    Raises:
+        ScenarioError, UnknownModelError: a key or value that a scenario would not take either; or several settings.
+    """
+    try:
+        known = _ARM.validate_python(dict(arm))
+    except ValidationError as error:
+        raise ScenarioError(_described(error, "arm")) from error
+    variants = known.variants()
+    if len(variants) != 1:
+        raise ScenarioError(f"arm: {dict(arm)} has {len(variants)} settings, and one is decoded with; give every key one value")
+    baseline = [] if isinstance(known, NtpArm) else [{"method": "ntp"}]
+    # A part says what it decodes; what comes from outside stands in for these prompts, see with_lengths.
+    workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
+    whole = {**part, "name": "single", "arms": [*baseline, dict(arm)], "workload": workload, "baseline_check": 0, "warmup": 0}
+    try:
+        scenario = Scenario.model_validate(
+            {"version": 1, "name": "single", "parts": [whole]}, context={"base": Path.cwd()}
+        )
+    except ValidationError as error:
+        raise ScenarioError(_described(error, "model")) from error
+    return make_plan(scenario).cases[-1]
+
+
+def case_of_scenario(file: str | Path, part: str | None = None, arm: str | int = 0) -> Case:
+    """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
+
+    Raises:
+        ScenarioError and its kind: no such file, part or arm; the message lists what there is.
+    """
+    scenario = load_scenario(file)
+    names = [one.name for one in scenario.parts]
+    if part not in names and (part is not None or len(names) > 1):
+        raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
+    wanted = part or names[0]
+    cases = [case for case in make_plan(scenario).cases if case.part.name == wanted and not case.is_check]
+    first = [case for case in cases if case.cell == cases[0].cell]
+    ids = [case.case_id.rsplit("/", 1)[1] for case in first]
+    index = int(arm) if str(arm).isdecimal() else ids.index(str(arm)) if arm in ids else -1
+    if not 0 <= index < len(ids):
+        listed = ", ".join(f"{number}: {name}" for number, name in enumerate(ids))
+        raise ScenarioError(f"{file}: part {wanted} has no arm {arm!r}; give its number or its id, one of {listed}")
+    return first[index]
+
+
+def with_lengths(case: Case, max_new_tokens: int, stop_strings: tuple[str, ...] = ()) -> Case:
+    """The case for prompts from outside, that may be answered with so many tokens and end at such text."""
+    changed = {"max_new_tokens": max_new_tokens, "stop_strings": stop_strings}
+    part: Part = case.part.model_copy(update={"workload": case.workload.model_copy(update=changed)})
+    return replace(case, part=part)
+
+
+def _described(error: ValidationError, what: str) -> str:
+    """Every mistake as ``what: key: words``; where the value stood inside unions and lists says nothing here."""
+    lines = []
+    for details in error.errors(include_url=False):
+        keys = [str(one) for one in details["loc"][1:] if isinstance(one, str) and one not in ("parts", "model")]
+        lines.append(": ".join([what, *keys[-1:], in_words(details)]))
+    return "\n".join(dict.fromkeys(lines))
