@@ -15,7 +15,7 @@ from harness.frozen import Count, Frozen, Name, NonNegative, Text
 
 MetricName = Literal[
     "wall_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "latency_p90_s", "latency_p95_s",
-    "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "accuracy_loss_points",
+    "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "accuracy_loss_points", "identical_to_ntp",
 ]  # fmt: skip
 METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 Estimator = Literal["geometric_mean", "ratio_of_totals"]
@@ -57,6 +57,7 @@ METRICS: dict[MetricName, Metric] = {
     "bandwidth_share": Metric(unit="of the read ceiling", better="higher"),
     "prediction_error": Metric(unit="predicted ÷ measured - 1", better="lower"),
     "accuracy_loss_points": Metric(unit="percentage points", better="lower", clock=False, averaged=False),
+    "identical_to_ntp": Metric(unit="of the prompts", better="higher", clock=False, averaged=False),
 }
 
 

@@ -90,8 +90,10 @@ def _widest_pass(case: Case) -> tuple[int, int]:
     block = case.arm.get("block_size", 1)
     if case.arm["method"] == "self_speculation":
         return (block, block) if case.arm["form"] == "linear" else (block * (block + 1), block * (block + 1))
-    if case.arm["method"] == "sbd_verified":
+    if case.arm["method"] in ("sbd_verified", "apd"):
         return 2 * block, 2 * block
+    if case.arm["method"] == "freedave":
+        return (case.arm["draft_steps"] + 1) * block, case.arm["draft_steps"] * block
     return (2 * block, block) if block > 1 else (1, 1)  # SBD feeds the block before again with the next one
 
 
@@ -118,9 +120,15 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
 
 def _prefill_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
-    tokens = prompt_tokens_at_most(case)
-    prompt = describe_pass("prefill", case.batch_size, tokens, 0, logits=1, kept=tokens)
+    tokens, masks = prompt_tokens_at_most(case), _masks_behind_prompt(case)
+    prompt = describe_pass("prefill", case.batch_size, tokens + masks, 0, logits=1 + masks, kept=tokens)
     return price_pass(case.shape, case.part.dtype, prompt, ceilings).expected_s
+
+
+def _masks_behind_prompt(case: Case) -> int:
+    """Tokens of the first block where it is drafted in the pass that reads the prompt."""
+    drafts = case.arm["method"] in ("sbd_verified", "apd") or case.arm.get("form") == "quadratic"
+    return int(case.arm["block_size"]) if drafts else 0
 
 
 def _decode_s(case: Case, ceilings: Ceilings) -> float:
@@ -128,7 +136,8 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
     if case.arm["method"] != "sbd":
-        steps = new_tokens - 1  # the prefill's logits give the first token
+        # Where the next-token head writes, the prefill's logits give the first token.
+        steps = new_tokens if case.arm["method"] in ("freedave", "apd") else new_tokens - 1
         passes = [
             (describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), steps * count)
             for role, query, kept, count in _passes_to_one_token(case)
@@ -155,6 +164,10 @@ def _passes_to_one_token(case: Case) -> list[tuple[Role, int, int, int]]:
     widest, _ = _widest_pass(case)
     if case.arm["method"] == "sbd_verified":
         return [("draft", block, 0, block - 1), ("verify+draft", widest, 1, 1)]
+    if case.arm["method"] == "apd":
+        return [("draft", block, 0, 1), ("verify+draft", widest, 1, 1)]
+    if case.arm["method"] == "freedave":
+        return [("verify+draft", widest, 1, 1)]
     if case.arm["method"] == "self_speculation":
         linear = case.arm["form"] == "linear"
         return [("draft", block, 0, 1), ("verify", block, 1, 1)] if linear else [("verify+draft", widest, 1, 1)]

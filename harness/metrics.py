@@ -58,6 +58,10 @@ DEFINITIONS: dict[str, Definition] = {
             name="peak_memory_bytes", kind="deterministic", unit="bytes", better="lower", basis="measured",
             what="most memory of the process that was resident", tolerance=0.1,
         ),
+        Definition(
+            name="identical_to_ntp", kind="deterministic", unit="identical/prompt", better="higher", basis="counted",
+            what="share of the prompts with NTP's very output, first repeat; of arms that decode without loss",
+        ),
         *(Definition(name=n, kind="timed", unit=u, better=b, basis="measured", what=w) for n, u, b, w in _TIMED),
     )
 }  # fmt: skip

@@ -41,6 +41,8 @@ def counted(run: Run) -> dict[Metric, Count]:
     for case in run.header.cases:
         if not case.is_check:
             values = _of_case(case, by_case.get(case.case_id, []), outcomes.get(case.case_id, "no sample of it was finished"))
+            if case.arm.get("lossless"):
+                values["identical_to_ntp"] = _identical_to_ntp(case, run, by_case)
             found |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
     return found
 
@@ -107,6 +109,28 @@ def _final_tokens_per_pass(case: CaseHeader, samples: list[Sample]) -> Count:
     if passes == 0:
         return Count(value=None, reason="no decode pass was made")
     return Count(value=sum(one.decode_tokens for one in tallies) / passes)
+
+
+def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sample]]) -> Count:
+    """Share of the prompts with the very output of the NTP case beside it, each in its first repeat."""
+    if case.arm.get("temperature") != GREEDY:
+        return Count(value=None, reason="sampled outputs differ by chance")
+    place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
+    beside = [
+        one for one in run.header.cases
+        if (one.part, one.batch_size, one.task, one.arm.get("method"), one.arm.get("temperature")) == place
+    ]  # fmt: skip
+    of_ntp = _outputs([sample for one in beside for sample in by_case.get(one.case_id, [])])
+    mine = _outputs(by_case.get(case.case_id, []))
+    shared = of_ntp.keys() & mine.keys()
+    if not shared:
+        return Count(value=None, reason="no prompt was decoded by this arm and by NTP")
+    return Count(value=sum(of_ntp[prompt] == mine[prompt] for prompt in shared) / len(shared))
+
+
+def _outputs(samples: list[Sample]) -> dict[str, list[int]]:
+    """Output ids by prompt, of the first repeat."""
+    return {row.prompt_id: row.output_ids for sample in _first_repeat(samples) for row in sample.rows}
 
 
 _COUNTERS: Mapping[str, Callable[[CaseHeader, list[Sample]], Count]] = {

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from harness import arms_masked
 from harness.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
@@ -233,6 +234,8 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
     if arm["method"] == "self_speculation":
         return f"{arm['form']}-k{arm['block_size']}-t{temperature}"
+    if arm["method"] in ("freedave", "apd"):
+        return arms_masked.arm_id(arm)
     if arm["method"] == "sbd_verified":
         return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}"
     chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
@@ -257,6 +260,8 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return f"NTP{warm}"
     if arm["method"] == "self_speculation":
         return f"{arm['form']} self-speculation k={arm['block_size']}{warm}"
+    if arm["method"] in ("freedave", "apd"):
+        return f"{arms_masked.label(arm)}{warm}"
     if arm["method"] == "sbd_verified":
         return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{warm}"
     if arm["batching"] == "ragged":

@@ -18,8 +18,10 @@ from harness.verdict_remedy import more_prompts
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
-BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "bandwidth_share": "modelled",
-                           "prediction_error": "predicted"}  # fmt: skip
+BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
+                           "bandwidth_share": "modelled", "prediction_error": "predicted"}  # fmt: skip
+OF_PROMPTS = ("accuracy_loss_points", "identical_to_ntp")
+"""Figures that are taken prompt by prompt at any batch size."""
 
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
@@ -43,6 +45,8 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
     totals = bound.estimator == "ratio_of_totals"
     if bound.metric == "wall_speedup":
         return arm.wall_speedup_totals if totals else arm.wall_speedup
+    if bound.metric == "identical_to_ntp":
+        return arm.identical_to_ntp
     return arm.figures.get(bound.metric + (TOTALS if totals else ""), absent("this comparison holds no such figure"))
 
 
@@ -75,7 +79,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
 def _why_void(bound: Bound, place: Place) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
-    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", "accuracy_loss_points", "prediction_error")):
+    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", "prediction_error", *OF_PROMPTS)):
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
@@ -101,7 +105,7 @@ def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Compari
     remedy = None
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
-    elif bound.metric == "accuracy_loss_points" and place.arm.replayed:
+    elif bound.metric in OF_PROMPTS and place.arm.replayed:
         remedy = REAL
     return value.reason or "there is no figure", remedy
 
@@ -142,8 +146,8 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
 
 
 def _unit(bound: Bound, place: Place) -> str:
-    """What is counted as one: answers are graded prompt by prompt, times are taken batch by batch."""
-    return "batches" if place.cell.batch_size > 1 and bound.metric != "accuracy_loss_points" else "prompts"
+    """What is counted as one: answers are graded and compared prompt by prompt, times are taken batch by batch."""
+    return "batches" if place.cell.batch_size > 1 and bound.metric not in OF_PROMPTS else "prompts"
 
 
 def _number(value: float | None) -> str:

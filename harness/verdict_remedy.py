@@ -20,6 +20,8 @@ def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size:
     """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 what is timed is counted in batches."""
     if bound.metric == "accuracy_loss_points":
         return _said(_for_accuracy(bound, value, sd), value.n, "prompts")
+    if bound.metric == "identical_to_ntp":
+        return _said(_for_share(bound, value), value.n, "prompts")
     unit = "prompts" if batch_size == 1 else f"batches of {batch_size}"
     if not METRICS[bound.metric].averaged:
         return _for_percentile(bound, value, unit)
@@ -67,6 +69,24 @@ def _for_accuracy(bound: Bound, value: Quantity, sd: Quantity | None) -> SampleS
         z = NormalDist().inv_cdf(stats.CONFIDENCE) + NormalDist().inv_cdf(POWER)
         at_least = stats.pairs_needed(distance / 100) if distance < 100 else 2
         needed = max(needed, at_least, math.ceil((z * sd.value / distance) ** 2))
+    return SampleSize(prompts=needed)
+
+
+def _for_share(bound: Bound, value: Quantity) -> SampleSize:
+    """n = ((z(97.5 %) √(L (1 - L)) + z(90 %) √(p (1 - p))) ÷ (p - L))² tells a share p from the limit L.
+
+    Source: the normal approximation for one proportion; at p = 1 it is where Wilson's lower end reaches L.
+    """
+    needed = 0
+    for limit in [one for one in bound.limits if one is not None]:
+        distance = abs(limit - (value.value or 0.0))
+        if not 0 < limit < 1:
+            return SampleSize(prompts=None, reason=f"no sample shows a share to be {limit:g}; claim less, or gate on the count")
+        if distance == 0:
+            return SampleSize(prompts=None, reason="the value equals the bound: no number of prompts tells them apart")
+        spread = ((limit, (1 + stats.CONFIDENCE) / 2), (value.value or 0.0, POWER))
+        reach = sum(NormalDist().inv_cdf(level) * math.sqrt(share * (1 - share)) for share, level in spread)
+        needed = max(needed, math.ceil((reach / distance) ** 2))
     return SampleSize(prompts=needed)
 
 

@@ -19,7 +19,7 @@ LAYERS = {
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "claims", "datafiles", "deployment", "frozen", "hardware"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
     **dict.fromkeys(("dataset_choice", "train_recipe"), 1),
-    **dict.fromkeys(("axes", "scenario", "solver_choice", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
+    **dict.fromkeys(("arms_masked", "axes", "scenario", "solver_choice", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "compare", "estimates", "exports", "gate", "health", "history"), 2),
     **dict.fromkeys(("decode_log", "fitting", "likeness", "machines", "metrics", "single_arm", "training_cost"), 2),
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),

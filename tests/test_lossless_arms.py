@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from harness.claims_text import read_claim
 from harness.compare import compare, to_json
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
+from harness.metrics_counted import counted
+from harness.metrics_judged import judge_counted
 from harness.modelshape import KNOWN_SHAPES
 from harness.replay import passes_per_block, recorded_arms
+from harness.reporting.pointers import Pointers
+from harness.reporting.tables import arms_table
 from harness.roofline.attention import ideal_attention_flops
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
 from harness.scenario import load_scenario
 from harness.store import read_run
+from harness.verdict import verdict
 from tests import synthetic_run as synthetic
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
@@ -91,11 +97,15 @@ def test_memory_is_that_of_the_widest_pass(arm: dict[str, object], fed: int) -> 
     ],
 )
 def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, object], passes: list[tuple]) -> None:
-    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts."""
+    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts; the first
+    block's masks are read with the prompt, but in linear self-speculation.
+    """
     case = case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm], warmup=0)
     estimate, _ = estimate_time(case, CEILINGS)
     shape = KNOWN_SHAPES["llama-250m"]
-    prompt = price_pass(shape, "bfloat16", describe_pass("prefill", 1, 64, 0, logits=1, kept=64), CEILINGS).expected_s
+    masks = 0 if arm is LINEAR else 16
+    prefill = describe_pass("prefill", 1, 64 + masks, 0, logits=1 + masks, kept=64)
+    prompt = price_pass(shape, "bfloat16", prefill, CEILINGS).expected_s
     decode_s = sum(
         32 * count * price_pass(
             shape, "bfloat16", describe_pass(role, 1, query, 80, logits=query, kept=int(role != "draft")), CEILINGS
@@ -126,7 +136,7 @@ def test_a_pass_is_priced_by_its_counts_whatever_its_role() -> None:
     assert ideal_attention_flops(shape, check) == per_pair * (6 + 7 + 8 + 9), "a draft that is checked is causal"
 
 
-def outputs_changed(label: str, prompts: set[str], **found: object):
+def outputs_changed(label: str, prompts: set[str], repeat: int = 1, **found: object):
     """A synthetic run in which one arm wrote something else on some prompts, and has these values on its axes besides."""
     run = synthetic.build(synthetic.Part(repeats=2))
     cases = [case.model_copy(update={"arm": case.arm | found}) if case.label == label else case for case in run.header.cases]
@@ -134,7 +144,7 @@ def outputs_changed(label: str, prompts: set[str], **found: object):
     samples = [
         sample.model_copy(update={"rows": [
             row.model_copy(update={"output_ids": [*row.output_ids[:-1], 8]})
-            if row.prompt_id in prompts and sample.repeat == 1 else row for row in sample.rows
+            if row.prompt_id in prompts and sample.repeat == repeat else row for row in sample.rows
         ]}) if sample.case_id == changed else sample
         for sample in run.samples
     ]  # fmt: skip
@@ -160,6 +170,31 @@ def test_where_outputs_need_not_agree_nothing_is_counted() -> None:
     replayed = synthetic.Arm(label="SBD", gamma=0.1, replayed={"source": {"nfe_speedup": 3.0}})
     found = compare(synthetic.build(synthetic.Part(arms=(synthetic.NTP, replayed)))).cells[0].arms[1]
     assert found.identical_to_ntp.value is None and "replayed" in str(found.identical_to_ntp.reason)
+
+
+def test_agreement_with_ntp_is_a_column_a_claim_and_a_gated_count() -> None:
+    """6 of 8 prompts: the page has the share and what the arm is lossless against, a claim is held against Wilson's interval
+    (41 % to 93 %), and the gate has the count itself; an arm that promises nothing has no such count.
+    """
+    run = outputs_changed("SBD k=16 γ=0.1", {"p2", "p5"}, lossless=GREEDY)
+    shown, without = (arms_table(found.cells, Pointers(found), "Arms") for found in map(compare, (run, synthetic.build())))
+    assert shown is not None and without is not None
+    entry = shown.sections[0][1][1]["Identical to NTP"]
+    assert (entry.text, entry.small) == ("75.0\u00a0%", f"lossless against {GREEDY}")
+    assert "Identical to NTP" not in without.sections[0][1][1]
+    said = {
+        claim: verdict(compare(run), (read_claim(f"{claim} at arm='SBD k=16 γ=0.1'"),), run.header).judgements[0]
+        for claim in ("identical_to_ntp >= 0.3", "identical_to_ntp >= 0.99", "identical_to_ntp >= 0.8", "identical_to_ntp >= 1")
+    }
+    assert [one.word for one in said.values()] == ["confirmed", "refuted", "inconclusive", "refuted"]
+    assert "more prompts" in str(said["identical_to_ntp >= 0.8"].remedy)
+    whole = outputs_changed("SBD k=16 γ=0.1", set(), lossless=GREEDY)
+    of_all = verdict(compare(whole), (read_claim("identical_to_ntp >= 1 at arm='SBD k=16 γ=0.1'"),), whole.header).judgements[0]
+    assert of_all.word == "inconclusive" and "no sample shows a share to be 1" in str(of_all.remedy)
+    assert [count.value for metric, count in counted(run).items() if metric.name == "identical_to_ntp"] == [1.0], "first repeat"
+    worse = judge_counted(whole, outputs_changed("SBD k=16 γ=0.1", {"p2"}, repeat=0, lossless=GREEDY))
+    found = next(one for one in worse if one.metric == "identical_to_ntp")
+    assert found.state == "missed" and "from 1.0 to 0.875" in found.reason
 
 
 SCENARIO = """

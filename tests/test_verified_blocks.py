@@ -4,9 +4,9 @@ against the same module run uncached.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -88,24 +88,30 @@ def test_any_solver_may_draft_on_hundreds_of_prompts(solver):
         check_lossless(("llama", "qwen3")[seed % 2], seed, (2, 4, 8)[seed % 3], methods=BY_SOLVER[solver])
 
 
-@pytest.mark.full
-def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts():
-    """The shipped model in float64, eight prompts of each of three tasks in one batch: every solver at three settings, linear
-    and quadratic.
-    """
+@cache
+def reference_work(prompts_of_each_task, max_new_tokens):
+    """The shipped model in float64, its mask, and what greedy NTP writes for prompts of three tasks in one batch."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     model = transformers.AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64).eval()
     tasks = ("word_problems", "record_to_json", "short_trace")
-    texts = [problem.prompt for task in tasks for problem in problems(TASKS[task], "test", 8, 5)]
+    texts = [problem.prompt for task in tasks for problem in problems(TASKS[task], "test", prompts_of_each_task, 5)]
     request = replace(
-        Work(tuple(tuple(tokenizer(text)["input_ids"]) for text in texts), NEVER, 40).request(),
+        Work(tuple(tuple(tokenizer(text)["input_ids"]) for text in texts), NEVER, max_new_tokens).request(),
         stop=StopRule(token_ids=frozenset({tokenizer.eos_token_id})), suppressed_ids=(tokenizer.mask_token_id,),
     )  # fmt: skip
     session = StaticSession(model)
-    expected = drain(decode_next_token(session, request))
-    for method in (*itertools.chain(*BY_SOLVER.values()), *METHODS):
-        found = drain(decoder(method, session, request, 16, mask_id=tokenizer.mask_token_id))
-        assert found.output_ids == expected.output_ids, method
+    return session, request, tokenizer.mask_token_id, drain(decode_next_token(session, request)).output_ids
+
+
+@pytest.mark.parametrize("drafts", [*BY_SOLVER, "self-speculation"])
+@pytest.mark.parametrize(
+    ("prompts", "max_new_tokens"), [pytest.param(1, 20, id="few"), pytest.param(67, 40, id="201", marks=pytest.mark.full)]
+)
+def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts(drafts, prompts, max_new_tokens):
+    """Every solver at three settings, linear and quadratic, on 3 or on 201 prompts."""
+    session, request, mask_id, expected = reference_work(prompts, max_new_tokens)
+    for method in BY_SOLVER.get(drafts, ("linear", "quadratic")):
+        assert drain(decoder(method, session, request, 16, mask_id=mask_id)).output_ids == expected, method
 
 
 class OtherKeep:
@@ -189,11 +195,12 @@ class PassSpy:
         """Record the call, row by row; the sampler changes logits in place, so they are copied."""
         logits = self.inner.forward(segments)
         logits = logits[:, logits.shape[1] - sum(s.logits for s in segments) :]
-        self.last = []
+        self.last, self.real = [], []
         for row, committed in enumerate(self.committed):
-            fed, at = {}, 0
+            fed, at, self.real = {}, 0, [*self.real, []]
             for segment in segments:
                 real = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
+                self.real[row] += real
                 if any(real):
                     tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
                     fed[segment.visibility] = tokens, logits[row, at : at + segment.logits].clone()
@@ -203,10 +210,10 @@ class PassSpy:
         return logits
 
     def keep(self, counts):
-        """Follow what is committed."""
-        for committed, fed, count in zip(self.committed, self.last, counts, strict=True):
+        """Follow what is committed; a prompt's padding is no token."""
+        for committed, fed, real, count in zip(self.committed, self.last, self.real, counts, strict=True):
             tokens = [token for tokens, _ in fed.values() for token in tokens]
-            committed += tokens[:count]
+            committed += tokens[: sum(real[:count])]
         self.inner.keep(counts)
 
     def read(self, tokens):
@@ -257,12 +264,13 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
     assert [list(p + o[:-1]) for p, o in zip(work.prompts, outputs, strict=True)] == spy.committed
     assert len(spy.calls) == rows * len(passes)
     allowed = torch.arange(WORDS + 1) != MASK_ID  # the decoder suppresses the mask token in place
-    for index, (row, committed, fed) in enumerate(spy.calls[rows:], rows):
+    for index, (row, committed, fed) in enumerate(spy.calls):
         one = passes[index // rows]
         assert one.active[row] == bool(fed), "a row that has ended feeds padding only"
         assert one.context_tokens[row] == len(committed) or not fed
         assert one.query_tokens[row] == sum(len(tokens) for tokens, _ in fed.values())
         for visibility, expected in expected_logits(model, committed, fed, 4):
+            expected = expected[-len(fed[visibility][1]) :]  # of a prompt only the last is wanted
             assert (fed[visibility][1][:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind], visibility
 
 

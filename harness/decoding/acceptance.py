@@ -45,6 +45,17 @@ class SolverAcceptance:
         return self._solver(view, **self._knobs)
 
 
+class EverySlot:
+    """The acceptance of a one-step draft: all masked slots at once."""
+
+    def begin_block(self, row: int, masked: int) -> None:
+        """Nothing to remember."""
+
+    def choose(self, view: BlockView) -> Tensor:
+        """(B, k) bool: every masked slot."""
+        return view.masked
+
+
 class ReplayedAcceptance:
     """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them.
 

@@ -14,24 +14,16 @@ from collections.abc import Generator, Sequence
 import torch
 from torch import Tensor
 
-from harness.decoding.block_view import BlockView
+from harness.decoding.acceptance import EverySlot
+from harness.decoding.draft_check import NextTokenCheck
+from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, usable
+from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
-from harness.decoding.verified_blocks import decode_verified_blocks, finished, never_written, start_rows
+from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verified_row import VerifiedRow
+from harness.decoding.verified_start import finished, never_written, start_rows
 from harness.trace import ForwardPass, Generation
-
-
-class EverySlot:
-    """The acceptance of a one-step draft: all masked slots at once."""
-
-    def begin_block(self, row: int, masked: int) -> None:
-        """Nothing to remember."""
-
-    def choose(self, view: BlockView) -> Tensor:
-        """(B, k) bool: every masked slot."""
-        return view.masked
 
 
 def decode_linear(
@@ -48,40 +40,43 @@ def decode_quadratic(
 ) -> Generator[ForwardPass, None, Generation]:
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation.
 
-    The first pass has no draft to check: it feeds one token and one group of masks.
+    The first draft is made behind the prompt, in the pass that reads it.
     """
-    room = request.max_new_tokens + block_size * (block_size + 1)
-    rows, prompt = start_rows(session, request, block_size, mask_id, room)
+    room, noise = request.max_new_tokens + block_size * (block_size + 1), PositionNoise(request, 2 * block_size)
+    rows, prompt = start_rows(
+        session, request, block_size=block_size, mask_id=mask_id, room=room, noise=noise, acceptance=EverySlot(),
+        check=NextTokenCheck(), row_type=VerifiedRow,
+    )  # fmt: skip
     passes = [prompt]
     yield prompt
     suppressed = never_written(request, mask_id)
-    checked = 1
     while not all(row.ended for row in rows):
-        passes.append(_pass(session, request, rows, suppressed, mask_id, checked))
+        passes.append(_pass(session, request, rows, suppressed, mask_id, noise))
         yield passes[-1]
-        checked = block_size
     return finished(rows, passes)
 
 
 def _pass(
-    session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], suppressed: Tensor, mask_id: int, checked: int
-) -> ForwardPass:
-    """Check the first ``checked`` slots of every row and draft behind each of them."""
+    session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], suppressed: Tensor, mask_id: int,
+    noise: PositionNoise,
+) -> ForwardPass:  # fmt: skip
+    """Check every slot of every row and draft behind each of them."""
     context, width = session.context_tokens, session.context_width
     active = tuple([not row.ended for row in rows])
     size = len(rows[0].slots)
-    fed = checked * (size + 1)
-    drafts = torch.tensor([row.slots[:checked] for row in rows], device=request.device)
+    fed = size * (size + 1)
+    drafts = torch.tensor([row.slots for row in rows], device=request.device)
     segment = _segment(drafts, context, size, mask_id, active)
     logits = usable(session.forward([segment]), suppressed)
     kept, decided = [], []
-    for row, said in zip(rows, session.read(_sample(logits, drafts, size, request)), strict=True):
-        one = None if row.ended else row.check(said[:checked])
+    for row, said in zip(rows, session.read(_sample(logits, drafts, noise)), strict=True):
+        one = None if row.ended else row.check(said[:size])
         drafted = sum(row.masked)
-        row.draft(said[checked:])
+        row.draft(said[size:])
         kept.append(0 if one is None else one.final)
         decided.append(0 if one is None else one.final - one.agreed + drafted)
     session.keep(kept)
+    noise.advance(kept)
     return ForwardPass(
         role="verify+draft",
         query_tokens=tuple([fed * lives for lives in active]),
@@ -123,13 +118,14 @@ def who_sees_whom(count: int, size: int) -> Tensor:
     return seen
 
 
-def _sample(logits: Tensor, drafts: Tensor, size: int, request: DecodeRequest) -> Tensor:
-    """(B, c + k): the next-token head's draw behind every draft, then the drafts of the group behind the agreed prefix.
+def _sample(logits: Tensor, drafts: Tensor, noise: PositionNoise) -> Tensor:
+    """(B, 2k): the next-token head's draw behind every draft, then the drafts of the group behind the agreed prefix.
 
-    A draft is the likeliest token at any temperature: how it was found changes nothing but how often it is right.
+    Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it is right.
     """
-    count = drafts.shape[1]
-    verdicts = draw(logits[:, :count], request.temperature, request.generator)
+    size = drafts.shape[1]
+    verdicts = noise.draw(logits[:, :size], 0)
     agreed = (drafts[:, 1:] == verdicts[:, :-1]).cumprod(dim=1).sum(dim=1)  # (B,)
-    groups = logits[:, count:].argmax(dim=-1).reshape(-1, count, size)
-    return torch.cat([verdicts, groups[torch.arange(groups.shape[0], device=groups.device), agreed]], dim=1)
+    rows = torch.arange(agreed.shape[0], device=agreed.device)
+    group = logits[:, size:].reshape(-1, size, size, logits.shape[-1])[rows, agreed]  # (B, k, V)
+    return torch.cat([verdicts, noise.draw(group, agreed)], dim=1)

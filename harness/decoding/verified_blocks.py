@@ -3,8 +3,9 @@
 Slot 0 of a block is the newest token of the next-token head, so it is right. A solver drafts the others in passes that keep
 nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then says what
 the next-token head thinks of it: its tokens count as far as it agrees, and one more, its own; exactly their KV is kept. The
-masks of the next block ride along in that pass. Was the whole block right, they are that block's first pass and cost none
-of their own, although slot 0 was still a mask to them; was it not, they stand in the wrong place and are forgotten.
+masks of the next block ride along in that pass (those of the first block behind the prompt). Was the whole block right, they
+are that block's first pass and cost none of their own, although slot 0 was still a mask to them; was it not, they stand in the
+wrong place and are forgotten.
 
 What is written is what next-token prediction writes: at temperature 0 token for token, above it in distribution, because
 every token that counts is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_view import BlockView
+from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafted_blocks import DraftedBlocks
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, usable
+from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_row import Checked, VerifiedRow
+from harness.decoding.verified_start import finished, never_written, start_rows
 from harness.trace import ForwardPass, Generation
 
 NOT_CHECKED = Checked(final=0, agreed=0)
@@ -39,50 +42,28 @@ def decode_verified_blocks(
     mask_id: int,
     acceptance: Acceptance,
     opens_ahead: bool = True,
+    check: DraftCheck | None = None,
+    row_type: type[VerifiedRow] = VerifiedRow,
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
-    ``opens_ahead``: whether the masks of the next block ride along where a block is checked.
+    ``opens_ahead``: whether the masks of the next block ride along where a block is checked, or behind the prompt.
+    ``check`` and ``row_type``: what drafts are held against, and what that means for a row; by default without loss.
     """
-    rows, prompt = start_rows(session, request, block_size, mask_id, room=request.max_new_tokens + 2 * block_size)
+    check = check or NextTokenCheck()
+    noise = PositionNoise(request, 2 * block_size)
+    rows, prompt = start_rows(
+        session, request, block_size=block_size, mask_id=mask_id, room=request.max_new_tokens + 2 * block_size, noise=noise,
+        acceptance=acceptance if opens_ahead else None, check=check, row_type=row_type,
+    )  # fmt: skip
     passes = [prompt]
     yield prompt
-    for index, row in enumerate(rows):
-        acceptance.begin_block(index, sum(row.masked))
     suppressed = never_written(request, mask_id)
     blocks = DraftedBlocks(block_size, mask_id, opens_ahead, request.device)
     while not all(row.ended for row in rows):
-        passes.append(_pass(session, request, rows, blocks, suppressed, acceptance))
+        passes.append(_pass(session, request, rows, blocks, suppressed, acceptance, noise, check))
         yield passes[-1]
     return finished(rows, passes)
-
-
-def start_rows(
-    session: ModelSession, request: DecodeRequest, block_size: int, mask_id: int, room: int
-) -> tuple[list[VerifiedRow], ForwardPass]:
-    """Read the prompts; their logits give every row its first token, as in next-token prediction."""
-    logits, lengths = prefill(session, request.prompts, request.device, room)
-    logits = usable(logits[:, None], never_written(request, mask_id))
-    first = session.read(draw(logits, request.temperature, request.generator))
-    rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
-    for row, [token] in zip(rows, first, strict=True):
-        row.start(token)
-    return rows, prefill_pass(lengths, final_tokens=1)
-
-
-def never_written(request: DecodeRequest, mask_id: int) -> Tensor:
-    """Ids that no token may have: those of the request, and the mask."""
-    return torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
-
-
-def finished(rows: Sequence[VerifiedRow], passes: Sequence[ForwardPass]) -> Generation:
-    """The whole decode."""
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=passes[0].query_tokens,
-        output_ids=tuple(tuple(row.output) for row in rows),
-        stop_reasons=tuple(row.stop_reason for row in rows),
-    )
 
 
 def _pass(
@@ -92,6 +73,8 @@ def _pass(
     blocks: DraftedBlocks,
     suppressed: Tensor,
     acceptance: Acceptance,
+    noise: PositionNoise,
+    check: DraftCheck,
 ) -> ForwardPass:
     """One forward pass: rows with a full block have it checked and the next one opened, the others go on drafting."""
     context, width = session.context_tokens, session.context_width
@@ -101,10 +84,11 @@ def _pass(
         if blocks.opens[index]:
             acceptance.begin_block(index, sum(row.masked_next))
     logits = usable(session.forward(segments), suppressed)
-    read = session.read(_sample(logits, blocks, request, acceptance))
+    read = session.read(_sample(logits, blocks, request, acceptance, noise, check, rows[0].KNOWN))
     checked, drafted = zip(*(_take(blocks, acceptance, rows, i, tokens) for i, tokens in enumerate(read)), strict=True)
     kept = tuple([one.final for one in checked])
     session.keep(kept)
+    noise.advance(kept)
     wanted = sum(segment.logits for segment in segments)
     return ForwardPass(
         role=blocks.role,
@@ -120,20 +104,24 @@ def _pass(
     )
 
 
-def _sample(logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, acceptance: Acceptance) -> Tensor:
-    """What a pass says, (B, k) or (B, 2k): behind each slot of the checked blocks the next-token head's draw, then the drafts
-    of this pass, -1 where there is none.
+def _sample(
+    logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, acceptance: Acceptance, noise: PositionNoise,
+    check: DraftCheck, known: int,
+) -> Tensor:  # fmt: skip
+    """What a pass says, (B, k) or (B, 2k): behind each slot of the checked blocks the draw that decides on it, then the drafts
+    of this pass, -1 where there is none. ``known``: slots of a block that are final when it is opened.
 
-    A draft is the likeliest token at any temperature: how it was found changes nothing but how often it is right.
+    Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it is right.
     """
     size = blocks.masked.shape[1]
     said = []
     if any(blocks.checks):
-        said.append(draw(logits[:, :size], request.temperature, request.generator))
+        said.append(noise.draw(check.verdicts(logits[:, :size]), 1 - known))
     if any(blocks.drafts):
         of_block = logits[:, -size:]
+        check.drafted(of_block)
         chosen = acceptance.choose(BlockView(of_block, blocks.masked, request.temperature))
-        said.append(blocks.draft(chosen, of_block.argmax(dim=-1)))
+        said.append(blocks.draft(chosen, noise.draw(of_block, [size * opens - known for opens in blocks.opens])))
     return torch.cat(said, dim=1)
 
 

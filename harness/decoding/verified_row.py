@@ -31,6 +31,9 @@ class VerifiedRow:
     slots past the length limit.
     """
 
+    KNOWN = 1
+    """Slots of a block that are final when it is opened."""
+
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
         self._stop = stop
         self._max_new_tokens = max_new_tokens
@@ -63,14 +66,20 @@ class VerifiedRow:
         return not self.ended and not self.drafting
 
     @property
+    def masked_first(self) -> list[bool]:
+        """The slots to be drafted of the block behind the prompt, before its first token is known."""
+        return self._to_draft(self._max_new_tokens - self.KNOWN)
+
+    @property
     def masked_next(self) -> list[bool]:
         """The slots to be drafted of the block behind this one, should all of this one be right: none where it would end."""
-        stops = self._stop.token_ids.intersection(self.slots[1:])
+        stops = self._stop.token_ids.intersection(self.slots[self.KNOWN :])
         return self._to_draft(0 if stops else self._left - self._size)
 
     def start(self, token: int) -> None:
-        """Take the first token, which the prompt's own logits gave, and open the first block."""
-        self._finish(token)
+        """Take the first token, which the prompt's own logits gave, where it is final; and open the first block."""
+        if self.KNOWN:
+            self._finish(token)
         self._open()
 
     def draft(self, tokens: Sequence[int]) -> bool:
@@ -78,7 +87,7 @@ class VerifiedRow:
         for slot, token in enumerate(tokens):
             if self.masked[slot] and token >= 0:
                 self.slots[slot], self.masked[slot] = token, False
-        stops = [slot for slot in range(1, self._size) if self.slots[slot] in self._stop.token_ids]
+        stops = [slot for slot in range(self.KNOWN, self._size) if self.slots[slot] in self._stop.token_ids]
         behind = min(stops, default=self._size) + 1
         cut = True in self.masked[behind:]
         self.masked[behind:] = [False] * len(self.masked[behind:])
@@ -114,10 +123,12 @@ class VerifiedRow:
             self._reason = "length"
 
     def _open(self) -> None:
-        """Begin a block with the newest token; a row that has ended has nothing to draft."""
-        self.slots = [self.output[-1]] + [self._mask_id] * (self._size - 1)
+        """Begin a block, with the newest token if that is known; a row that has ended has nothing to draft."""
+        self.slots = self.output[-1:] * self.KNOWN + [self._mask_id] * (self._size - self.KNOWN)
         self.masked = self._to_draft(0 if self.ended else self._left)
 
     def _to_draft(self, left: int) -> list[bool]:
-        """The slots worth drafting where ``left`` tokens may follow slot 0: the last of them needs no draft to become final."""
-        return [0 < slot < left for slot in range(self._size)]
+        """The slots worth drafting where ``left`` tokens may follow those that are known: the last of them needs no draft to
+        become final where the next-token head writes it.
+        """
+        return [self.KNOWN <= slot < left for slot in range(self._size)]

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
+from harness.decoding.adaptive_parallel import decode_adaptive_parallel
+from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
@@ -44,6 +46,10 @@ def decoder_of(
     size = arm["block_size"]
     if arm["method"] == "self_speculation":
         return FORMS[arm["form"]](session, request, block_size=size, mask_id=mask_id)
+    if arm["method"] == "freedave":
+        return decode_nested_drafts(session, request, block_size=size, mask_id=mask_id, draft_steps=arm["draft_steps"])
+    if arm["method"] == "apd":
+        return decode_adaptive_parallel(session, request, block_size=size, mask_id=mask_id, mixture=arm["mixture"])
     acceptance = _acceptance(case, seed)
     if arm["method"] == "sbd_verified":
         return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance)

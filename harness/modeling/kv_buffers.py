@@ -33,8 +33,9 @@ class Layout(KvLayout):
     ``start``             first slot written, where all rows write the same run of slots; None: each row its own ``slots``
     ``slots``             (B, Q) slot of every fed token; padding goes to the last slot, which nothing reads
     ``width``             slots read: the longest row's committed and fed tokens
-    ``mask``              (B, 1, Q, width) bool, True where a token may look; None: at every slot read, or, where ``causal``
-                          (nothing is committed yet), at itself and what was fed before it
+    ``mask``              (B, 1, Q, width) bool, True where a token may look; None: at every slot read
+    ``causal``            how many of the first tokens look at themselves and what was fed before them instead: those of a
+                          prompt, before which nothing is committed
     """
 
     keys: list[Tensor]
@@ -43,7 +44,7 @@ class Layout(KvLayout):
     slots: Tensor
     width: int
     mask: Tensor | None
-    causal: bool
+    causal: int
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Write to the slots, attend to the first ``width`` of them."""
@@ -57,12 +58,17 @@ class Layout(KvLayout):
             keys[rows, :, self.slots] = key.transpose(1, 2)
             values[rows, :, self.slots] = value.transpose(1, 2)
         keys, values = keys[:, :, : self.width], values[:, :, : self.width]
+        outs = []
         if self.causal:
-            out = nn.functional.scaled_dot_product_attention(
-                query, keys, values, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+            asked, seen, said = (one[:, :, : self.causal] for one in (query, keys, values))
+            outs.append(
+                nn.functional.scaled_dot_product_attention(
+                    asked, seen, said, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+                )
             )
-        else:
-            out = folded_attention(query, keys, values, self.mask, scaling)
+        if self.causal < query.shape[2]:
+            outs.append(folded_attention(query[:, :, self.causal :], keys, values, self.mask, scaling))
+        out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
         return out.transpose(1, 2).contiguous()
 
 

@@ -104,7 +104,7 @@ class StaticSession:
         slots = self._slots(device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
         open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
-        causal = alone and not open_ and start == 0 and segments[0].visibility == "causal"
+        causal = _prompt_tokens(segments) if start == 0 and not open_ else 0
         mask = None if open_ or causal else visible_slots(lengths, self._fed, segments, width).to(device)[:, None]
         return Layout(
             keys=self._keys, values=self._values, start=start, slots=slots, width=width, mask=mask, causal=causal
@@ -117,6 +117,13 @@ class StaticSession:
         if self._fed is None:
             return (lengths + torch.arange(self._query)).to(device)
         return torch.where(self._fed, lengths + self._fed.cumsum(1) - 1, trash).to(device)
+
+
+def _prompt_tokens(segments: Sequence[Segment]) -> int:
+    """Tokens of a causal run that is fed alone or before a block that sees all of it, which takes no mask; else 0."""
+    first, *rest = segments
+    plain = first.visibility == "causal" and (not rest or (len(rest) == 1 and rest[0].visibility == "bidirectional"))
+    return first.tokens.shape[1] if plain else 0
 
 
 def visible_slots(lengths: Sequence[int], fed: Tensor | None, segments: Sequence[Segment], width: int) -> Tensor:

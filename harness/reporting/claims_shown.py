@@ -38,6 +38,7 @@ METRIC_WORDS: dict[MetricName, str] = {
     "bandwidth_share": "share of the read ceiling",
     "prediction_error": "error of the prediction",
     "accuracy_loss_points": "accuracy lost to NTP",
+    "identical_to_ntp": "outputs identical to NTP's",
 }
 SPEEDUPS = ("wall_speedup", "nfe_speedup")
 """Drawn on one axis, so that passes saved and time saved can be told apart at a glance."""
@@ -151,6 +152,7 @@ def writer(unit: str) -> Callable[[float], str]:
         "s": units.seconds,
         "percentage points": lambda value: f"{value + 0.0:.1f}\u00a0points",
         "of the read ceiling": units.percent,
+        "of the prompts": units.percent,
         "predicted ÷ measured - 1": units.signed_percent,
     }
     return known.get(unit) or (lambda value: f"{units.figure(value, 4)}\u00a0{unit}")

@@ -19,7 +19,7 @@ MEASURED: tuple[Mark, ...] = ("measured",)
 COUNTED: tuple[Mark, ...] = ("counted",)
 ARM_MARKS: dict[str, tuple[Mark, ...]] = {
     "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED,
-    "Against baseline": COUNTED,
+    "Against baseline": COUNTED, "Identical to NTP": COUNTED,
 }  # fmt: skip
 RATE_MARKS: dict[str, tuple[Mark, ...]] = {
     "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
@@ -45,9 +45,12 @@ def with_count(head: Entry, count: Entry, unit: str) -> Entry:
 
 
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """What most readers want of every arm: passes saved, time saved, accuracy. A section per cell."""
+    """What most readers want of every arm: passes saved, time saved, accuracy. A section per cell. Where some arm decodes
+    without loss, also whose outputs are identical to those of NTP.
+    """
     notes = Notes(pointers)
-    sections = [(section_name(cell), [_arm_row(arm, notes) for arm in cell.arms]) for cell in cells]
+    lossless = any(arm.lossless for cell in cells for arm in cell.arms)
+    sections = [(section_name(cell), [_arm_row(arm, notes, lossless) for arm in cell.arms]) for cell in cells]
     return notes.table(heading, sections, ARM_MARKS)
 
 
@@ -68,7 +71,7 @@ def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Tabl
     return notes.table(heading, sections, RATE_MARKS)
 
 
-def _arm_row(arm: ArmResult, notes: Notes) -> Row:
+def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
     given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, right = arm.wall_speedup, arm.accuracy
     return {
@@ -79,7 +82,13 @@ def _arm_row(arm: ArmResult, notes: Notes) -> Row:
         "Accuracy": notes.entry(right, units.percent, small=between(right, units.percent)),
         "Against NTP": _difference(arm.accuracy_difference, notes),
         **({} if arm.baseline_difference is None else {"Against baseline": _difference(arm.baseline_difference, notes)}),
+        **({"Identical to NTP": _identity(arm, notes)} if lossless else {}),
     }
+
+
+def _identity(arm: ArmResult, notes: Notes) -> Entry:
+    """Counted, and beside it what the arm is lossless against by construction."""
+    return notes.entry(arm.identical_to_ntp, units.percent, small=f"lossless against {arm.lossless}" if arm.lossless else "")
 
 
 def _difference(found: Quantity, notes: Notes) -> Entry:

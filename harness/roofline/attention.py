@@ -15,7 +15,7 @@ from harness.roofline.arrays import choose, larger, smaller
 from harness.roofline.operation import Operation, PassCounts
 from harness.trace import ForwardPass
 
-CAUSAL_ROLES = ("prefill", "verify")
+CAUSAL_ROLES = ("verify",)
 
 
 class AttentionFlops(NamedTuple):
@@ -37,7 +37,7 @@ def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
 def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
     """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` as if K and V were at hand.
 
-    In a prefill or verify pass every token is causal; in the others the kept tokens are (the previous block of SBD, NTP's one
+    In a verify pass every token is causal; in the others the kept tokens are (the prompt, the previous block of SBD, NTP's one
     token, all that a draft model is fed) and the rest form a block whose tokens all see each other.
 
     Raises:

@@ -1,0 +1,33 @@
+"""How often decoding without loss writes NTP's very tokens in bfloat16 and float32, task by task, on the reference model.
+
+    python -m benchmarks.lossless [RUN]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.measured_run import measured_run
+from benchmarks.results_file import write_results
+from harness.compare import compare
+
+SCENARIO = Path(__file__).parent / "lossless.yaml"
+
+
+def main() -> None:
+    """Decode (or read RUN), print, write."""
+    figures: dict[str, float] = {}
+    print("dtype | task | arm | prompts | identical to NTP | NFE speedup")
+    held = measured_run(SCENARIO)
+    for cell in compare(held).cells:
+        for arm in cell.arms:
+            same = arm.identical_to_ntp
+            if cell.is_summary or same.value is None:
+                continue
+            print(f"{cell.part} | {cell.task} | {arm.label} | {same.n} | {same.value:.3f} | {arm.nfe_speedup.value:.2f}x")
+            figures[f"identical_to_ntp/{cell.part}/{cell.task}/{arm.case_ids[0].rpartition('/')[2]}"] = same.value
+    write_results("lossless", figures, held.header.environment)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""FreeDave (arXiv 2510.00294): several steps of one-token-a-pass masked decoding in one pass, and exactly what it would write.
+
+The block as it stands and guesses at its next states are fed side by side, each guess one token further: the slots that the
+last pass was surest of. What the masked head says of a state is its next step; where that is the next guess, the guess was
+right and its own distributions are already there. So a pass advances by every guess that was right and by one token more.
+The reference is this model's masked head unmasking its likeliest slot pass by pass (the solver top_k with one token), not
+next-token prediction. The first pass of a block also commits the block before it, as in harness.decoding.set_block; every row
+of a batch goes on by itself. Axes: B rows, k slots of a block, d states fed at once, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import torch
+from torch import Tensor
+
+from harness.decoding.block_view import BlockView
+from harness.decoding.nested_row import NestedRow, Seen
+from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import usable
+from harness.decoding.session import ModelSession, Segment
+from harness.trace import ForwardPass, Generation, Role
+
+
+def decode_nested_drafts(
+    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, draft_steps: int
+) -> Generator[ForwardPass, None, Generation]:
+    """Feed up to ``draft_steps`` states a pass. Yield every pass as it happens; the return value is the whole Generation.
+
+    Raises:
+        ValueError: the temperature is not 0.
+    """
+    if request.temperature != 0:
+        raise ValueError(f"nested drafts at temperature {request.temperature:g}: they are exact at temperature 0 only")
+    room = (-(-request.max_new_tokens // block_size) + draft_steps) * block_size
+    _, lengths = prefill(session, request.prompts, request.device, room)
+    suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
+    rows = [NestedRow(request.stop, request.max_new_tokens, block_size, mask_id, draft_steps) for _ in lengths]
+    passes = [prefill_pass(lengths, final_tokens=0)]
+    yield passes[-1]
+    while not all(row.ended for row in rows):
+        passes.append(_pass(session, request, rows, suppressed))
+        yield passes[-1]
+    return Generation(
+        passes=tuple(passes),
+        prompt_tokens=lengths,
+        output_ids=tuple(tuple(row.output) for row in rows),
+        stop_reasons=tuple(row.stop_reason for row in rows),
+    )
+
+
+def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], suppressed: Tensor) -> ForwardPass:
+    """One forward pass over the states of all rows; rows with a finished block commit it in this pass."""
+    context, width = session.context_tokens, session.context_width
+    active = tuple([not row.ended for row in rows])
+    segments = _segments(rows, context, request.device)
+    size, commits = rows[0].size, tuple([len(row.finished) for row in rows])
+    states = [len(row.states) for row in rows]
+    logits = usable(session.forward(segments), suppressed)
+    said = session.read(_sample(logits, rows, request))
+    session.keep(commits)
+    advanced = [_advance(row, tokens) for row, tokens in zip(rows, said, strict=True)]
+    fed = sum(segment.tokens.shape[1] for segment in segments)
+    role: Role = "verify+draft" if max(states) > 1 else "commit+decide" if any(commits) else "decide"
+    return ForwardPass(
+        role=role,
+        query_tokens=tuple([commit + size * count for commit, count in zip(commits, states, strict=True)]),
+        context_tokens=context,
+        logit_tokens=(size * max(states),) * len(rows),
+        kept_tokens=commits,
+        decided_tokens=tuple([decided for decided, _ in advanced]),
+        final_tokens=tuple([final for _, final in advanced]),
+        active=active,
+        padded_query=fed,
+        padded_context=width,
+    )
+
+
+def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.device) -> list[Segment]:
+    """The finished blocks, padding in rows that have none; then the states of each row's open block side by side."""
+    size, count = rows[0].size, max(len(row.states) for row in rows)
+    slots, starts = torch.arange(size, device=device), torch.tensor(context, device=device)[:, None]
+    segments = []
+    if any(row.finished for row in rows):
+        finished = [row.finished or [0] * size for row in rows]
+        segments.append(
+            Segment(
+                tokens=torch.tensor(finished, device=device), positions=starts + slots, visibility="causal", logits=0,
+                valid=_valid([bool(row.finished) for row in rows], size),
+            )
+        )  # fmt: skip
+        starts = starts + torch.tensor([[len(row.finished)] for row in rows], device=device)
+    fed = [[slot for state in row.states for slot in state] + [0] * size * (count - len(row.states)) for row in rows]
+    of_state = torch.arange(count).repeat_interleave(size)
+    segments.append(
+        Segment(
+            tokens=torch.tensor(fed, device=device), positions=starts + slots.repeat(count), logits=size * count,
+            visibility="bidirectional" if count == 1 else "explicit",
+            valid=_valid([state < len(row.states) for row in rows for state in range(count)], size, len(rows)),
+            seen=None if count == 1 else of_state[:, None] == of_state,
+        )
+    )  # fmt: skip
+    return segments
+
+
+def _valid(fed: Sequence[bool], size: int, rows: int | None = None) -> Tensor | None:
+    """(B, n) bool from one flag for every ``size`` tokens; None where nothing is padding."""
+    return None if all(fed) else torch.tensor(fed).repeat_interleave(size).view(rows or len(fed), -1)
+
+
+def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -> Tensor:
+    """(B, 2dk): of every state its slots, the likeliest masked one first, and the likeliest token of every slot."""
+    size, count = rows[0].size, logits.shape[1] // rows[0].size
+    nothing = [False] * size
+    masked = torch.tensor(
+        [one for row in rows for one in (*row.masked_states, *[nothing] * (count - len(row.states)))], device=logits.device
+    )  # (B d, k)
+    states = logits.reshape(-1, size, logits.shape[-1])
+    confidence = BlockView(states, masked, request.temperature).confidence.masked_fill(~masked, -1)
+    order = confidence.sort(dim=-1, descending=True, stable=True).indices
+    return torch.stack([order, states.argmax(dim=-1)], dim=1).view(len(rows), -1)
+
+
+def _advance(row: NestedRow, said: Sequence[int]) -> tuple[int, int]:
+    """How many tokens of the row became known, and how many final."""
+    if row.ended:
+        return 0, 0
+    size = row.size
+    return row.advance([
+        Seen(order=said[at : at + size], tokens=said[at + size : at + 2 * size])
+        for at in range(0, 2 * size * len(row.states), 2 * size)
+    ])  # fmt: skip

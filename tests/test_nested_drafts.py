@@ -1,0 +1,206 @@
+"""FreeDave: what it writes and in which passes, said a second time with whole sequences and uncached forwards."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
+from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
+from harness.decoding.nested_row import NestedRow  # noqa: E402
+from harness.decoding.set_block import decode_set_block  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402
+from tests.test_exactness import drain, reference_logits  # noqa: E402
+
+SEEDS = (1, 4, 12)
+BATCH = 5
+SESSIONS = {"plain": lambda model: TransformersSession(model, "sdpa"), "static": StaticSession}
+
+
+def block_logits(model, text, block):
+    """(k, V) of a block behind ``text``, the mask's left out."""
+    known = [False] * len(text) + [True] * len(block)
+    logits = reference_logits(model, text + block, known, len(block))
+    logits[:, MASK_ID] = -torch.inf
+    return logits
+
+
+def solver_arm(session, request, block_size, solver, **knobs):
+    """Plain SBD in lockstep."""
+    acceptance = SolverAcceptance(SOLVERS[solver], **knobs)
+    return drain(decode_set_block(session, request, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance))
+
+
+def nested(session, request, block_size, draft_steps):
+    """FreeDave."""
+    return drain(decode_nested_drafts(session, request, block_size=block_size, mask_id=MASK_ID, draft_steps=draft_steps))
+
+
+def check_nested(seed, block_size, draft_steps, kind="plain", architecture="llama"):
+    """A batch of prompts against one token a pass; returns (passes of one token a pass, passes of FreeDave) of all rows."""
+    session, work = SESSIONS[kind](few_words(architecture, seed)), some_work(seed, BATCH)
+    one = solver_arm(session, work.request(), block_size, "top_k", tokens=1)
+    found = nested(session, work.request(), block_size, draft_steps)
+    assert (found.output_ids, found.stop_reasons) == (one.output_ids, one.stop_reasons)
+    found.check_conservation()
+    rows = range(BATCH)
+    if draft_steps == 1:
+        assert [found.nfe(row) for row in rows] == [len(steps_of(one, row)) for row in rows]
+    return sum(len(steps_of(one, row)) for row in rows), sum(found.nfe(row) for row in rows)
+
+
+def steps_of(one, row):
+    """The row's own passes in lockstep: those that decided something in it."""
+    return [p for p in one.decode_passes if p.decided_tokens[row]]
+
+
+@pytest.mark.parametrize("draft_steps", [1, 2, 4])
+@pytest.mark.parametrize("block_size", [2, 4])
+def test_nested_drafts_write_what_one_token_a_pass_writes(block_size, draft_steps):
+    """Fifteen prompts, stopped by an id, by text or by the length; with more than one state in fewer passes."""
+    ours = [check_nested(seed, block_size, draft_steps) for seed in SEEDS]
+    one, found = (sum(column) for column in zip(*ours, strict=True))
+    assert found == one if draft_steps == 1 or block_size == 2 else found < one
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("block_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("draft_steps", [1, 3, 8])
+def test_nested_drafts_write_what_one_token_a_pass_writes_on_hundreds_of_prompts(kind, block_size, draft_steps):
+    """200 prompts each."""
+    for seed in range(40):
+        check_nested(seed, block_size, draft_steps, kind, ("llama", "qwen3")[seed % 2])
+
+
+class Chain:
+    """One prompt by nested drafts; ``passes`` holds (role, query tokens, context, kept, decided and final tokens)."""
+
+    def __init__(self, model, prompt, work, block_size, draft_steps):
+        self.model, self.text, self.output, self.work = model, list(prompt), [], work
+        self.size, self.most, self.passes = block_size, draft_steps, []
+        committed = 0
+        while not self.over(self.output):
+            self.block(committed)
+            committed = block_size
+
+    def over(self, output):
+        """Whether a text has ended."""
+        ended = output and self.work.stop.stops_at(output, len(output) - 1) is not None
+        return len(output) == self.work.max_new_tokens or bool(ended)
+
+    def written(self, block):
+        """The output that is final with this block behind it, up to the first stop."""
+        output = list(self.output)
+        for word in block:
+            if word == MASK_ID or self.over(output):
+                break
+            output.append(word)
+        return output
+
+    def wanted(self, block):
+        """Slots that are still to be decided."""
+        if self.over(self.written(block)):
+            return []
+        stops = [slot + 1 for slot, word in enumerate(block) if word in self.work.stop.token_ids]
+        end = min([*stops, self.size, self.work.max_new_tokens - len(self.output)])
+        return [slot for slot in range(end) if block[slot] == MASK_ID]
+
+    def surest(self, block):
+        """Masked slots and their words, by the probability of the word, from one uncached forward."""
+        p = block_logits(self.model, self.text, block).softmax(dim=-1).max(dim=-1)
+        ranked = sorted(self.wanted(block), key=lambda slot: (-float(p.values[slot]), slot))
+        return [(slot, int(p.indices[slot])) for slot in ranked]
+
+    def with_word(self, block, slot, word):
+        """One slot more."""
+        return [word if one == slot else known for one, known in enumerate(block)]
+
+    def block(self, committed):
+        """One block, from all masks to the end of it or of the text."""
+        held, block, order = len(self.text) - committed, [MASK_ID] * self.size, None
+        while self.wanted(block):
+            states = [block]
+            for slot, word in (order or [])[1:]:
+                guess = self.with_word(states[-1], slot, word)
+                if len(states) < self.most and slot in self.wanted(states[-1]):
+                    if not self.wanted(guess):
+                        break
+                    states.append(guess)
+            before, steps = self.written(block), 0
+            while True:
+                order = self.surest(block)
+                block, steps = self.with_word(block, *order[0]), steps + 1
+                if steps == len(states) or block != states[steps]:
+                    break
+            role = "verify+draft" if len(states) > 1 else "commit+decide" if committed else "decide"
+            final = len(self.written(block)) - len(before)
+            self.passes.append((role, committed + len(states) * self.size, held, committed, steps, final))
+            held, committed = held + committed, 0
+        self.output = self.written(block)
+        self.text = [*self.text, *block]
+
+
+@pytest.mark.parametrize("draft_steps", [2, 5])
+@pytest.mark.parametrize("block_size", [3, 6])
+def test_every_pass_of_nested_drafts_is_the_one_a_simulation_makes(block_size, draft_steps):
+    """Role, query tokens, context, kept, decided and final tokens, prompt by prompt."""
+    for seed in SEEDS:
+        model, work = few_words("qwen3", seed), some_work(seed, 3)
+        for row, prompt in enumerate(work.prompts):
+            found = nested(TransformersSession(model, "sdpa"), work.request(row), block_size, draft_steps)
+            expected = Chain(model, prompt, work, block_size, draft_steps)
+            assert list(found.output_ids[0]) == expected.output
+            assert [
+                (p.role, p.query_tokens[0], p.context_tokens[0], p.kept_tokens[0], p.decided_tokens[0], p.final_tokens[0])
+                for p in found.decode_passes
+            ] == expected.passes
+            for one in found.decode_passes:
+                assert one.logit_tokens[0] + one.kept_tokens[0] == one.query_tokens[0] == one.padded_query
+
+
+def believe_a_wrong_guess(monkeypatch):
+    """The first wrong guess counts as right."""
+    advance = NestedRow.advance
+
+    def lenient(self, seen):
+        for guess, one in zip(self._guesses, seen, strict=False):
+            if guess != (one.order[0], one.tokens[one.order[0]]):
+                one.order[:] = [guess[0], *[slot for slot in one.order if slot != guess[0]]]
+                one.tokens[guess[0]] = guess[1]
+                break
+        return advance(self, seen)
+
+    monkeypatch.setattr(NestedRow, "advance", lenient)
+
+
+def forget_to_commit(monkeypatch):
+    """A finished block leaves no KV."""
+    opens = NestedRow._open
+
+    def forgetful(self):
+        opens(self)
+        self.finished = []
+
+    monkeypatch.setattr(NestedRow, "_open", forgetful)
+
+
+@pytest.mark.parametrize("plant", [believe_a_wrong_guess, forget_to_commit])
+def test_a_fault_in_nested_drafts_shows(monkeypatch, plant):
+    """The comparison with one token a pass can fail."""
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, IndexError)):
+        for seed in SEEDS:
+            check_nested(seed, 4, 3)
+
+
+def test_nested_drafts_are_greedy():
+    """Above temperature 0 they would not be exact."""
+    work = some_work(1, 1)
+    with pytest.raises(ValueError, match="temperature 1"):
+        nested(TransformersSession(few_words("llama", 1), "sdpa"), work.request(temperature=1.0), 4, 2)
