@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from harness.arms_public import BlockDiffusionArm
 from harness.axes import Counts, Numbers, as_list, distinct
 from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
@@ -217,7 +218,9 @@ class SelfSpeculationArm(Frozen):
         ]  # fmt: skip
 
 
-Arm = Annotated[NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm, Field(discriminator="method")]
+Arm = Annotated[
+    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | BlockDiffusionArm, Field(discriminator="method")
+]
 
 
 def lossless_against(temperature: float) -> str:
