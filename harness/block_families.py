@@ -26,7 +26,7 @@ class BlockModelFamily:
     ``keys``        what its config calls the native config's keys, where the names differ
     ``constants``   keys of the native config that its own leaves to its class
     ``must_be``     values without which the tensors do not fit (a key that is absent fits)
-    ``renames``     regular expressions from its tensors' names to the native ones, tried in order
+    ``renames``     regular expressions from its tensors' names to the native ones, of one group at most
     ``fused_qkv``   tensor names hold a fused query_key_value, which is split
     ``is_ntp``      the weights are a next-token predictor too, so that NTP on them means something
     ``bases``       (hidden, layers) of a checkpoint to the next-token predictor it was made from
@@ -157,7 +157,9 @@ _ALL = (
             r"^model\.transformer\.wte\.": "model.embed_tokens.",
             r"^model\.transformer\.ln_f\.": "model.norm.",
             r"^model\.transformer\.ff_out\.": "lm_head.",
-            r"^model\.transformer\.blocks\.(\d+)\.(q|k|v)_proj\.": r"model.layers.\1.self_attn.\2_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.q_proj\.": r"model.layers.\1.self_attn.q_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.k_proj\.": r"model.layers.\1.self_attn.k_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.v_proj\.": r"model.layers.\1.self_attn.v_proj.",
             r"^model\.transformer\.blocks\.(\d+)\.attn_out\.": r"model.layers.\1.self_attn.o_proj.",
             r"^model\.transformer\.blocks\.(\d+)\.ff_proj\.": r"model.layers.\1.mlp.gate_proj.",
             r"^model\.transformer\.blocks\.(\d+)\.up_proj\.": r"model.layers.\1.mlp.up_proj.",

@@ -26,7 +26,7 @@ class BlockProtocol:
     ``commit``      a pass of its own writes the KV of a full block, or the first pass of the next block does (merged)
     ``first_slot``  drafted like every other, or committed: taken from the logits behind the last committed token
     ``sub_block``   slots of a block are decided in runs of so many, from left to right; None: all at once
-    ``last_block``  whole: masks behind the length limit are fed; cut: they are not
+    ``last_block``  whole: masks behind the length limit are fed; cut: they are not (where blocks begin behind the prompt)
     """
 
     layout: Layout = "blocks"

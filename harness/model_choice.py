@@ -37,7 +37,8 @@ class ReferenceModel(Frozen):
 class HuggingFaceModel(Frozen):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
-    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say.
+    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say, or, of a public block
+    model, its config. ``trust_remote_code``: its own code may run, where it is of no family that transformers' classes fit.
     """
 
     huggingface: Text

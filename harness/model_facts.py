@@ -76,7 +76,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
         block_size=size,
         block_size_from=size_from,
         mask_id=mask,
-        mask_id_from=mask_from,
+        mask_id_from=where if mask is None else mask_from,
         chat=(folder / "chat_template.jinja").is_file() or "chat_template" in (_json(folder / "tokenizer_config.json") or {}),
     )
 

@@ -99,6 +99,20 @@ def dynamic(confidence, tau, count):
     return above if len(above) >= count else likeliest(confidence, count)
 
 
+def even_split(slots, steps):
+    """LLaDA's slots per step: as many each, the remainder one by one in the first steps."""
+    return [slots // steps + (step < slots % steps) for step in range(steps)]
+
+
+def rounded_split(slots, steps):
+    """dllm's slots per step (core/samplers/utils.py, linear schedule): what is left by 1 - s/t, rounded; no empty steps."""
+    counts, left = [], slots
+    for step in range(steps):
+        counts.append(min(left, round(left * (1 - ((steps - step - 1) / steps) / ((steps - step) / steps)))))
+        left -= counts[-1]
+    return [count for count in counts if count]
+
+
 def likeliest(confidence, count):
     """The ``count`` likeliest slots, the earlier one of two alike."""
     return sorted(confidence, key=lambda slot: (-confidence[slot], slot))[:count]
@@ -131,15 +145,12 @@ def bd3lm(model, prompt, new, k, mask_id, steps, stop_ids=()):
     pad = -length % k
     for start in range(0, new, k):
         width = min(k, new - start)
-        quota = [width // steps + (step < width % steps) for step in range(steps)]
-        for step in range(steps):
+        for count in rounded_split(width, steps):
             slots = one.open(start, start + width)
-            if not slots:
-                break
             tokens = one.sequence(start + width)
             p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: (i + pad) // k))
             confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            one.write(likeliest(confidence, quota[step]), p, logits, length)
+            one.write(likeliest(confidence, count), p, logits, length)
         if one.ended():
             break
         one.done.commits += 1
@@ -215,22 +226,20 @@ def sdlm(model, prompt, new, k, mask_id, tau, stop_ids=()):
     return one.result()
 
 
-def whole_sequence(model, prompt, new, k, mask_id, steps, shift=0, stop_ids=()):
-    """ML-GSAI/LLaDA generate.py (dllm's mdlm is the same): prompt and all slots see each other; block after block, a fixed
-    number of its likeliest slots a step. shift 1: Dream, whose logits are moved by one position, with as many steps as slots.
+def whole_sequence(model, prompt, new, k, mask_id, steps, shift=0, split=even_split, stop_ids=()):
+    """ML-GSAI/LLaDA generate.py: prompt and all slots see each other; block after block, a fixed number of its likeliest slots
+    a step. dllm's mdlm splits otherwise. shift 1: Dream's forward, whose logits are moved by one position; its own schedule,
+    which floors shares of what is left, is not stated, one slot a step stands for it.
     """
     one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
     for start in range(0, new, k):
         width = min(k, new - start)
-        quota = [width // steps + (step < width % steps) for step in range(steps)]
-        for step in range(steps):
+        for count in filter(None, split(width, steps)):
             slots = one.open(start, start + width)
-            if not slots:
-                break
             tokens = one.sequence(new)
             p, logits = one.probabilities(tokens, torch.ones(len(tokens), len(tokens), dtype=torch.bool))
             confidence = {slot: float(p[length + slot - shift].max()) for slot in slots}
-            one.write(likeliest(confidence, quota[step]), p, logits, length - shift)
+            one.write(likeliest(confidence, count), p, logits, length - shift)
         if one.ended():
             break
     return one.result()

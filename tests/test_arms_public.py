@@ -108,8 +108,10 @@ def test_memory_and_time_are_those_of_one_slot_a_pass(
     assert memory.kv_bytes == (64 + 33 + query) * shape.layers * shape.kv_width * 2
     estimate, _ = estimate_time(case, CEILINGS)
     prompt = price_pass(shape, "bfloat16", describe_pass("prefill", 1, 64, 0, logits=1, kept=64), CEILINGS).expected_s
-    described = [(describe_pass(role, 1, n, at, logits=wanted, kept=kept), count) for role, n, at, wanted, kept, count in passes]
-    decode_s = sum(count * price_pass(shape, "bfloat16", one, CEILINGS).expected_s for one, count in described)
+    decode_s = 0.0
+    for role, fed, context, wanted, kept, count in passes:
+        one = describe_pass(role, 1, fed, context, logits=wanted, kept=kept)
+        decode_s += count * price_pass(shape, "bfloat16", one, CEILINGS).expected_s
     assert estimate is not None and estimate.bound == "at_most"
     assert estimate.total_s == pytest.approx(PART["workload"]["prompts"] * (prompt + decode_s))  # type: ignore[index]
 

@@ -46,10 +46,12 @@ RULES = {
     "sdar": ("qwen3", "low_confidence_dynamic", {"tau": TAU, "steps": K}, partial(published_rules.sdar, tau=TAU)),
     "fast_dllm_v2": ("qwen2", "threshold_strict", {"tau": TAU}, partial(published_rules.fast_dllm_v2, tau=TAU, run=2)),
     "llada2": ("glm4_moe", "low_confidence_dynamic", {"tau": TAU, "steps": K}, partial(published_rules.sdar, tau=TAU)),
-    "bd3lm": ("qwen3", "uniform", {"steps": 3}, partial(published_rules.bd3lm, steps=3)),
+    "bd3lm": ("qwen3", "uniform", {"steps": 2}, partial(published_rules.bd3lm, steps=2)),
     "dream": ("qwen2", "top_k", {"tokens": 1}, partial(published_rules.whole_sequence, steps=K, shift=1)),
     "llada": ("llama", "uniform", {"steps": 3}, partial(published_rules.whole_sequence, steps=3)),
-    "mdlm": ("qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2)),
+    "mdlm": (
+        "qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
+    ),
 }
 QUOTAS = ("bd3lm", "dream", "llada", "mdlm")
 """Families whose rule takes a share of a block, so that a block which a stop cuts has another schedule here."""
@@ -64,7 +66,9 @@ def tiny(model_type, seed, attention="sdpa"):
         "pad_token_id": None, "eos_token_id": None, "bos_token_id": None,
     }  # fmt: skip
     config = transformers.AutoConfig.for_model(model_type, **sizes, **(EXPERTS if model_type == "glm4_moe" else {}))
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(torch.float64).eval()
+    # Experts one after another: the grouped kernel knows no float64.
+    how = {"attn_implementation": attention} | ({"experts_implementation": "eager"} if model_type == "glm4_moe" else {})
+    model = transformers.AutoModelForCausalLM.from_config(config, **how).to(torch.float64).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("gate.weight"):  # a router of zeros would send every token to the same experts
             torch.nn.init.normal_(parameter, std=0.5)
@@ -119,16 +123,15 @@ def test_a_batch_decodes_as_published(family):
     the rule allows it several.
     """
     counts = [count for seed in (1, 2, 3) for count in check(family, seed)]
-    assert 1 in counts and (max(counts) > 1 or family == "dream")
+    assert (1 in counts or family in ("bd3lm", "mdlm")) and (max(counts) > 1 or family == "dream")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", RULES)
-@pytest.mark.parametrize("kind", SESSIONS)
-def test_hundreds_of_prompts_decode_as_published(family, kind):
-    """200 prompts for each family and session."""
+def test_hundreds_of_prompts_decode_as_published(family):
+    """200 prompts for each family, through the sessions in turn."""
     for seed in range(40):
-        check(family, seed, kind)
+        check(family, seed, list(SESSIONS)[seed % len(SESSIONS)])
 
 
 @pytest.mark.parametrize("family", RULES)
@@ -245,7 +248,7 @@ def test_committing_with_the_next_block_saves_a_pass_a_block(family):
         ("fast_dllm_v2", {"committed": "causal"}), ("fast_dllm_v2", {"borders": "answer"}),
         ("fast_dllm_v2", {"prediction": "own"}), ("fast_dllm_v2", {"sub_block": None}),
         ("llada2", {"committed": "causal"}), ("llada2", {"borders": "answer"}),
-        ("bd3lm", {"borders": "sequence"}), ("bd3lm", {"committed": "causal"}),
+        ("bd3lm", {"borders": "sequence", "last_block": "whole"}), ("bd3lm", {"committed": "causal"}),
         ("sdlm", {"layout": "blocks"}), ("dream", {"prediction": "own"}), ("llada", {"prediction": "shifted"}),
         ("llada", {"layout": "blocks", "committed": "block", "commit": "own_pass"}),
     ],
@@ -285,6 +288,15 @@ def test_a_slot_of_kv_too_few_shows(family, monkeypatch):
     with pytest.raises(AssertionError, match="prompt"):
         for seed in range(6):
             check(family, seed, "short")
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 8, 32])
+def test_the_uniform_rule_is_dllms_schedule_where_the_steps_divide_the_block(block_size):
+    """LLaDA's split and dllm's agree there; else dllm rounds, and they part."""
+    for steps in (steps for steps in range(1, block_size + 1) if block_size % steps == 0):
+        even = [count for count in published_rules.even_split(block_size, steps) if count]
+        assert even == published_rules.rounded_split(block_size, steps)
+    assert published_rules.rounded_split(4, 3) == [1, 2, 1] != published_rules.even_split(4, 3)
 
 
 def test_the_first_block_of_a_row_holds_the_rest_of_its_prompt():

@@ -81,9 +81,11 @@ def test_the_native_class_has_as_many_parameters_as_the_shape(name: str) -> None
         module = transformers.AutoModelForCausalLM.from_config(config)
     biases = sum(buffer.numel() for key, buffer in module.named_buffers() if key.endswith("score_correction_bias"))
     assert module.num_parameters() + biases == shape.params
-    if name == "llada2-mini":
-        assert module.model.rotary_emb.inv_freq.numel() == 128 // 2 // 2, "half of each head is rotated"
-        assert native["rope_theta"] == 600_000 == module.config.rope_parameters["rope_theta"]
+    given, rotary = config_of(name), module.config.rope_parameters
+    assert rotary["rope_theta"] == given.get("rope_theta", given.get("rope_parameters", {}).get("rope_theta"))
+    assert module.config.rms_norm_eps == given["rms_norm_eps"]
+    pairs = module.model.rotary_emb.inv_freq.numel()
+    assert pairs == (shape.head_dim // 4 if name == "llada2-mini" else shape.head_dim // 2), "LLaDA2 rotates half of each head"
 
 
 def test_a_published_parameter_count_of_another_llada() -> None:

@@ -123,8 +123,10 @@ class Blocks:
         return self._keeping(self._committed(self._logits_of_commit), every, active)
 
     def _committed(self, logits: int) -> Segment:
-        visibility = "causal" if self._protocol.committed == "causal" else "bidirectional"
-        return Segment(tokens=self._tokens, positions=self._positions, visibility=visibility, logits=logits)
+        return Segment(
+            tokens=self._tokens, positions=self._positions, logits=logits,
+            visibility="causal" if self._protocol.committed == "causal" else "bidirectional",
+        )  # fmt: skip
 
     def _keeping(self, segment: Segment, kept: tuple[int, ...], active: tuple[bool, ...]) -> Feed:
         return Feed(

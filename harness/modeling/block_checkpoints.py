@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -23,10 +24,11 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from harness.block_checkpoints import Config, native_config, recognised
 from harness.block_families import BlockModelFamily
+from harness.errors import UnknownModelError
 
 FUSED = ".attention.query_key_value."
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -52,24 +54,38 @@ def open_checkpoint(path: str, dtype: torch.dtype, attention: str, options: dict
     revision = {key: value for key, value in options.items() if key == "revision"}
     config, _ = PreTrainedConfig.get_config_dict(path, **revision)
     family = recognised(config)
-    auto: Any = AutoModelForCausalLM
-    how = {"dtype": dtype, "attn_implementation": attention}
+    how: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention}
     if family is None:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        auto: Any = AutoModelForCausalLM
         module = auto.from_pretrained(path, use_safetensors=True, **how, **options)
         return Opened(module=module, tokenizer=tokenizer, config=config, family=None)
     native = native_config(family, config)
     as_native = AutoConfig.for_model(native.pop("model_type"), **native)
+    native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]
+    how |= {"config": as_native, "output_loading_info": True}
+    if family.renames:
+        how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
-        module = auto.from_pretrained(
-            None, config=as_native, state_dict=_unfused(_tensors(path, revision), as_native), key_mapping=dict(family.renames),
-            **how,
-        )  # fmt: skip
+        module, info = native_class.from_pretrained(None, state_dict=_unfused(_tensors(path, revision), as_native), **how)
         module.generation_config = _generation_config(path, revision)
     else:
-        renames = {"key_mapping": dict(family.renames)} if family.renames else {}
-        module = auto.from_pretrained(path, config=as_native, use_safetensors=True, **renames, **how, **revision)
+        module, info = native_class.from_pretrained(path, use_safetensors=True, **how, **revision)
+    _refuse_others(info, family)
     return Opened(module=module, tokenizer=_tokenizer(path, as_native, revision), config=config, family=family)
+
+
+def _refuse_others(info: Any, family: BlockModelFamily) -> None:
+    """transformers fills what is missing with random numbers and drops what it has no place for, and warns; the model would
+    write nonsense at the right speed.
+    """
+    for kind, words in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond those of the native class,")):
+        names = sorted(name for name in info[kind] if not name.endswith("inv_freq"))
+        if names:
+            raise UnknownModelError(
+                f"this {family.name} checkpoint {words} {len(names)} tensors, {names[0]} among them: it is of another "
+                "architecture or names its tensors otherwise, or it is no whole checkpoint"
+            )
 
 
 def _tokenizer(path: str, config: Any, revision: dict[str, Any]) -> Any:
@@ -80,11 +96,12 @@ def _tokenizer(path: str, config: Any, revision: dict[str, Any]) -> Any:
         return PreTrainedTokenizerFast.from_pretrained(path, **revision)
 
 
-def _generation_config(path: str, revision: dict[str, Any]) -> GenerationConfig:
+def _generation_config(path: str, revision: dict[str, Any]) -> Any:
+    generation: Any = GenerationConfig  # its methods carry no types
     try:
-        return GenerationConfig.from_pretrained(path, **revision)
+        return generation.from_pretrained(path, **revision)
     except OSError:
-        return GenerationConfig()
+        return generation()
 
 
 def _tensors(path: str, revision: dict[str, Any]) -> dict[str, Tensor]:
@@ -106,6 +123,6 @@ def _unfused(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
             apart[name] = tensor
             continue
         rows = [heads * width, kv_heads * width, kv_heads * width]
-        for kind, part in zip("qkv", tensor.split(rows), strict=True):
+        for kind, part in zip("qkv", torch.split(tensor, rows), strict=True):
             apart[name.replace(FUSED, f".attention.{kind}_proj.")] = part.contiguous()
     return apart
