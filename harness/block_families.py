@@ -79,8 +79,9 @@ _ALL = (
         protocol=BlockProtocol(layout="window", committed="causal", prediction="shifted", commit="merged"),
         natives={"qwen2": "qwen2"}, marks=("text_mask_token_id",), mask_key="text_mask_token_id",
         must_be={"causal_attn": False},
-        block_size=4, solver="longest_prefix", knobs={"tau": 0.9}, is_ntp=True, bases=_QWEN2,
-        source="OpenGVLab/SDLM sdlm_generator.py, attn_mask_utils.py",
+        block_size=4, solver="longest_prefix", knobs={"tau": 0.9}, bases=_QWEN2,
+        source="OpenGVLab/SDLM sdlm_generator.py, attn_mask_utils.py, preprocess_sdlm.py",
+        note="its training has no loss on clean tokens, so that NTP on it is untrained, though its code offers it",
     ),
     BlockModelFamily(
         name="sdar",

@@ -55,7 +55,7 @@ def render(facts: ModelFacts) -> str:
 
 
 def _what_it_is(facts: ModelFacts) -> list[str]:
-    size = f"{facts.shape.layers} layers, {facts.shape.params / 1e9:.2f}B parameters"
+    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
     said = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
     if facts.family:
         return [*said, f"a block model of family {facts.family.name}: {facts.family.members}"]

@@ -83,10 +83,11 @@ def read_model_facts(folder: Path) -> ModelFacts:
 
 def _unknown(file: Path, config: dict[str, Any]) -> str:
     kinds = sorted({kind for family in FAMILIES.values() for kind in family.natives if not family.marks})
+    plain = [name for name in NTP_FAMILIES if name not in kinds]
     return (
         f"{file}: model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
         f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
-        f"{', '.join(NTP_FAMILIES)}; to add a block model, write an entry in harness/block_families.py: the native class that "
+        f"{', '.join(plain)}; to add a block model, write an entry in harness/block_families.py: the native class that "
         "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
         "whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: true "
         "in a scenario's model, at your own risk"

@@ -200,13 +200,12 @@ def test_a_plain_model_of_the_same_type_is_not_taken_for_a_family() -> None:
 
 
 def test_arms_that_the_weights_are_not_trained_for_are_named() -> None:
-    """NTP means something on a causal family only; SBD only where slots predict themselves over a causal cache."""
+    """NTP means something where clean tokens were trained; SBD where slots predict themselves over a causal cache."""
     allowed = {
         name: [method for method in ("ntp", "sbd", "sbd_verified", "block_diffusion") if misuse(family, method) is None]
         for name, family in FAMILIES.items()
     }
     assert allowed.pop("nemotron") == ["ntp", "sbd", "sbd_verified", "block_diffusion"]
-    assert allowed.pop("sdlm") == ["ntp", "block_diffusion"]
     assert set(map(tuple, allowed.values())) == {("block_diffusion",)}
     assert "Qwen/Qwen3-8B" in str(misuse(FAMILIES["sdar"], "ntp")) and misuse(None, "sbd") is None
     assert "method: block_diffusion with family: llada" in str(misuse(FAMILIES["llada"], "sbd"))
