@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from harness.arms_masked import ApdArm, FreeDaveArm
+from harness.arms_public import BlockDiffusionArm
 from harness.axes import Counts, Numbers, as_list, distinct
 from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
@@ -219,7 +220,8 @@ class SelfSpeculationArm(Frozen):
 
 
 Arm = Annotated[
-    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | FreeDaveArm | ApdArm, Field(discriminator="method")
+    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | FreeDaveArm | ApdArm | BlockDiffusionArm,
+    Field(discriminator="method"),
 ]
 
 

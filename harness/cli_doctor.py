@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from harness.cli_doctor_machine import machine_facts, machine_lines
+from harness.cli_doctor_model import print_model
 
 DOCTOR_VERSION = 2
 
@@ -16,10 +18,19 @@ DOCTOR_VERSION = 2
 def doctor_command(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
+    ] = None,
 ) -> None:
-    """Open every meter once around a short pause and say what each one reads here, or why it reads nothing."""
+    """Open every meter once around a short pause and say what each one reads here, or why it reads nothing.
+
+    With --model: no meter is opened and no weight loaded; what is printed is a scenario, with what is known as comments.
+    """
     from harness.errors import MissingExtraError, UserError
 
+    if model is not None:
+        print_model(model, device, as_json)
+        return
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
     import torch

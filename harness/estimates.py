@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from harness import estimates_blocks
 from harness.errors import UserError
 from harness.modelshape import DTYPE_BYTES
 from harness.plan import Case
@@ -88,6 +89,8 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
 def _widest_pass(case: Case) -> tuple[int, int]:
     """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
     block = case.arm.get("block_size", 1)
+    if case.arm["method"] == "block_diffusion":
+        return estimates_blocks.widest_pass(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
     if case.arm["method"] == "self_speculation":
         return (block, block) if case.arm["form"] == "linear" else (block * (block + 1), block * (block + 1))
     if case.arm["method"] in ("sbd_verified", "apd"):
@@ -135,6 +138,9 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     """Decode time of one sample: the passes of each block at that block's context."""
     assert case.shape is not None
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
+    if case.arm["method"] == "block_diffusion":
+        slow = estimates_blocks.slowest_passes(case.arm, case.batch_size, context, new_tokens)
+        return sum(count * price_pass(case.shape, case.part.dtype, one, ceilings).expected_s for one, count in slow)
     if case.arm["method"] != "sbd":
         # Where the next-token head writes, the prefill's logits give the first token.
         steps = new_tokens if case.arm["method"] in ("freedave", "apd") else new_tokens - 1

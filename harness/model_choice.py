@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from harness.block_checkpoints import native_config, recognised
 from harness.errors import UnknownModelError
 from harness.frozen import CountOrZero, Flag, Frozen, Text, named_by_key
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
@@ -36,7 +37,8 @@ class ReferenceModel(Frozen):
 class HuggingFaceModel(Frozen):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
-    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say.
+    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say, or, of a public block
+    model, its config. ``trust_remote_code``: its own code may run, where it is of no family that transformers' classes fit.
     """
 
     huggingface: Text
@@ -151,7 +153,9 @@ def _cached_config(name: str, revision: str) -> Path | None:
 
 def _read_config(name: str, file: Path) -> ModelShape:
     try:
-        return shape_from_config(name, json.loads(file.read_text(encoding="utf-8")))
+        config = json.loads(file.read_text(encoding="utf-8"))
+        family = recognised(config)
+        return shape_from_config(name, config if family is None else native_config(family, config))
     except UnknownModelError as error:
         raise UnknownModelError(f"{file}: {error}") from error
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

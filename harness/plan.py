@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness import arms_masked
+from harness import arms_masked, arms_public
 from harness.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
@@ -238,6 +238,8 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return arms_masked.arm_id(arm)
     if arm["method"] == "sbd_verified":
         return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}"
+    if arm["method"] == "block_diffusion":
+        return arms_public.arm_id(arm)
     chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
     ragged = "-ragged" if arm["batching"] == "ragged" else ""
     return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
@@ -264,6 +266,8 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return f"{arms_masked.label(arm)}{warm}"
     if arm["method"] == "sbd_verified":
         return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{warm}"
+    if arm["method"] == "block_diffusion":
+        return f"{arms_public.label(arm)}{warm}"
     if arm["batching"] == "ragged":
         warm += " ragged"
     if replay is None:

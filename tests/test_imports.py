@@ -17,6 +17,7 @@ LAYERS = {
     "harness": 0,
     **dict.fromkeys(("differing", "errors", "units", "progress"), 0),
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "claims", "datafiles", "deployment", "frozen", "hardware"), 1),
+    **dict.fromkeys(("block_checkpoints", "block_families", "block_protocol", "model_facts", "model_scenario"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts", "record"), 1),
     **dict.fromkeys(("dataset_choice", "train_recipe"), 1),
     **dict.fromkeys(("arms_masked", "axes", "scenario", "solver_choice", "tasks", "trace", "workload_choice", "yaml_lines"), 1),

@@ -6,8 +6,11 @@ from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
+from harness.arms_public import protocol_of
+from harness.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
+from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
@@ -32,10 +35,12 @@ def decoder_of(
     """The decoder of the case's arm, not yet begun; ``seed`` is for what a replayed arm draws.
 
     Raises:
-        ScenarioError: the model has no mask token, which every arm but NTP needs.
+        ScenarioError: the model has no mask token, which every arm but NTP needs; or it is of a public family whose weights
+            are not trained for the arm.
         RecordError: the run to be replayed cannot be.
     """
     arm, mask_id = case.arm, model.mask_id
+    _check_family(case, model)
     if arm["method"] == "ntp":
         return decode_next_token(session, request)
     if mask_id is None:
@@ -51,11 +56,25 @@ def decoder_of(
     if arm["method"] == "apd":
         return decode_adaptive_parallel(session, request, block_size=size, mask_id=mask_id, mixture=arm["mixture"])
     acceptance = _acceptance(case, seed)
+    if arm["method"] == "block_diffusion":
+        return decode_block_diffusion(
+            session, request, protocol=protocol_of(arm), block_size=size, mask_id=mask_id, acceptance=acceptance
+        )
     if arm["method"] == "sbd_verified":
         return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance)
     return decode_set_block(
         session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
     )
+
+
+def _check_family(case: Case, model: LoadedModel) -> None:
+    """An arm decodes as the weights were trained to; what no family claims is taken at the scenario's word."""
+    family, wanted = model.family, case.arm.get("family")
+    reason = misuse(family, case.arm["method"])
+    if family is not None and wanted is not None and not same_config(family.name, wanted):
+        reason = f"the checkpoint is of family {family.name}, the arm says family: {wanted}; write family: {family.name}"
+    if reason:
+        raise ScenarioError(f"{case.case_id}: {reason}")
 
 
 def _acceptance(case: Case, seed: int) -> Acceptance:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
+from harness.block_checkpoints import mask_id as mask_id_of
+from harness.block_families import BlockModelFamily
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
+from harness.modeling.block_checkpoints import Opened, open_checkpoint
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.scenario import Part
 
@@ -21,13 +24,16 @@ _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model ready to decode. ``mask_id`` is None where the checkpoint has no mask token (NTP only)."""
+    """A model ready to decode. ``mask_id`` is None where the checkpoint has no mask token (NTP only); ``family`` where it is
+    of no public family of block models.
+    """
 
     module: PreTrainedModel
     shape: ModelShape
     tokenizer: TextTokenizer | None
     mask_id: int | None
     stop_ids: frozenset[int]
+    family: BlockModelFamily | None = None
 
 
 class TextTokenizer:
@@ -133,23 +139,29 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> Loaded
                 f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
             )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
-        module: Any = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, part.dtype), attn_implementation=part.attention, use_safetensors=True, **options
-        )
+        found = open_checkpoint(path, getattr(torch, part.dtype), part.attention, options)
     except (OSError, ValueError) as error:
         raise UnknownModelError(
             f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
         ) from error
+    module, tokenizer = found.module, found.tokenizer
     _refuse_sliding_window(name, module.config)
-    mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None
     return LoadedModel(
         module=module.to(part.device).eval(),
         shape=shape_from_config(name, module.config.to_dict()),
         tokenizer=TextTokenizer(tokenizer),
-        mask_id=tokenizer.mask_token_id if mask_id is None else mask_id,
+        mask_id=_mask_id(choice, found),
         stop_ids=_stop_ids(module, tokenizer),
+        family=found.family,
     )
+
+
+def _mask_id(choice: ReferenceModel | HuggingFaceModel, found: Opened) -> int | None:
+    """The scenario's, else the checkpoint's."""
+    if isinstance(choice, HuggingFaceModel) and choice.mask_token_id is not None:
+        return choice.mask_token_id
+    of_tokenizer: int | None = found.tokenizer.mask_token_id
+    return of_tokenizer if found.family is None else mask_id_of(found.family, found.config, of_tokenizer)[0]
 
 
 def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:

@@ -19,15 +19,17 @@ Config = dict[str, Any]
 class _Family:
     """How the models of one model_type differ from a plain Llama, as transformers builds them.
 
-    ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so)
+    ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so),
+                   "qkv_configured" (Q, K and V where it says so)
     ``sliding``    which layers slide where a window is set: "none", "all", "pattern" (all but the last of every
                    sliding_window_pattern), "upper" (from max_window_layers up); ``layer_types`` in a config overrules it
+    ``qk_norm``    a norm over each head of Q and of K; "configured": where use_qk_norm says so
     ``defaults``   of the config's class, as far as hub configs rely on them
     """
 
-    biases: Literal["none", "qkv", "configured"] = "none"
+    biases: Literal["none", "qkv", "configured", "qkv_configured"] = "none"
     sliding: Literal["none", "all", "pattern", "upper"] = "none"
-    qk_norm: bool = False
+    qk_norm: bool | Literal["configured"] = False
     norms_per_layer: int = 2
     moe: bool = False
     mla: bool = False
@@ -37,6 +39,7 @@ class _Family:
 _MISTRAL = {"sliding_window": 4096}
 _MINISTRAL3 = {"head_dim": 128, "vocab_size": 131_072, "max_position_embeddings": 262_144}
 _QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_GLM4_MOE = {"first_k_dense_replace": 1, "n_shared_experts": 1}
 _GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
 _GEMMA2 = {**_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 2}
 _GEMMA3 = {
@@ -56,6 +59,7 @@ FAMILIES: dict[str, _Family] = {
     "qwen2": _Family(biases="qkv", sliding="upper", defaults=_QWEN),
     "qwen3": _Family(biases="configured", sliding="upper", qk_norm=True, defaults=_QWEN),
     "qwen3_moe": _Family(biases="configured", sliding="all", qk_norm=True, moe=True, defaults=_QWEN),
+    "glm4_moe": _Family(biases="qkv_configured", qk_norm="configured", moe=True, defaults=_GLM4_MOE),
     "gemma": _Family(biases="configured", defaults=_GEMMA),
     "gemma2": _Family(biases="configured", sliding="pattern", norms_per_layer=4, defaults=_GEMMA2),
     "gemma3_text": _Family(biases="configured", sliding="pattern", qk_norm=True, norms_per_layer=4, defaults=_GEMMA3),
@@ -89,9 +93,10 @@ def shape_from_config(name: str, config: Config) -> ModelShape:
 
 def _read(name: str, architecture: str, family: _Family, config: Config) -> ModelShape:
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
-    configured = family.biases == "configured" and bool(config.get("attention_bias", False))
+    biased = bool(config.get("attention_bias", False))
+    configured = family.biases == "configured" and biased
     mla = _latent(config) if family.mla else None
-    moe = _experts(config, layers, router_bias=architecture == "deepseek_v3") if family.moe else None
+    moe = _experts(config, layers, router_bias=architecture in ("deepseek_v3", "glm4_moe")) if family.moe else None
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     window, sliding_layers = _sliding(family, config, layers)
     return ModelShape(
@@ -105,10 +110,10 @@ def _read(name: str, architecture: str, family: _Family, config: Config) -> Mode
         head_dim=mla.qk_nope_head_dim + mla.qk_rope_head_dim if mla else head_dim,
         vocab=config["vocab_size"],
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=configured or family.biases == "qkv",
+        qkv_bias=configured or family.biases == "qkv" or (family.biases == "qkv_configured" and biased),
         o_bias=configured,
         ffn_bias=architecture == "llama" and bool(config.get("mlp_bias", False)),
-        qk_norm=family.qk_norm,
+        qk_norm=bool(config.get("use_qk_norm", False)) if family.qk_norm == "configured" else family.qk_norm,
         norms_per_layer=family.norms_per_layer,
         sliding_window=window,
         sliding_layers=sliding_layers,

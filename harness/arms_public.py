@@ -1,0 +1,99 @@
+"""The arm that decodes as a public family of block models does: its protocol, any solver.
+
+Knows no model: which families there are, and how each decodes, is data of harness.block_families.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from harness.axes import Counts, Numbers
+from harness.block_families import FAMILIES
+from harness.block_protocol import BlockProtocol, Commit
+from harness.frozen import Count
+from harness.solver_choice import SolverChoice, setting_id, setting_in_words
+
+GREEDY = 0.0
+PREFIX_SOLVERS = ("longest_prefix", "longest_prefix_entropy")
+
+
+def _known(name: str) -> str:
+    if name not in FAMILIES:
+        raise ValueError(f"unknown family {name!r}; allowed: {', '.join(FAMILIES)}; sbd doctor --model PATH says which it is")
+    return name
+
+
+FamilyName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(FAMILIES)})]
+
+
+class BlockDiffusionArm(SolverChoice):
+    """Decoding as the family's authors do: what a block sees, when its KV is kept, which slots may be decided.
+
+    ``commit``: merged writes a block's KV in the first pass of the next one, which saves the pass that published code spends
+    on it; the output is the same. ``sub_block``: slots decided in runs of so many; without these two, as published.
+    """
+
+    method: Literal["block_diffusion"]
+    family: FamilyName
+    block_size: Counts
+    commit: Commit | None = None
+    sub_block: Count | None = None
+    temperature: Numbers = (GREEDY,)
+
+    @model_validator(mode="after")
+    def _can_be_decoded(self) -> BlockDiffusionArm:
+        self.check_knobs(otherwise="")
+        published = FAMILIES[self.family].protocol
+        if self.commit not in (None, published.commit) and not published.may_merge:
+            raise ValueError(f"commit: {self.commit} is not possible with family {self.family}; remove commit")
+        sub_block = self.sub_block or published.sub_block
+        uneven = [size for size in self.block_size if sub_block and size % sub_block]
+        if uneven:
+            raise ValueError(
+                f"block_size {uneven[0]} is no multiple of the family's sub_block {sub_block}; give one that is, or sub_block"
+            )
+        other = [name for name in self.solver if name not in PREFIX_SOLVERS]
+        if published.layout == "window" and other:
+            raise ValueError(
+                f"family {self.family} keeps the front of its window, which solver {other[0]} does not promise to decide; "
+                f"use {' or '.join(PREFIX_SOLVERS)}"
+            )
+        return self
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        published = FAMILIES[self.family].protocol
+        how = {"commit": self.commit or published.commit, "sub_block": self.sub_block or published.sub_block}
+        axes = product(self.block_size, self.settings(), self.temperature, self.solver)
+        return [
+            {"method": "block_diffusion", "family": self.family, "block_size": size, **setting, "temperature": temperature,
+             "solver": solver, **how}
+            for size, setting, temperature, solver in axes
+        ]  # fmt: skip
+
+
+def protocol_of(arm: dict[str, Any]) -> BlockProtocol:
+    """The protocol of an arm with one value on every axis."""
+    return replace(FAMILIES[arm["family"]].protocol, commit=arm["commit"], sub_block=arm["sub_block"])
+
+
+def arm_id(arm: dict[str, Any]) -> str:
+    """As case ids have it."""
+    block, warm = f"{arm['family']}-k{arm['block_size']}", f"t{arm['temperature']:.12g}"
+    return "-".join([block, setting_id(arm), warm, arm["solver"], *_departures(arm)])
+
+
+def label(arm: dict[str, Any]) -> str:
+    """As tables have it, without the temperature."""
+    return " ".join([arm["family"], f"k={arm['block_size']}", setting_in_words(arm), *_departures(arm)])
+
+
+def _departures(arm: dict[str, Any]) -> list[str]:
+    """Where the arm decodes differently from the published code."""
+    published = FAMILIES[arm["family"]].protocol
+    commit = ["merged"] if arm["commit"] != published.commit else []
+    return commit + ([f"sub{arm['sub_block']}"] if arm["sub_block"] != published.sub_block else [])

@@ -1,0 +1,206 @@
+"""The public families of models that decode in blocks, as data: how a checkpoint of each is recognised from its config, what
+its tensors fit, how it is driven, and with which rule its authors decode. Adding a family is an entry in FAMILIES.
+
+Facts were read in the sources named; docs/public_models.md says which of them, and what could not be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.block_protocol import BlockProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockModelFamily:
+    """One family.
+
+    ``natives``     by model_type of its config: the model_type of the transformers class that its tensors fit
+    ``marks``       keys that its config must have besides, where the model_type is also that of ordinary models
+    ``classes``     architectures of its config, where the model_type alone does not tell
+    ``block_key``, ``mask_key``  keys of the config that hold the block size and the mask token
+    ``block_size``, ``mask_id``  where the config does not say; mask_id None: the tokenizer must
+    ``solver``      the published rule, with the knobs of its published code
+    ``keys``        what its config calls the native config's keys, where the names differ
+    ``constants``   keys of the native config that its own leaves to its class
+    ``must_be``     values without which the tensors do not fit (a key that is absent fits)
+    ``renames``     regular expressions from its tensors' names to the native ones, of one group at most
+    ``fused_qkv``   tensor names hold a fused query_key_value, which is split
+    ``is_ntp``      the weights are a next-token predictor too, so that NTP on them means something
+    ``bases``       (hidden, layers) of a checkpoint to the next-token predictor it was made from
+    """
+
+    name: str
+    members: str
+    protocol: BlockProtocol
+    natives: Mapping[str, str]
+    solver: str
+    knobs: Mapping[str, float]
+    source: str
+    block_size: int
+    marks: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    block_key: str = "block_size"
+    mask_key: str = "mask_token_id"
+    mask_id: int | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    must_be: Mapping[str, Any] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+    fused_qkv: bool = False
+    is_ntp: bool = False
+    bases: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    note: str = ""
+
+
+_QWEN2 = {(1536, 28): "Qwen/Qwen2.5-1.5B-Instruct", (2048, 36): "Qwen/Qwen2.5-3B", (3584, 28): "Qwen/Qwen2.5-7B-Instruct",
+          (5120, 64): "Qwen/Qwen2.5-32B"}  # fmt: skip
+_QWEN3 = {(1024, 28): "Qwen/Qwen3-0.6B", (2048, 28): "Qwen/Qwen3-1.7B", (2560, 36): "Qwen/Qwen3-4B",
+          (4096, 36): "Qwen/Qwen3-8B", (2048, 48): "Qwen/Qwen3-30B-A3B"}  # fmt: skip
+_A2D = {"a2d-qwen3": "qwen3", "a2d-qwen2": "qwen2", "a2d-llama": "llama"}
+_CANVAS = BlockProtocol(layout="canvas", committed=None, commit=None)
+
+_ALL = (
+    BlockModelFamily(
+        name="nemotron",
+        members="nvidia/Nemotron-Labs-Diffusion-{3B,8B,14B}",
+        protocol=BlockProtocol(committed="causal", first_slot="committed"),
+        natives={"nemotron_labs_diffusion": "ministral3"},
+        block_size=32, mask_id=100, solver="threshold", knobs={"tau": 0.9}, is_ntp=True,
+        renames={r"^encoder\.": "model.", r"^diffusion_head\.": "lm_head."},
+        source="NVIDIA-NeMo/Megatron-Bridge nemotron_labs_diffusion_bridge.py; ZHZisZZ/dllm nemotron_diffusion/sampler.py",
+        note="trained with SBD's own mask, so that sbd, sbd_verified and self_speculation run on it too",
+    ),
+    BlockModelFamily(
+        name="sdlm",
+        members="OpenGVLab/SDLM-{3B-D4,3B-D8,32B-D4}",
+        protocol=BlockProtocol(layout="window", committed="causal", prediction="shifted", commit="merged"),
+        natives={"qwen2": "qwen2"}, marks=("text_mask_token_id",), mask_key="text_mask_token_id",
+        must_be={"causal_attn": False},
+        block_size=4, solver="longest_prefix", knobs={"tau": 0.9}, bases=_QWEN2,
+        source="OpenGVLab/SDLM sdlm_generator.py, attn_mask_utils.py, preprocess_sdlm.py",
+        note="its training has no loss on clean tokens, so that NTP on it is untrained, though its code offers it",
+    ),
+    BlockModelFamily(
+        name="sdar",
+        members="JetLM/SDAR-*, Gen-Verse/TraDo-*",
+        protocol=BlockProtocol(borders="sequence"),
+        natives={"sdar": "qwen3", "sdar_moe": "qwen3_moe"},
+        block_size=4, mask_id=151669, solver="low_confidence_dynamic", knobs={"tau": 0.85, "steps": 4}, bases=_QWEN3,
+        source="JetAstra/SDAR generate.py; SGLang dllm/config.py (block size, mask)",
+    ),
+    BlockModelFamily(
+        name="fast_dllm_v2",
+        members="Efficient-Large-Model/Fast_dLLM_v2_{1.5B,7B}",
+        protocol=BlockProtocol(borders="sequence", prediction="shifted", first_slot="committed", sub_block=8),
+        natives={"Fast_dLLM_Qwen": "qwen2"}, block_key="bd_size",
+        block_size=32, mask_id=151665, solver="threshold_strict", knobs={"tau": 0.95}, bases=_QWEN2,
+        source="NVlabs Fast-dLLM v2 generation_functions.py, as kept in kookhh0827/Fast-dLLM",
+    ),
+    BlockModelFamily(
+        name="llada2",
+        members="inclusionAI/LLaDA2.0-{mini,flash}, LLaDA2.1-*",
+        protocol=BlockProtocol(borders="sequence"),
+        natives={"llada2_moe": "glm4_moe"},
+        block_size=32, mask_id=156895, solver="low_confidence_dynamic", knobs={"tau": 0.95, "steps": 32},
+        keys={"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"},
+        constants={"use_qk_norm": True, "num_nextn_predict_layers": 0, "partial_rotary_factor": 0.5},
+        must_be={"use_bias": False, "use_qkv_bias": False, "score_function": "sigmoid", "norm_topk_prob": True,
+                 "use_sliding_window": False},
+        renames={
+            r"^model\.word_embeddings\.": "model.embed_tokens.",
+            r"\.attention\.dense\.": ".self_attn.o_proj.",
+            r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
+            r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
+            r"\.attention\.": ".self_attn.",
+            r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
+        },
+        fused_qkv=True,
+        source="ZHZisZZ/dllm llada2/sampler.py; LLaDA2 modeling as kept in public copies; SGLang dllm/config.py",
+        note="LLaDA2.1's second stage, which edits tokens already written, is not built: this is its first stage",
+    ),
+    BlockModelFamily(
+        name="bd3lm",
+        members="dllm-hub/Qwen3-0.6B-diffusion-bd3lm-v0.1 and other block models of dllm",
+        protocol=BlockProtocol(last_block="cut"),
+        natives=_A2D, block_size=32, solver="uniform", knobs={"steps": 32}, bases=_QWEN3,
+        source="ZHZisZZ/dllm core/samplers/bd3lm.py, pipelines/a2d",
+        note="dllm's whole-sequence checkpoints (-mdlm-) have the same config: for those say family: mdlm",
+    ),
+    BlockModelFamily(
+        name="dream",
+        members="Dream-org/Dream-v0-{Base,Instruct}-7B, apple/DiffuCoder-7B-*",
+        protocol=BlockProtocol(layout="canvas", committed=None, commit=None, prediction="shifted"),
+        natives={"Dream": "qwen2"}, classes=("DreamModel",), mask_id=151666,
+        block_size=32, solver="top_k", knobs={"tokens": 1}, bases=_QWEN2,
+        source="Dream generation_utils.py as kept in public copies (maskgit_plus); Fast-dLLM dream/",
+        note="its own schedule of tokens per pass is not built; with a block as long as the answer any slot may come first",
+    ),
+    BlockModelFamily(
+        name="llada",
+        members="GSAI-ML/LLaDA-8B-{Base,Instruct}, LLaDA-1.5",
+        protocol=_CANVAS,
+        natives={"llada": "llama"}, classes=("LLaDAModelLM",), mask_id=126336,
+        block_size=32, solver="uniform", knobs={"steps": 32},
+        keys={
+            "hidden_size": "d_model", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads",
+            "num_hidden_layers": "n_layers", "intermediate_size": "mlp_hidden_size", "tie_word_embeddings": "weight_tying",
+            "max_position_embeddings": "max_sequence_length", "vocab_size": "embedding_size",
+        },
+        must_be={
+            "block_type": "llama", "include_bias": False, "include_qkv_bias": False, "attention_layer_norm": False,
+            "layer_norm_type": "rms", "rope": True, "alibi": False, "scale_logits": False, "input_emb_norm": False,
+            "activation_type": "silu",
+        },
+        renames={
+            r"^model\.transformer\.wte\.": "model.embed_tokens.",
+            r"^model\.transformer\.ln_f\.": "model.norm.",
+            r"^model\.transformer\.ff_out\.": "lm_head.",
+            r"^model\.transformer\.blocks\.(\d+)\.q_proj\.": r"model.layers.\1.self_attn.q_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.k_proj\.": r"model.layers.\1.self_attn.k_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.v_proj\.": r"model.layers.\1.self_attn.v_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.attn_out\.": r"model.layers.\1.self_attn.o_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.ff_proj\.": r"model.layers.\1.mlp.gate_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.up_proj\.": r"model.layers.\1.mlp.up_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.ff_out\.": r"model.layers.\1.mlp.down_proj.",
+            r"^model\.transformer\.blocks\.(\d+)\.attn_norm\.": r"model.layers.\1.input_layernorm.",
+            r"^model\.transformer\.blocks\.(\d+)\.ff_norm\.": r"model.layers.\1.post_attention_layernorm.",
+        },
+        source="ML-GSAI/LLaDA generate.py; LLaDA configuration and tensor names as kept in public copies",
+    ),
+    BlockModelFamily(
+        name="mdlm",
+        members="dllm-hub/*-mdlm-* (whole-sequence models of dllm)",
+        protocol=_CANVAS,
+        natives={}, block_size=128, solver="uniform", knobs={"steps": 128}, bases=_QWEN3,
+        source="ZHZisZZ/dllm core/samplers/mdlm.py",
+        note="not told apart from bd3lm by a config; never recognised, only named",
+    ),
+)  # fmt: skip
+FAMILIES: dict[str, BlockModelFamily] = {family.name: family for family in _ALL}
+ALIKE = ({"bd3lm", "mdlm"},)
+"""Families whose configs do not tell them apart: a scenario says which it is."""
+
+
+def same_config(name: str, other: str) -> bool:
+    """Whether a checkpoint recognised as one family may be decoded as the other."""
+    return name == other or any({name, other} <= alike for alike in ALIKE)
+
+
+def misuse(family: BlockModelFamily | None, method: str) -> str | None:
+    """Why an arm of ``method`` cannot run on a model of ``family``, with what to do; None where it can.
+
+    Decoding that rests on what the weights were not trained for gives text that means nothing, and a speedup over it less.
+    """
+    if family is None or method == "block_diffusion" or (method in ("ntp", "generate") and family.is_ntp):
+        return None
+    if method not in ("ntp", "generate") and family.protocol.is_set_block:
+        return None
+    if method in ("ntp", "generate"):
+        bases = ", ".join(dict.fromkeys(family.bases.values())) or "a next-token predictor of about its size"
+        todo = f"give the ntp arm a part of its own with the model it was made from ({bases}), and name it as baseline"
+    else:
+        todo = f"use method: block_diffusion with family: {family.name}"
+    return f"a {family.name} checkpoint is not trained for method: {method}; {todo}"

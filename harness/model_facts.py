@@ -1,0 +1,120 @@
+"""What a checkpoint on disk is, by config.json and the tokenizer's files alone: no weight, no network, no code of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.block_checkpoints import block_size, mask_id, native_config, recognised
+from harness.block_families import FAMILIES, BlockModelFamily
+from harness.errors import UnknownModelError
+from harness.modelshape import ModelShape, shape_from_config
+from harness.modelshape.config import FAMILIES as NTP_FAMILIES
+
+Kind = Literal["block model", "sbd", "ntp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """``kind``: a public block model; an ordinary model with a mask token, as SBD training leaves it; or one without.
+
+    ``native``: the model_type of the transformers class that the tensors fit. ``own_code``: the checkpoint brings code of its
+    own, which is not needed. Sizes are None where the kind has none.
+    """
+
+    folder: Path
+    kind: Kind
+    model_type: str
+    native: str
+    own_code: bool
+    shape: ModelShape
+    family: BlockModelFamily | None
+    block_size: int | None
+    block_size_from: str | None
+    mask_id: int | None
+    mask_id_from: str | None
+    chat: bool
+
+    @property
+    def base(self) -> str | None:
+        """The next-token predictor that the model was made from, as far as its sizes tell."""
+        return None if self.family is None else self.family.bases.get((self.shape.hidden, self.shape.layers))
+
+
+def read_model_facts(folder: Path) -> ModelFacts:
+    """Say what the checkpoint in ``folder`` is.
+
+    Raises:
+        UnknownModelError: there is no config.json, it is of no known family, or its tensors do not fit the native class; the
+            message says what to add.
+    """
+    file = folder / "config.json"
+    config = _json(file)
+    if config is None:
+        raise UnknownModelError(f"no model at {folder}: there is no readable {file}; give the folder of a checkpoint")
+    family = recognised(config)
+    if family is None and config.get("model_type") not in NTP_FAMILIES:
+        raise UnknownModelError(_unknown(file, config))
+    try:
+        native = config if family is None else native_config(family, config)
+        shape = shape_from_config(folder.resolve().name, native)
+    except UnknownModelError as error:
+        raise UnknownModelError(f"{file}: {error}") from error
+    of_tokenizer, where = _mask_of_tokenizer(folder)
+    size, size_from = (None, None) if family is None else block_size(family, config)
+    mask, mask_from = (of_tokenizer, where) if family is None else mask_id(family, config, of_tokenizer)
+    return ModelFacts(
+        folder=folder.resolve(),
+        kind="block model" if family else "sbd" if of_tokenizer is not None else "ntp",
+        model_type=str(config["model_type"]),
+        native=native.get("text_config", native)["model_type"],
+        own_code="auto_map" in config,
+        shape=shape,
+        family=family,
+        block_size=size,
+        block_size_from=size_from,
+        mask_id=mask,
+        mask_id_from=where if mask is None else mask_from,
+        chat=(folder / "chat_template.jinja").is_file() or "chat_template" in (_json(folder / "tokenizer_config.json") or {}),
+    )
+
+
+def _unknown(file: Path, config: dict[str, Any]) -> str:
+    kinds = sorted({kind for family in FAMILIES.values() for kind in family.natives if not family.marks})
+    plain = [name for name in NTP_FAMILIES if name not in kinds]
+    return (
+        f"{file}: model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
+        f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
+        f"{', '.join(plain)}; to add a block model, write an entry in harness/block_families.py: the native class that "
+        "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
+        "whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: true "
+        "in a scenario's model, at your own risk"
+    )
+
+
+def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
+    """The id of the tokenizer's mask token, from its files."""
+    config, whole = _json(folder / "tokenizer_config.json") or {}, None
+    token = config.get("mask_token") or (_json(folder / "special_tokens_map.json") or {}).get("mask_token")
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is None:
+        return None, "the tokenizer has no mask token"
+    for number, added in (config.get("added_tokens_decoder") or {}).items():
+        if added.get("content") == text:
+            return int(number), "tokenizer_config.json"
+    whole = _json(folder / "tokenizer.json") or {}
+    for added in whole.get("added_tokens") or ():
+        if added.get("content") == text:
+            return int(added["id"]), "tokenizer.json"
+    return None, f"the tokenizer names {text!r} as its mask token, but no id for it"
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    """A JSON object, or None where there is none."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

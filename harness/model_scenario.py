@@ -1,0 +1,76 @@
+"""A scenario that fits a checkpoint, ready to be saved: its arms, its baseline, its mask token. Plain YAML text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from harness.block_families import BlockModelFamily
+from harness.model_facts import ModelFacts
+
+NEW_TOKENS, PROMPTS = 128, 16
+USUAL_BLOCK = 16
+ANY_NTP_MODEL = "org/next-token-predictor-of-about-this-size"
+
+
+def scenario_text(facts: ModelFacts, device: str) -> str:
+    """The scenario file. The baseline is NTP on the same weights where they are a next-token predictor, else on the model
+    that they were made from.
+    """
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", facts.folder.name).strip("-.")[:60] or "checkpoint"
+    model: dict[str, Any] = {"huggingface": str(facts.folder)}
+    if facts.mask_id is not None:
+        model["mask_token_id"] = facts.mask_id
+    arms = _arms(facts)
+    alone = facts.family is None or facts.family.is_ntp
+    ours = _part("blocks", model, ([{"method": "ntp"}] if alone else []) + arms, facts, device)
+    parts = [ours] if alone else [_ntp_part(facts, device), ours | {"baseline": "ntp"}]
+    scenario = {"version": 1, "name": name, "question": "How much faster than NTP is this model, and is it still right?",
+                "parts": parts}  # fmt: skip
+    return yaml.safe_dump(scenario, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True)
+
+
+def _part(
+    name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: ModelFacts, device: str
+) -> dict[str, Any]:
+    return {
+        "name": name, "model": model, "device": device, "dtype": "bfloat16", "execution": "auto", "arms": arms,
+        "batch_sizes": [1],
+        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": PROMPTS, "max_new_tokens": NEW_TOKENS,
+                     "chat_template": facts.chat},
+        "seed": 1,
+    }  # fmt: skip
+
+
+def _ntp_part(facts: ModelFacts, device: str) -> dict[str, Any]:
+    return _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, [{"method": "ntp"}], facts, device)
+
+
+def _arms(facts: ModelFacts) -> list[dict[str, Any]]:
+    """All that the weights are trained for, but NTP."""
+    if facts.kind == "ntp":
+        return []
+    if facts.family is None:
+        return _set_block(USUAL_BLOCK)
+    size = facts.block_size or facts.family.block_size
+    published = _published(facts.family, size)
+    arms = [published]
+    if facts.family.protocol.may_merge:
+        arms.append(published | {"commit": "merged"})
+    return arms + (_set_block(min(size, USUAL_BLOCK)) if facts.family.protocol.is_set_block else [])
+
+
+def _published(family: BlockModelFamily, size: int) -> dict[str, Any]:
+    """The authors' rule; a schedule of so many passes is one of at most a slot a pass."""
+    knobs = dict(family.knobs) | ({"steps": size} if "steps" in family.knobs else {})
+    return {"method": "block_diffusion", "family": family.name, "block_size": size, "solver": family.solver, **knobs}
+
+
+def _set_block(size: int) -> list[dict[str, Any]]:
+    return [
+        {"method": "sbd", "block_size": size, "gamma": [0.1, 0.35]},
+        {"method": "sbd_verified", "block_size": size, "gamma": [0.35, 2.0]},
+        {"method": "self_speculation", "form": "linear", "block_size": size},
+    ]

@@ -1,0 +1,128 @@
+"""Opens a checkpoint's weights and tokenizer; those of a public family of block models in the transformers class that their
+tensors fit, under our own masks, so that none of the code they come with runs.
+
+The names of tensors are mapped by transformers as it loads; only a fused query_key_value is split here, which needs the whole
+checkpoint in memory once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils.hub import cached_file
+
+from harness.block_checkpoints import Config, native_config, recognised
+from harness.block_families import BlockModelFamily
+from harness.errors import UnknownModelError
+
+FUSED = ".attention.query_key_value."
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """``config`` is the config.json as it stands; ``family`` None where it is of none."""
+
+    module: Any
+    tokenizer: Any
+    config: Config
+    family: BlockModelFamily | None
+
+
+def open_checkpoint(path: str, dtype: torch.dtype, attention: str, options: dict[str, Any]) -> Opened:
+    """``options``: the revision, and whether the checkpoint's own code may run.
+
+    Raises:
+        OSError, ValueError: there is no such checkpoint, or it cannot be loaded so.
+        UnknownModelError: it is of a public family, but its tensors do not fit.
+    """
+    revision = {key: value for key, value in options.items() if key == "revision"}
+    config, _ = PreTrainedConfig.get_config_dict(path, **revision)
+    family = recognised(config)
+    how: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention}
+    if family is None:
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        auto: Any = AutoModelForCausalLM
+        module = auto.from_pretrained(path, use_safetensors=True, **how, **options)
+        return Opened(module=module, tokenizer=tokenizer, config=config, family=None)
+    native = native_config(family, config)
+    as_native = AutoConfig.for_model(native.pop("model_type"), **native)
+    native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]
+    how |= {"config": as_native, "output_loading_info": True}
+    if family.renames:
+        how["key_mapping"] = dict(family.renames)
+    if family.fused_qkv:
+        module, info = native_class.from_pretrained(None, state_dict=_unfused(_tensors(path, revision), as_native), **how)
+        module.generation_config = _generation_config(path, revision)
+    else:
+        module, info = native_class.from_pretrained(path, use_safetensors=True, **how, **revision)
+    _refuse_others(info, family)
+    return Opened(module=module, tokenizer=_tokenizer(path, as_native, revision), config=config, family=family)
+
+
+def _refuse_others(info: Any, family: BlockModelFamily) -> None:
+    """transformers fills what is missing with random numbers and drops what it has no place for, and warns; the model would
+    write nonsense at the right speed.
+    """
+    for kind, words in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond those of the native class,")):
+        names = sorted(name for name in info[kind] if not name.endswith("inv_freq"))
+        if names:
+            raise UnknownModelError(
+                f"this {family.name} checkpoint {words} {len(names)} tensors, {names[0]} among them: it is of another "
+                "architecture or names its tensors otherwise, or it is no whole checkpoint"
+            )
+
+
+def _tokenizer(path: str, config: Any, revision: dict[str, Any]) -> Any:
+    """The checkpoint's tokenizer as transformers reads it, or, where it names code of its own, from its tokenizer.json."""
+    try:
+        return AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=False, **revision)
+    except (OSError, ValueError):
+        return PreTrainedTokenizerFast.from_pretrained(path, **revision)
+
+
+def _generation_config(path: str, revision: dict[str, Any]) -> Any:
+    generation: Any = GenerationConfig  # its methods carry no types
+    try:
+        return generation.from_pretrained(path, **revision)
+    except OSError:
+        return generation()
+
+
+def _tensors(path: str, revision: dict[str, Any]) -> dict[str, Tensor]:
+    """Every tensor of the checkpoint, on the CPU."""
+    index = cached_file(path, INDEX, _raise_exceptions_for_missing_entries=False, **revision)
+    if index is None:
+        return dict(load_file(str(cached_file(path, WEIGHTS, **revision))))
+    files = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+    return {name: one for file in sorted(files) for name, one in load_file(str(cached_file(path, file, **revision))).items()}
+
+
+def _unfused(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """Queries, keys and values apart; their rows lie one after another, head by head."""
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    apart: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if FUSED not in name:
+            apart[name] = tensor
+            continue
+        rows = [heads * width, kv_heads * width, kv_heads * width]
+        for kind, part in zip("qkv", torch.split(tensor, rows), strict=True):
+            apart[name.replace(FUSED, f".attention.{kind}_proj.")] = part.contiguous()
+    return apart

@@ -1,0 +1,310 @@
+"""Decoding as public block models do, on tiny random models of the classes their tensors fit, against brute-force statements
+of the published rules that keep no cache; and what a wrong protocol does to it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.block_families import FAMILIES  # noqa: E402 - after the import guards
+from harness.decoding import block_diffusion  # noqa: E402
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
+from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
+from harness.decoding.block_diffusion_row import BlockDiffusionRow  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
+from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
+from harness.modeling.capturing import by_calling_again  # noqa: E402
+from harness.modeling.graphed_session import GraphedSession  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests import published_rules  # noqa: E402
+from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
+from tests.test_exactness import drain  # noqa: E402
+
+K = 4
+SESSIONS = {
+    "plain": lambda model: TransformersSession(model, "sdpa"),
+    "static": StaticSession,
+    "graphed": lambda model: GraphedSession(model, by_calling_again),
+}
+EXPERTS = {
+    "moe_intermediate_size": 16, "num_experts_per_tok": 2, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
+    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 0,
+}  # fmt: skip
+# The class that each family's tensors fit, the rule with its knobs, and the published statement of the same.
+TAU = 0.35
+RULES = {
+    "nemotron": ("ministral3", "threshold", {"tau": TAU}, partial(published_rules.nemotron, tau=TAU)),
+    "sdlm": ("qwen2", "longest_prefix", {"tau": TAU}, partial(published_rules.sdlm, tau=TAU)),
+    "sdar": ("qwen3", "low_confidence_dynamic", {"tau": TAU, "steps": K}, partial(published_rules.sdar, tau=TAU)),
+    "fast_dllm_v2": ("qwen2", "threshold_strict", {"tau": TAU}, partial(published_rules.fast_dllm_v2, tau=TAU, run=2)),
+    "llada2": ("glm4_moe", "low_confidence_dynamic", {"tau": TAU, "steps": K}, partial(published_rules.sdar, tau=TAU)),
+    "bd3lm": ("qwen3", "uniform", {"steps": 2}, partial(published_rules.bd3lm, steps=2)),
+    "dream": ("qwen2", "top_k", {"tokens": 1}, partial(published_rules.whole_sequence, steps=K, shift=1)),
+    "llada": ("llama", "uniform", {"steps": 3}, partial(published_rules.whole_sequence, steps=3)),
+    "mdlm": (
+        "qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
+    ),
+}
+QUOTAS = ("bd3lm", "dream", "llada", "mdlm")
+"""Families whose rule takes a share of a block, so that a block which a stop cuts has another schedule here."""
+
+
+def tiny(model_type, seed, attention="sdpa"):
+    """A random model of eight words and the mask, float64, 2 layers with grouped-query attention."""
+    torch.manual_seed(seed)
+    sizes = {
+        "vocab_size": WORDS + 1, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256, "initializer_range": 0.25,
+        "pad_token_id": None, "eos_token_id": None, "bos_token_id": None,
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model(model_type, **sizes, **(EXPERTS if model_type == "glm4_moe" else {}))
+    # Experts one after another: the grouped kernel knows no float64.
+    how = {"attn_implementation": attention} | ({"experts_implementation": "eager"} if model_type == "glm4_moe" else {})
+    model = transformers.AutoModelForCausalLM.from_config(config, **how).to(torch.float64).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("gate.weight"):  # a router of zeros would send every token to the same experts
+            torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def protocol(family, **changes):
+    """The family's, with runs as short as these blocks need."""
+    published = FAMILIES[family].protocol
+    return replace(published, **{"sub_block": 2 if published.sub_block else None, **changes})
+
+
+def decoder(family, session, work, row=None, **changes):
+    """The family's decoder with the rule of RULES."""
+    _, solver, knobs, _ = RULES[family]
+    return decode_block_diffusion(
+        session, work.request(row), protocol=protocol(family, **changes), block_size=K, mask_id=MASK_ID,
+        acceptance=SolverAcceptance(SOLVERS[solver], **knobs),
+    )  # fmt: skip
+
+
+def some_prompts(seed, count=5):
+    """Prompts of 1 to 9 tokens, one of them of whole blocks and one shorter than a block."""
+    rng = random.Random(f"block diffusion/{seed}")
+    lengths = [2 * K, rng.randint(1, K - 1), *(rng.randint(1, 9) for _ in range(count - 2))]
+    return tuple(tuple(rng.randrange(WORDS) for _ in range(length)) for length in lengths)
+
+
+def expected(family, model, work, row):
+    """The published rule on one prompt."""
+    rule = RULES[family][3]
+    return rule(model, work.prompts[row], work.max_new_tokens, K, MASK_ID, stop_ids=work.stop.token_ids)
+
+
+def check(family, seed, kind="plain", stop=NEVER, new=3 * K, **changes):
+    """A batch of prompts against each prompt's own published decode; returns how many slots each deciding pass decided."""
+    work, native = Work(some_prompts(seed), stop, new), RULES[family][0]
+    model, session = tiny(native, seed), SESSIONS[kind](tiny(native, seed))
+    found = drain(decoder(family, session, work, **changes))
+    found.check_conservation()
+    counts = []
+    for row in range(len(work.prompts)):
+        wanted = expected(family, model, work, row)
+        assert list(found.output_ids[row]) == wanted.answer, f"{family}, prompt {row}"
+        counts += [len(slots) for slots in wanted.decided]
+    return counts
+
+
+@pytest.mark.parametrize("family", RULES)
+def test_a_batch_decodes_as_published(family):
+    """Fifteen prompts of every length from 1, three to a block and more, in batches; passes that decide one slot, and where
+    the rule allows it several.
+    """
+    counts = [count for seed in (1, 2, 3) for count in check(family, seed)]
+    assert (1 in counts or family in ("bd3lm", "mdlm")) and (max(counts) > 1 or family == "dream")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family", RULES)
+def test_hundreds_of_prompts_decode_as_published(family):
+    """200 prompts for each family, through the sessions in turn."""
+    for seed in range(40):
+        check(family, seed, list(SESSIONS)[seed % len(SESSIONS)])
+
+
+@pytest.mark.parametrize("family", RULES)
+@pytest.mark.parametrize("kind", ["static", "graphed"])
+def test_every_session_decodes_as_published(family, kind):
+    """The same through buffers written in place, and through captured passes."""
+    check(family, 4, kind)
+
+
+@pytest.mark.parametrize("family", RULES)
+def test_stops_and_lengths_within_a_block(family):
+    """Where the limit lies within a block, and where a stop does, slots behind it are not asked for."""
+    check(family, 5, new=2 * K + 1)
+    if family not in QUOTAS:
+        check(family, 6, stop=StopRule(token_ids=frozenset({1, 3})))
+
+
+class Views:
+    """Remembers what every deciding pass read: logits of the slots asked for."""
+
+    def __init__(self, monkeypatch):
+        self.passes, view = [], block_diffusion.BlockView
+
+        def remembered(logits, masked, temperature):
+            self.passes.append((logits.clone(), masked.clone()))
+            return view(logits, masked, temperature)
+
+        monkeypatch.setattr(block_diffusion, "BlockView", remembered)
+
+
+@pytest.mark.parametrize("family", RULES)
+@pytest.mark.parametrize("kind", ["plain", "static"])
+def test_every_pass_reads_the_logits_of_the_uncached_sequence(family, kind, monkeypatch):
+    """Pass by pass on prompts of 1, 4 and 7 tokens: as many passes as published, each deciding the same slots from the same
+    logits; so the KV that was kept is what the family's mask makes of the whole sequence.
+    """
+    native = RULES[family][0]
+    for length in (1, K, 7):
+        work = Work((tuple(i % WORDS for i in range(3, 3 + length)),), NEVER, 3 * K)
+        wanted = expected(family, tiny(native, 8), work, 0)
+        views = Views(monkeypatch)
+        found = drain(decoder(family, SESSIONS[kind](tiny(native, 8)), work))
+        assert len(views.passes) == len(wanted.decided)
+        for (logits, asked), slots, by_slot in zip(views.passes, wanted.decided, wanted.logits, strict=True):
+            rows = logits[0, asked[0]]
+            for logit in (by_slot[slot] for slot in slots):
+                close = (rows - logit).masked_fill(~logit.isfinite(), 0).abs().amax(dim=-1)
+                assert close.min() < 1e-9, "the logits that decided are those of some slot asked for"
+        decisions = [one.decided_tokens[0] for one in found.passes if one.decided_tokens[0] and one.logit_tokens[0] > 1]
+        assert decisions == [len(slots) for slots in wanted.decided]
+
+
+@pytest.mark.parametrize("family", ["nemotron", "sdar", "fast_dllm_v2", "llada2", "bd3lm"])
+def test_passes_are_the_published_ones(family):
+    """One prefill of the prompt's whole blocks, the published deciding passes, and one to write the KV of every block but the
+    last; each with its counts.
+    """
+    work, native = Work((tuple(range(7)),), NEVER, 3 * K), RULES[family][0]
+    wanted = expected(family, tiny(native, 9), work, 0)
+    passes = drain(decoder(family, SESSIONS["plain"](tiny(native, 9)), work)).passes
+    whole = K if FAMILIES[family].protocol.borders == "sequence" else 7
+    assert passes[0].role == "prefill" and passes[0].kept_tokens == (whole,)
+    decide = [one for one in passes[1:] if one.role == "decide"]
+    commit = [one for one in passes[1:] if one.role == "commit+decide"]
+    assert len(decide) == len(wanted.decided) and len(commit) == wanted.commits
+    assert all(one.kept_tokens == (K,) and one.query_tokens == (K,) for one in commit)
+    firsts = FAMILIES[family].protocol.first_slot == "committed"
+    assert all(one.decided_tokens == (int(firsts),) for one in commit)
+    assert sum(one.decided_tokens[0] for one in passes) == 3 * K
+    assert all(one.context_tokens[0] == passes[0].kept_tokens[0] + K * before for before, one in enumerate(commit))
+
+
+def test_a_window_is_one_pass_like_the_published_one():
+    """The prompt's pass opens the first window, and every pass keeps what the one before made final."""
+    work = Work((tuple(range(7)),), NEVER, 11)
+    wanted = expected("sdlm", tiny("qwen2", 9), work, 0)
+    found = drain(decoder("sdlm", SESSIONS["plain"](tiny("qwen2", 9)), work))
+    assert [one.decided_tokens[0] for one in found.passes] == [len(slots) for slots in wanted.decided]
+    assert [one.kept_tokens[0] for one in found.passes] == [7, *(len(slots) for slots in wanted.decided[:-1])]
+    assert found.passes[0].role == "prefill" and found.decode_tokens(0) == 11 - len(wanted.decided[0])
+
+
+def test_a_canvas_keeps_nothing_and_feeds_everything():
+    """Prompt and answer in every pass, no context."""
+    work = Work((tuple(range(7)), (1, 2)), NEVER, 2 * K)
+    found = drain(decoder("llada", SESSIONS["plain"](tiny("llama", 9)), work))
+    for one in found.passes:
+        assert one.query_tokens == (7 + 2 * K, 2 + 2 * K) and one.context_tokens == one.kept_tokens == (0, 0)
+    assert len(found.passes) == 6 and found.passes[0].role == "prefill"
+
+
+@pytest.mark.parametrize("family", ["sdar", "llada2", "bd3lm"])
+def test_committing_with_the_next_block_saves_a_pass_a_block(family):
+    """The same output, two passes fewer for three blocks; the first pass of a block feeds two."""
+    native = RULES[family][0]
+    check(family, 7, commit="merged")
+    work = Work((tuple(range(7)),), NEVER, 3 * K)
+    own, merged = (
+        drain(decoder(family, SESSIONS["static"](tiny(native, 7)), work, commit=commit)) for commit in ("own_pass", "merged")
+    )
+    commits = sum(one.role == "commit+decide" for one in own.decode_passes)
+    assert own.output_ids == merged.output_ids and len(own.passes) - len(merged.passes) == commits > 1
+    widths = {one.query_tokens for one in merged.decode_passes if one.role == "commit+decide"}
+    assert widths == {(2 * K,)}
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("nemotron", {"committed": "block"}), ("nemotron", {"first_slot": "drafted"}), ("nemotron", {"borders": "sequence"}),
+        ("nemotron", {"prediction": "shifted"}),
+        ("sdar", {"committed": "causal"}), ("sdar", {"borders": "answer"}), ("sdar", {"prediction": "shifted"}),
+        ("sdar", {"layout": "canvas"}), ("sdar", {"sub_block": 2}),
+        ("fast_dllm_v2", {"committed": "causal"}), ("fast_dllm_v2", {"borders": "answer"}),
+        ("fast_dllm_v2", {"prediction": "own"}), ("fast_dllm_v2", {"sub_block": None}),
+        ("llada2", {"committed": "causal"}), ("llada2", {"borders": "answer"}),
+        ("bd3lm", {"borders": "sequence", "last_block": "whole"}), ("bd3lm", {"committed": "causal"}),
+        ("sdlm", {"layout": "blocks"}), ("dream", {"prediction": "own"}), ("llada", {"prediction": "shifted"}),
+        ("llada", {"layout": "blocks", "committed": "block", "commit": "own_pass"}),
+    ],
+)  # fmt: skip
+def test_a_wrong_protocol_shows(family, changes):
+    """Every field of the protocol decides what is written: with any of them wrong some prompt comes out otherwise."""
+    with pytest.raises(AssertionError, match="prompt"):
+        for seed in range(6):
+            check(family, seed, **changes)
+
+
+def test_a_last_block_that_is_not_cut_shows():
+    """BD3-LM feeds no masks behind the limit; feeding them changes what is written."""
+    with pytest.raises(AssertionError, match="prompt"):
+        for seed in range(12):
+            check("bd3lm", seed, new=2 * K + 2, last_block="whole")
+
+
+class OtherKeep:
+    """A session that keeps one token less of every pass than it is told to."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def keep(self, tokens):
+        """One too few."""
+        self._inner.keep([max(0, count - 1) for count in tokens])
+
+
+@pytest.mark.parametrize("family", ["nemotron", "sdlm", "sdar", "fast_dllm_v2", "llada2", "bd3lm"])
+def test_a_slot_of_kv_too_few_shows(family, monkeypatch):
+    """The comparison sees the cache."""
+    monkeypatch.setitem(SESSIONS, "short", lambda model: OtherKeep(TransformersSession(model, "sdpa")))
+    with pytest.raises(AssertionError, match="prompt"):
+        for seed in range(6):
+            check(family, seed, "short")
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 8, 32])
+def test_the_uniform_rule_is_dllms_schedule_where_the_steps_divide_the_block(block_size):
+    """LLaDA's split and dllm's agree there; else dllm rounds, and they part."""
+    for steps in (steps for steps in range(1, block_size + 1) if block_size % steps == 0):
+        even = [count for count in published_rules.even_split(block_size, steps) if count]
+        assert even == published_rules.rounded_split(block_size, steps)
+    assert published_rules.rounded_split(4, 3) == [1, 2, 1] != published_rules.even_split(4, 3)
+
+
+def test_the_first_block_of_a_row_holds_the_rest_of_its_prompt():
+    """By hand: a block of 4 with 3 given columns has one slot; the next one has four; a limit of 3 leaves two of them."""
+    row = BlockDiffusionRow(NEVER, 3, 4, MASK_ID, given=3)
+    row.open_block()
+    assert row.masked_columns == [False, False, False, True]
+    assert row.decide_columns([-1, -1, -1, 5]) == 1 and row.output == [5] and not row.deciding
+    row.open_block()
+    assert row.masked_columns == [True, True, False, False]
+    assert row.decide_columns([2, 6, -1, -1]) == 2 and row.output == [5, 2, 6] and row.stop_reason == "length"
