@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
-from harness.errors import SbdError
+from harness.errors import RecordError, SbdError
 from harness.hardware import Calibration, HardwareProfile
-from harness.modelshape import DTYPE_BYTES
+from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.record import CaseHeader, PassColumns, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
@@ -166,15 +166,16 @@ def read_ceiling(
     return absent(calibration)
 
 
-Counts = tuple[int, int, int, int, int]
-"""What decides the price of a pass: the fields of PassCounts, in their order."""
+Counts = tuple[str | None, int, int, int, int, int]
+"""What decides the price of a pass: the model that made it and the fields of PassCounts, in their order."""
 
 
 def _counts(columns: PassColumns) -> Iterator[Counts]:
     """Those of PassCounts.of, pass by pass, straight from the columns."""
     rows = map(len, columns.query_tokens)
     logits = [max(row, default=0) for row in columns.logit_tokens]
-    return zip(rows, columns.padded_query, columns.padded_context, logits, map(sum, columns.kept_tokens), strict=True)
+    kept = map(sum, columns.kept_tokens)
+    return zip(columns.made_by, rows, columns.padded_query, columns.padded_context, logits, kept, strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,10 +189,14 @@ class PricedPass:
 
 
 class Pricer:
-    """Prices the passes of one model on every rung; remembers passes it has priced."""
+    """Prices the passes of one model, and of the draft models beside it, on every rung; remembers passes it has priced.
+
+    The top rung's corrections are those of passes of the model itself; a draft model's passes take them over.
+    """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
+        self._shapes: dict[str | None, ModelShape] = {None: case.model, **case.draft_models}
+        self._dtype, self._ceilings = case.dtype, ceilings
         self._known: dict[Counts, PricedPass] = {}
 
     @property
@@ -200,9 +205,13 @@ class Pricer:
         return tuple(rung for rung in RUNGS if rung in self._ceilings)
 
     def price(self, one: ForwardPass) -> PricedPass:
-        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
+        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace).
+
+        Raises:
+            RecordError: it was made by a model that the case does not know.
+        """
         counts = PassCounts.of(one)
-        key = (counts.rows, counts.query, counts.context, counts.logits, counts.kept)
+        key = (one.model, counts.rows, counts.query, counts.context, counts.logits, counts.kept)
         if key not in self._known:
             self._known[key] = self._price(one)
         return self._known[key]
@@ -227,9 +236,14 @@ class Pricer:
     def _price(self, one: ForwardPass) -> PricedPass:
         forward: dict[str, Band] = {}
         decode: dict[str, Band] = {}
+        shape = self._shapes.get(one.model)
+        if shape is None:
+            raise RecordError(
+                f"a pass was made by {one.model!r}, a draft model whose shape its case does not have; the record is damaged"
+            )
         for rung in self.rungs:
-            price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
+            price = price_pass(shape, self._dtype, one, self._ceilings[rung])
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
             forward[rung] = price.forward
-        bytes_, flops = (of(self._shape, self._dtype, one) for of in (pass_bytes, pass_flops))
+        bytes_, flops = (of(shape, self._dtype, one) for of in (pass_bytes, pass_flops))
         return PricedPass(bytes_=bytes_, flops=flops, forward_s=forward, decode_s=decode)

@@ -27,12 +27,15 @@ class TimedPass(NamedTuple):
     context_tokens: float
     forward_s: float | None
     priced: PricedPass
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
+    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of passes of the target; those of draft models, which make
+    no token final, are ``draft_passes`` and ``draft_fed_tokens``. Times, bytes and prices are of all of them.
     ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
     ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. Both
     are empty where the part was not timed: nothing is compared with a clock there.
@@ -48,6 +51,8 @@ class Tally:
     row_passes: int
     passes: int
     fed_tokens: int
+    draft_passes: int
+    draft_fed_tokens: int
     histogram: tuple[int, ...]
     decode_s: float | None
     latency_s: float | None
@@ -71,8 +76,9 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     decode = np.array([role != "prefill" for role in columns.role], dtype=bool)
     final = _matrix(columns.final_tokens, rows, np.dtype(np.int64))
     active = _matrix(columns.active, rows, np.dtype(np.bool_))
-    padded = np.asarray(columns.padded_query, dtype=np.int64)[decode]
-    histogram = np.bincount(final[decode][active[decode]].ravel()) if decode.any() else np.zeros(0, dtype=np.int64)
+    own = decode & np.array([model is None for model in columns.made_by], dtype=bool)
+    padded = np.asarray(columns.padded_query, dtype=np.int64)
+    histogram = np.bincount(final[own][active[own]].ravel()) if own.any() else np.zeros(0, dtype=np.int64)
     output_tokens = sum(row.output_tokens for row in sample.rows)
     from_prefill = int(final[~decode].sum())
     timed = _price(columns, pricer) if pricer is not None else ()
@@ -84,9 +90,11 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
         output_tokens=output_tokens,
         decode_tokens=output_tokens - from_prefill,
-        row_passes=int(active[decode].sum()),
-        passes=int(decode.sum()),
-        fed_tokens=int(padded.sum()) * rows,
+        row_passes=int(active[own].sum()),
+        passes=int(own.sum()),
+        fed_tokens=int(padded[own].sum()) * rows,
+        draft_passes=int((decode & ~own).sum()),
+        draft_fed_tokens=int(padded[decode & ~own].sum()) * rows,
         histogram=tuple(histogram.tolist()),
         decode_s=sample.decode_s,
         latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
@@ -117,6 +125,7 @@ def _price(columns: PassColumns, pricer: Pricer) -> tuple[TimedPass, ...]:
             context_tokens=sum(columns.context_tokens[i]) / len(columns.context_tokens[i]),
             forward_s=None if columns.forward_s is None else columns.forward_s[i],
             priced=priced,
+            model=columns.made_by[i] if columns.model else None,
         )
         for i, priced in enumerate(pricer.price_columns(columns))
         if priced is not None

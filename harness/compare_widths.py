@@ -17,7 +17,7 @@ from harness.stats import Quantity, absent, exact
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 Kind = tuple[str, str, int]
-"""(method, role, query tokens of each row)."""
+"""(method, role and, of a draft model, its name, query tokens of each row)."""
 
 
 def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassWidth, ...]:
@@ -26,7 +26,8 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     for method, tallies in by_method:
         for tally in tallies:
             for timed in tally.timed:
-                gathered.setdefault((method, timed.role, timed.query_tokens), []).append(timed)
+                role = timed.role if timed.model is None else f"{timed.role} by {timed.model}"
+                gathered.setdefault((method, role, timed.query_tokens), []).append(timed)
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
     base = max(ntp_kinds, key=lambda kind: len(gathered[kind]), default=None)
@@ -79,7 +80,7 @@ def _ratio(a: Quantity, b: Quantity) -> Quantity:
 
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
-    timed = [one for tally in tallies for one in tally.timed]
+    timed = [one for tally in tallies for one in tally.timed if one.model is None]
     if not timed:
         return ()
     context = round(float(np.median([one.context_tokens for one in timed])))

@@ -67,8 +67,9 @@ class RunFrames:
 
         Case: case_id, part, task, batch_size, arm (its label), method, block_size, gamma, temperature. Which: process, group
         (batch of prompts), repeat, warmup, seed, started_at. Counts over the batch: prompts, prompt_tokens, output_tokens,
-        decode_tokens (output tokens less those the prefill gave), passes (after prefill), nfe (the same, summed over the rows
-        still active). Times: prefill_s and decode_s (wall), forward_s and sampler_s (summed over the decode passes).
+        decode_tokens (output tokens less those the prefill gave), passes (the target's after prefill), nfe (the same, summed
+        over the rows still active), draft_passes (those of draft models). Times: prefill_s and decode_s (wall), forward_s and
+        sampler_s (summed over the decode passes, draft models' too).
         ``void``: the rules that make the times void, None for a sound sample; times are given all the same, harness.compare
         leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
         """
@@ -103,7 +104,8 @@ class RunFrames:
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample) and role.
+        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample), role and model
+        (the draft model that made it; missing: the case's own).
 
         Summed over the batch's rows: query_tokens, context_tokens, logit_tokens, kept_tokens, decided_tokens, final_tokens;
         active_rows; padded_query_tokens and padded_context_tokens of each row's tensor. forward_s, sampler_s: NaN where they
@@ -114,6 +116,7 @@ class RunFrames:
         found = self._keys(np.repeat(np.arange(len(samples)), lengths))
         found["number"] = np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else []
         found["role"] = pd.Categorical([role for sample in samples for role in sample.passes.role])
+        found["model"] = pd.Categorical([model for sample in samples for model in sample.passes.made_by])
         for name in PASS_COUNTS:
             found[name] = _per_pass(samples, name)
         found["active_rows"] = _per_pass(samples, "active")
@@ -180,14 +183,16 @@ class RunFrames:
         samples = self._run.samples
         of = np.repeat(np.arange(len(samples)), [len(sample.passes.role) for sample in samples])
         decode = np.array([role != "prefill" for sample in samples for role in sample.passes.role], dtype=bool)
+        own = decode & np.array([model is None for sample in samples for model in sample.passes.made_by], dtype=bool)
         count = len(samples)
 
         def sums(values: npt.NDArray[Any], which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
             return np.bincount(of[which], weights=values[which], minlength=count)
 
         columns = {
-            "passes": sums(np.ones(len(of)), decode).astype(np.int64),
-            "nfe": sums(_per_pass(samples, "active"), decode).astype(np.int64),
+            "passes": sums(np.ones(len(of)), own).astype(np.int64),
+            "nfe": sums(_per_pass(samples, "active"), own).astype(np.int64),
+            "draft_passes": sums(np.ones(len(of)), decode & ~own).astype(np.int64),
             "prefill_tokens": sums(_per_pass(samples, "final_tokens"), ~decode).astype(np.int64),
         }
         for name in ("forward_s", "sampler_s"):

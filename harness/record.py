@@ -8,6 +8,7 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
+    6   a pass names the model that made it, and a case has the shapes of its draft models (before: the case's own made all)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 5
+RECORD_VERSION = 6
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -34,7 +35,8 @@ class PassColumns(_Frozen):
     The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
     ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
     read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
-    an older record), and so is its entry for a pass over no block.
+    an older record), and so is its entry for a pass over no block. ``model`` names the draft model that made a pass, by the
+    name of its shape in the case; None, like its entries, where the case's own model did.
     """
 
     role: list[Role]
@@ -48,6 +50,7 @@ class PassColumns(_Frozen):
     padded_query: list[int]
     padded_context: list[int]
     decided_slots: list[list[list[int]] | None] | None = None
+    model: list[str | None] | None = None
     forward_s: list[float] | None = None
     sampler_s: list[float] | None = None
 
@@ -64,10 +67,16 @@ class PassColumns(_Frozen):
                 padded_query=self.padded_query[i],
                 padded_context=self.padded_context[i],
                 decided_slots=_as_tuples(self.decided_slots[i]) if self.decided_slots else None,
+                model=made_by,
                 **{name: tuple(getattr(self, name)[i]) for name in per_row},
             )
-            for i, role in enumerate(self.role)
+            for i, (role, made_by) in enumerate(zip(self.role, self.made_by, strict=True))
         ]
+
+    @property
+    def made_by(self) -> list[str | None]:
+        """Of every pass the draft model that made it, None for the case's own."""
+        return self.model or [None] * len(self.role)
 
 
 def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
@@ -132,7 +141,10 @@ def is_check(arm: dict[str, Any]) -> bool:
 
 
 class CaseHeader(_Frozen):
-    """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size."""
+    """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size.
+
+    ``draft_models``: shapes of the models besides ``model`` whose passes are in the samples, by name.
+    """
 
     case_id: str
     part: str
@@ -149,6 +161,7 @@ class CaseHeader(_Frozen):
     execution: str = "eager"
     timed: bool
     replayed: dict[str, Any] | None = None
+    draft_models: dict[str, ModelShape] = {}
 
     @property
     def is_check(self) -> bool:
