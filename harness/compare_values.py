@@ -113,8 +113,7 @@ class ArmResult:
 
     ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
     counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
-    ``nfe`` and ``passes`` are the target's; ``draft_passes`` those of draft models, ``draft_query_tokens`` what these fed, over all
-    rows.
+    ``nfe`` and ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``.
     ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
     prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.

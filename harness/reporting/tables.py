@@ -25,7 +25,7 @@ RATE_MARKS: dict[str, tuple[Mark, ...]] = {
     "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
     "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
 }  # fmt: skip
-COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass")
+COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass", "Draft passes")
 
 
 def section_name(cell: Cell) -> str:
