@@ -49,8 +49,8 @@ class OtherTable(NoDrafts):
 
 
 DRAFTERS = {
-    "none": NoDrafts(), "looked up": PromptLookup(3, 2, (), ()), "likeliest": OtherTable(3, True), "other": OtherTable(3, False),
-    "one": OtherTable(1, True),
+    "none": NoDrafts(), "looked up": PromptLookup(3, 2, (), ()), "likeliest": OtherTable(3, True),
+    "other": OtherTable(3, False), "one": OtherTable(1, True),
 }  # fmt: skip
 
 

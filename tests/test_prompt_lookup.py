@@ -55,8 +55,8 @@ def test_it_proposes_what_transformers_proposes(sequence, tokens, max_ngram, nev
         ([5], {}, []),
     ],
     ids=["what followed", "the pair before the word", "the leftmost word", "nothing stood before", "up to the end",
-         "cut before a forbidden token", "the next place where all is forbidden", "cut before a stop", "not the next place then",
-         "nothing to look up"],
+         "cut before a forbidden token", "the next place where all is forbidden", "cut before a stop",
+         "not the next place then", "nothing to look up"],
 )  # fmt: skip
 def test_by_hand(sequence, options, found):
     """Three tokens, pairs unless said otherwise."""
