@@ -75,7 +75,9 @@ def agreed(draft: torch.nn.Module, prompt: Sequence[int], output: Sequence[int],
 def graded(model: LoadedModel, some: Sequence[Problem], outputs: Sequence[Sequence[int]]) -> int:
     """Right answers."""
     assert model.tokenizer is not None
-    return sum(one.grade(model.tokenizer.decode(out)) for one, out in zip(some, outputs, strict=True))
+    return sum(
+        TASKS[one.task].is_correct(one, model.tokenizer.decode(out)) for one, out in zip(some, outputs, strict=True)
+    )
 
 
 def measure(task: str, count: int) -> Row:
@@ -102,11 +104,11 @@ def card(rows: Sequence[Row], params: tuple[int, int]) -> str:
     ]
     return "\n".join([
         "# The draft model", "",
-        f"{small / 1e6:.2f}M parameters beside the reference model's {large / 1e6:.2f}M, same tokenizer, next-token training only",
-        "(`sbd train --reference draft --out DIR`; its settings and loss stand in [reference_model.md](reference_model.md)).",
-        "Figures of the stored weights, greedy, in float32, on held-out problems. Agreement: the share of the reference model's",
-        "own greedy tokens that the draft model finds likeliest behind the same text. Written by `python -m benchmarks.draft_model`.",
-        "",
+        f"{small / 1e6:.2f}M parameters beside the reference model's {large / 1e6:.2f}M, same tokenizer, next-token training",
+        "only (`sbd train --reference draft --out DIR`; settings and loss in [reference_model.md](reference_model.md)).",
+        "Figures of the stored weights, greedy, in float32, on held-out problems. Agreement: the share of the reference",
+        "model's own greedy tokens that the draft model finds likeliest behind the same text. Written by",
+        "`python -m benchmarks.draft_model`.", "",
         "| task | prompts | reference model right, % | draft model right, % | tokens | agreement, % |", "|---" * 6 + "|",
         *lines, "",
     ])  # fmt: skip
