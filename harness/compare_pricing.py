@@ -195,7 +195,9 @@ class Pricer:
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shapes: dict[str | None, ModelShape] = {None: case.model, **case.draft_models}
+        self._shapes: dict[str | None, ModelShape] = {None: case.model}
+        for name, shape in case.draft_models.items():
+            self._shapes[name] = shape
         self._dtype, self._ceilings = case.dtype, ceilings
         self._known: dict[Counts, PricedPass] = {}
 

@@ -276,16 +276,19 @@ def assisted(target, prompt, work, **options):
     """transformers' assisted generation behind a prompt and its first token; greedy, and never the mask."""
     stops = sorted(work.stop.token_ids)
     settings = transformers.GenerationConfig(
-        max_new_tokens=work.max_new_tokens - 1, do_sample=False, eos_token_id=stops or None, pad_token_id=0,
+        max_new_tokens=work.max_new_tokens - 1, do_sample=False, eos_token_id=stops or None, pad_token_id=MASK_ID,
         suppress_tokens=[MASK_ID], **{name: value for name, value in options.items() if name != "assistant_model"},
     )  # fmt: skip
     model = {name: value for name, value in options.items() if name == "assistant_model"}
-    out = target.generate(torch.tensor([prompt]), generation_config=settings, **model)
+    ids = torch.tensor([prompt])
+    out = target.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings, **model)
     return out[0, len(prompt) :].tolist()
 
 
-def oracle(name, target, draft, seed):
+def oracle(name, target, draft):
     """What transformers is told for one of DRAFTERS."""
+    for model in filter(None, (target, draft)):
+        model.generation_config = transformers.GenerationConfig()  # or the stop of another vocabulary would be ours
     if name == "lookup":
         return {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 2}
     if name == "exit":
@@ -305,7 +308,7 @@ def test_transformers_assisted_generation_takes_the_same_passes(name):
     """Prompt by prompt the same output in as many forwards of the target, and of the draft model. transformers drafts before it
     has read the prompt, we behind the prompt's first token, so that is where it is asked to begin.
     """
-    rounds = 0
+    written = 0
     for seed in range(6):
         work = some_work(seed, 4)
         if work.stop.ends_text is not None or work.max_new_tokens < 3:
@@ -318,7 +321,7 @@ def test_transformers_assisted_generation_takes_the_same_passes(name):
                 continue
             target = few_words("llama", seed)
             draft = draft_modules(name, few_words("llama", seed), "llama", seed)[name]
-            options = oracle(name, target, draft, seed)
+            options = oracle(name, target, draft)
             forwards = Forwards({"target": target, **({"draft": draft} if "assistant_model" in options else {})})
             assert assisted(target, [*work.prompts[row], first], work, **options) == rest, name
             assert forwards.layers["target"] == generation.nfe(0), name
@@ -327,8 +330,8 @@ def test_transformers_assisted_generation_takes_the_same_passes(name):
             else:
                 drafted = len(forwards.widths.get("draft", ()))
             assert drafted == len(generation.draft_passes), name
-            rounds += generation.nfe(0)
-    assert rounds > 50
+            written += len(rest)
+    assert written > 100
 
 
 def test_the_first_layers_are_a_model_of_their_own_with_the_targets_weights():

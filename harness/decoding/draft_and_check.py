@@ -33,7 +33,8 @@ def decode_draft_and_check(
     The first of them is yielded when the target and every draft model have read the prompts.
     """
     suppressed = torch.tensor(request.suppressed_ids, device=request.device)
-    rows, prompt = _start(session, request, suppressed)
+    # A row may be as long as all it may write while another one's drafts make the pass wide.
+    rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
     passes = [prompt, *drafter.begin(request.prompts, request.max_new_tokens)]
     yield from passes
     for one in _rounds(session, request, drafter, rows, suppressed):
@@ -47,9 +48,11 @@ def decode_draft_and_check(
     )
 
 
-def _start(session: ModelSession, request: DecodeRequest, suppressed: Tensor) -> tuple[list[DraftedRow], ForwardPass]:
+def _start(
+    session: ModelSession, request: DecodeRequest, suppressed: Tensor, room: int
+) -> tuple[list[DraftedRow], ForwardPass]:
     """Read the prompts; their logits give every row its first token, as in next-token prediction."""
-    logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
+    logits, lengths = prefill(session, request.prompts, request.device, room)
     first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
     rows = [DraftedRow(prompt, request) for prompt in request.prompts]
     for row, [token] in zip(rows, first, strict=True):

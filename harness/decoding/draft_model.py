@@ -21,6 +21,9 @@ from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Role
 
+SLACK = 8
+"""Tokens that a row may have to read at once because nobody asked for it a few times."""
+
 
 class DraftModel:
     """Drafts up to ``tokens`` tokens, or up to and with the first of ``stops``, never one of ``never`` (s,).
@@ -43,10 +46,13 @@ class DraftModel:
         self._stops = frozenset(stops)
         self._below = below or NoDrafts()
         self._held: list[list[int]] = []
+        self._capacity = 0
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
         """Read the prompts, and have the one below read them."""
-        _, lengths = prefill(self._session, prompts, self._never.device, room=max_new_tokens)
+        room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
+        _, lengths = prefill(self._session, prompts, self._never.device, room)
+        self._capacity = max(lengths) + room
         self._held = [list(prompt) for prompt in prompts]
         yield replace(prefill_pass(lengths, final_tokens=0), model=self._name)
         yield from self._below.begin(prompts, max_new_tokens)
@@ -63,6 +69,8 @@ class DraftModel:
                 [*row[len(held) :], *below] if lack else []
                 for row, held, below, lack in zip(rows, self._held, drafts, lacks, strict=True)
             ]
+            if max(map(len, self._held)) + max(map(len, fed)) > self._capacity:
+                break  # so much was read anew that it does not fit: what is not drafted the target writes by itself
             gained, one = self._pass(fed, drafts)
             for tokens, more in zip(made, gained, strict=True):
                 tokens += more

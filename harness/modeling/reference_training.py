@@ -58,6 +58,7 @@ class Stage:
     practice: Practice
     size: Size = REFERENCE
     schedule: str = "cosine"
+    compile: bool = True
 
 
 _BASE = Practice(steps=5000, learning_rate=1e-3, seed=1, phases=((0, STORIES),))
@@ -66,7 +67,7 @@ _FIRST = Practice(steps=7500, learning_rate=1e-3, seed=2, phases=((0, STORIES), 
 _END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
 _MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
 # A small model learns less from each example, and at a higher rate.
-_SMALL = Practice(steps=3000, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
+_SMALL = Practice(steps=1500, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
 STAGES: dict[str, Stage] = {
     "base": Stage(None, "ntp", _BASE, schedule="constant_with_warmup"),
     "sbd": Stage("base", "sbd", _FIRST),
@@ -75,7 +76,7 @@ STAGES: dict[str, Stage] = {
     "ntp_only": Stage("base", "ntp", _FIRST),
     "ntp_only_end": Stage("ntp_only", "ntp", _END),
     "ntp_only_more": Stage("ntp_only_end", "ntp", _MORE),
-    "draft": Stage(None, "ntp", _SMALL, size=DRAFT),
+    "draft": Stage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
 }
 
 
@@ -96,7 +97,7 @@ def stage_config(name: str, output_dir: Path) -> TrainingConfig:
         weight_decay=0.01,
         bf16=True,
         cpu=True,
-        compile=True,
+        compile=stage.compile,
         sampling="sequential",
         save_steps=250,
     )
