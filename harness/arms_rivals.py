@@ -119,11 +119,13 @@ class HierarchicalArm(Frozen):
     """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
 
     method: Literal["hierarchical"]
-    stack: tuple[Stage, ...] = Field(min_length=2)
+    stack: tuple[Stage, ...] = Field(min_length=1)
     temperature: Numbers = (0.0,)
 
     @model_validator(mode="after")
-    def _lookup_is_last(self) -> HierarchicalArm:
+    def _makes_a_stack(self) -> HierarchicalArm:
+        if len(self.stack) == 1:
+            raise ValueError("a stack of one is no stack; use method: draft_model, early_exit or prompt_lookup, or add a stage")
         if any(isinstance(stage, LookupStage) for stage in self.stack[:-1]):
             raise ValueError("prompt lookup checks nothing, so nothing can stand below it; make it the last of the stack")
         return self

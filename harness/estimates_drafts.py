@@ -28,7 +28,7 @@ def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[Model
     the one below before each pass.
     """
     asked = stages(arm)
-    below = [stage["draft_tokens"] for stage in asked[1:]] + [0]
+    below = [*(stage["draft_tokens"] for stage in asked[1:]), 0][: len(asked)]
     found: list[tuple[ModelShape, Role, int, int, int]] = []
     count = 1
     for stage, shape, tokens in zip(asked, draft_shapes(arm, target), below, strict=True):
