@@ -1,5 +1,5 @@
 """The arms of a part: next-token prediction, Set Block Decoding with real or replayed acceptance, and what decodes without
-loss: SBD whose blocks are verified, and self-speculation.
+loss: SBD whose blocks are verified, self-speculation, and the rivals (harness.arms_rivals).
 
 A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
 no task.
@@ -23,6 +23,7 @@ from pydantic import (
 
 from harness.arms_masked import ApdArm, FreeDaveArm
 from harness.arms_public import BlockDiffusionArm
+from harness.arms_rivals import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
 from harness.axes import Counts, Numbers, as_list, distinct
 from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
@@ -220,16 +221,10 @@ class SelfSpeculationArm(Frozen):
 
 
 Arm = Annotated[
-    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | FreeDaveArm | ApdArm | BlockDiffusionArm,
+    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | FreeDaveArm | ApdArm | BlockDiffusionArm
+    | PromptLookupArm | DraftModelArm | EarlyExitArm | HierarchicalArm,
     Field(discriminator="method"),
-]
-
-
-def lossless_against(temperature: float) -> str:
-    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
-    if temperature == GREEDY:
-        return "greedy NTP, same weights"
-    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
+]  # fmt: skip
 
 
 def replayed_speedup(arm: SbdArm) -> float | None:

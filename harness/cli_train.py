@@ -37,7 +37,7 @@ def train_command(
     model: Annotated[str | None, typer.Option(help="a Hugging Face causal LM: hub id or folder")] = None,
     data: Annotated[Path | None, typer.Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
     reference: Annotated[
-        str | None, typer.Option(help="a stage of the reference model's recipe: base, sbd[_end, _more], ntp_only[_end, _more]")
+        str | None, typer.Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
     ] = None,
     objective: Annotated[Objective, typer.Option(help="sbd: both losses of eq. 14; ntp: the control")] = Objective.sbd,
     steps: Annotated[int, typer.Option(min=1, help="optimizer steps")] = 1000,

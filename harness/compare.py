@@ -61,11 +61,11 @@ def compare(run: Run) -> Comparison:
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
-    """Ladder and pricer per case id, shared by the cases of one part, model, dtype and device."""
+    """Ladder and pricer per case id, shared by the cases of one part, dtype, device, model and draft models."""
     shared: dict[Any, tuple[Ladder, Pricer]] = {}
     found = {}
     for case in run.header.cases:
-        place = (case.part, case.model, case.dtype, case.device)
+        place = (case.part, case.model, case.dtype, case.device, *sorted(case.draft_models.items()))
         if place not in shared:
             rungs = ladder(run, case)
             shared[place] = (rungs, Pricer(case, rungs.ceilings))

@@ -12,7 +12,8 @@ from harness.stats import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassWidth:
-    """One kind of decode pass: the method that made it, its role and the query tokens of each row.
+    """One kind of decode pass: the method that made it, its role (``draft by NAME`` where a draft model made it) and the query
+    tokens of each row.
 
     ``measured_s`` is the median with the quartiles; ``predicted_s`` per rung the mean price with its band; ``cost`` the
     measured median over the median NTP pass of the same batch. ``bytes_`` and ``flops`` are modelled means of a pass without

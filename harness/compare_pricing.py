@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.compare_trace import TraceArrays
-from harness.errors import SbdError
+from harness.errors import RecordError, SbdError
 from harness.hardware import Calibration, HardwareProfile
-from harness.modelshape import DTYPE_BYTES
+from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
@@ -40,8 +40,8 @@ SAME_SIZE = 0.1
 BEYOND_CACHE = 4
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
-Counts = tuple[int, int, int, int, int]
-"""What decides the price of a pass: the fields of PassCounts, in their order."""
+Counts = tuple[str | None, int, int, int, int, int]
+"""What decides the price of a pass: the model that made it and the fields of PassCounts, in their order."""
 Places = npt.NDArray[np.int64]
 """Of passes in the table of a Pricer."""
 
@@ -192,21 +192,30 @@ class PricedPass:
 
 
 class Pricer:
-    """Prices the passes of one model on every rung; remembers passes it has priced, each at its place in a table.
+    """Prices the passes of one model, and of the draft models beside it, on every rung; remembers passes it has priced, each
+    at its place in a table.
 
-    A large run has millions of passes, and few that differ in what they cost.
+    A large run has millions of passes, and few that differ in what they cost. The top rung's corrections are those of passes
+    of the model itself; a draft model's passes take them over.
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
+        self._shapes: dict[str | None, ModelShape] = {None: case.model}
+        for name, shape in case.draft_models.items():
+            self._shapes[name] = shape
+        self._dtype, self._ceilings = case.dtype, ceilings
         self.rungs = tuple(rung for rung in RUNGS if rung in ceilings)
         self._places: dict[Counts, int] = {}
         self._table = np.empty((256, 2 + 6 * len(self.rungs)))
 
     def price(self, one: ForwardPass) -> PricedPass:
-        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace)."""
+        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace).
+
+        Raises:
+            RecordError: it was made by a model that the case does not know.
+        """
         counts = PassCounts.of(one)
-        place = self._place((counts.rows, counts.query, counts.context, counts.logits, counts.kept))
+        place = self._place((one.model, counts.rows, counts.query, counts.context, counts.logits, counts.kept))
         bytes_, flops, *sides = self._table[place].tolist()
         bands = [(low, expected, high) for low, expected, high in zip(*[iter(sides)] * 3, strict=True)]
         forward = dict(zip(self.rungs, bands, strict=False))
@@ -222,7 +231,8 @@ class Pricer:
             trace.per_pass("padded_query"), trace.per_pass("padded_context"), trace.per_row("logit_tokens").max(axis=1),
             trace.over_rows("kept_tokens"),
         )  # fmt: skip
-        counts = zip(repeat(trace.rows), *(column[which].tolist() for column in columns))
+        made_by = [trace.models[code] for code in trace.model[which].tolist()]
+        counts = zip(made_by, repeat(trace.rows), *(column[which].tolist() for column in columns))
         return np.fromiter(map(self._place, counts), dtype=np.int64)
 
     def bytes_(self, places: Places) -> npt.NDArray[np.float64]:
@@ -257,10 +267,15 @@ class Pricer:
 
     def _price(self, key: Counts) -> list[float]:
         """Bytes, flops, the band of the forward on every rung, that of the whole pass on every rung."""
-        rows, query, context, logits, kept = key
+        model, rows, query, context, logits, kept = key
+        shape = self._shapes.get(model)
+        if shape is None:
+            raise RecordError(
+                f"a pass was made by {model!r}, a draft model whose shape its case does not have; the record is damaged"
+            )
         counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept)
-        prices = [price_counts(self._shape, self._dtype, counts, self._ceilings[rung]) for rung in self.rungs]
-        operations = count_operations(self._shape, self._dtype, counts)
+        prices = [price_counts(shape, self._dtype, counts, self._ceilings[rung]) for rung in self.rungs]
+        operations = count_operations(shape, self._dtype, counts)
         return [
             sum(operation.bytes_ for operation in operations), sum(operation.flops for operation in operations),
             *(side for price in prices for side in price.forward),

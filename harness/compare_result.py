@@ -95,6 +95,8 @@ def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
         query_tokens_per_pass=exact(sum(t.fed_tokens for t in tallies) / passes) if passes else absent(NO_PASS),
         final_tokens_histogram=_add_histograms(tallies),
         figures=_figures(arm, ntp, place),
+        draft_passes=sum(t.draft_passes for t in tallies),
+        draft_query_tokens=sum(t.draft_fed_tokens for t in tallies),
         lossless=spec.get("lossless"),
         identical_to_ntp=_identity(arm, ntp),
         **_times(arm, ntp, place),

@@ -24,13 +24,16 @@ class TimedPasses:
     """The decode passes of one sample, entry i of every array one pass, and where their ``pricer`` has their prices.
 
     ``role`` holds places in compare_trace.ROLES, ``query_tokens`` those of each row with its padding, ``context_tokens`` the
-    mean over the rows; ``forward_s`` is None where the passes were not timed one by one.
+    mean over the rows; ``forward_s`` is None where the passes were not timed one by one. ``model`` holds places in ``models``:
+    None for the case's own, the names of draft models behind it.
     """
 
     role: npt.NDArray[np.int8]
     query_tokens: npt.NDArray[np.int64]
     context_tokens: npt.NDArray[np.float64]
     forward_s: npt.NDArray[np.float64] | None
+    model: npt.NDArray[np.int64]
+    models: tuple[str | None, ...]
     places: Places
     pricer: Pricer
 
@@ -43,6 +46,8 @@ class TimedPasses:
 class Tally:
     """Counts of one sample over its decode passes (prefill left out). ``fed_tokens`` counts all rows, waiting ones too.
 
+    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of passes of the target; those of draft models, which make
+    no token final, are ``draft_passes`` and ``draft_fed_tokens``. Times, bytes and prices are of all of them.
     ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
     ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. There is
     neither where the part was not timed: nothing is compared with a clock there.
@@ -58,6 +63,8 @@ class Tally:
     row_passes: int
     passes: int
     fed_tokens: int
+    draft_passes: int
+    draft_fed_tokens: int
     histogram: tuple[int, ...]
     decode_s: float | None
     latency_s: float | None
@@ -80,7 +87,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     trace, rows = TraceArrays(sample.packed_passes), len(sample.rows)
     decode = trace.decode
     final, active = trace.per_row("final_tokens"), trace.per_row("active").astype(bool)
-    histogram = np.bincount(final[decode][active[decode]]) if decode.any() else np.zeros(0, dtype=np.int64)
+    own, fed = trace.own, trace.per_pass("padded_query")
+    histogram = np.bincount(final[own][active[own]]) if own.any() else np.zeros(0, dtype=np.int64)
     output_tokens = sum(row.output_tokens for row in sample.rows)
     from_prefill = int(final[~decode].sum())
     timed = _timed(trace, pricer) if pricer is not None else None
@@ -92,9 +100,11 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
         output_tokens=output_tokens,
         decode_tokens=output_tokens - from_prefill,
-        row_passes=int(active[decode].sum()),
-        passes=int(decode.sum()),
-        fed_tokens=int(trace.per_pass("padded_query")[decode].sum()) * rows,
+        row_passes=int(active[own].sum()),
+        passes=int(own.sum()),
+        fed_tokens=int(fed[own].sum()) * rows,
+        draft_passes=int((decode & ~own).sum()),
+        draft_fed_tokens=int(fed[decode & ~own].sum()) * rows,
         histogram=tuple(histogram.tolist()),
         decode_s=sample.decode_s,
         latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
@@ -119,6 +129,8 @@ def _timed(trace: TraceArrays, pricer: Pricer) -> TimedPasses:
         query_tokens=trace.per_pass("padded_query")[decode],
         context_tokens=trace.over_rows("context_tokens")[decode] / max(trace.rows, 1),
         forward_s=None if forward_s is None else forward_s[decode],
+        model=trace.model[decode],
+        models=trace.models,
         places=pricer.places(trace, decode),
         pricer=pricer,
     )

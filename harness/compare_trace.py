@@ -15,13 +15,18 @@ _PREFILL = ROLES.index("prefill")
 
 
 class TraceArrays:
-    """``role`` holds places in ROLES; ``decode`` is True for every pass after the prefill; both of shape (passes,)."""
+    """Of shape (passes,): ``role`` holds places in ROLES, ``model`` places in ``models``, whose first is the case's own model
+    (None); ``decode`` is True for every pass after the prefill, ``own`` for those of them that the case's own model made.
+    """
 
     def __init__(self, packed: PackedPasses) -> None:
         self._columns, self.rows, self.count = packed.arrays(), packed.rows, packed.count
         codes = np.array([ROLES.index(role) for role in packed.roles], dtype=np.int8)
         self.role: npt.NDArray[np.int8] = codes[np.asarray(self._columns["role"])] if packed.count else codes
+        self.models: tuple[str | None, ...] = (None, *packed.models)
+        self.model: npt.NDArray[np.int64] = np.asarray(self._columns.get("model", np.zeros(self.count)), dtype=np.int64)
         self.decode: npt.NDArray[np.bool_] = self.role != _PREFILL
+        self.own: npt.NDArray[np.bool_] = self.decode & (self.model == 0)
 
     def per_row(self, name: str) -> npt.NDArray[Any]:
         """A column of shape (passes, rows), in the type that it was packed in: of few bytes and unsigned."""

@@ -26,7 +26,7 @@ class Factors:
 
     ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
     ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
-    ``pass_cost``       time per forward, NTP ÷ arm
+    ``pass_cost``       time per forward, NTP ÷ arm; that of draft models' forwards is added to those of the target
     ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
     """
 
@@ -114,6 +114,7 @@ class ArmResult:
 
     ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
     counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
+    ``nfe`` and ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``.
     ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
     prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
@@ -158,6 +159,8 @@ class ArmResult:
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
     figures: dict[str, Quantity] = field(default_factory=dict)
+    draft_passes: int = 0
+    draft_query_tokens: int = 0
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
 
@@ -269,7 +272,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """As dataclasses.asdict, which copies every leaf: of a large run there are millions."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _LEAVES:
         return value
     names = _field_names(kind)

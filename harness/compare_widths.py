@@ -20,7 +20,7 @@ from harness.stats import Quantity, absent, exact
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 Kind = tuple[str, str, int]
-"""(method, role, query tokens of each row)."""
+"""(method, role and, of a draft model, its name, query tokens of each row)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,17 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[Kind, _Alike]:
     places = np.concatenate([one.places for one in timed])
     forward_s = np.concatenate([np.full(len(one), np.nan) if one.forward_s is None else one.forward_s for one in timed])
     found = {}
-    for role in np.unique(roles).tolist():
-        for width in np.unique(widths[roles == role]).tolist():
-            which = (roles == role) & (widths == width)
-            alike = _Alike(forward_s=forward_s[which], places=places[which], pricer=timed[0].pricer)
-            found[method, ROLES[role], width] = alike
+    names = list(dict.fromkeys(name for one in timed for name in one.models))
+    models = np.concatenate([np.array([names.index(name) for name in one.models])[one.model] for one in timed])
+    for role, model, width in np.unique(np.stack([roles, models, widths]), axis=1).T.tolist():
+        which = (roles == role) & (models == model) & (widths == width)
+        alike = _Alike(forward_s=forward_s[which], places=places[which], pricer=timed[0].pricer)
+        found[method, _role(ROLES[role], names[model]), width] = alike
     return found
+
+
+def _role(role: str, model: str | None) -> str:
+    return role if model is None else f"{role} by {model}"
 
 
 def _width(kind: Kind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
@@ -109,10 +114,12 @@ def _ratio(a: Quantity, b: Quantity) -> Quantity:
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
     timed = [tally.timed for tally in tallies if tally.timed]
-    if not timed:
+    context_tokens = [one.context_tokens[one.model == 0] for one in timed]
+    query_tokens = [one.query_tokens[one.model == 0] for one in timed]
+    if not any(map(len, query_tokens)):
         return ()
-    context = round(float(np.median(np.concatenate([one.context_tokens for one in timed]))))
-    widest = max(int(one.query_tokens.max()) for one in timed)
+    context = round(float(np.median(np.concatenate(context_tokens))))
+    widest = int(np.concatenate(query_tokens).max())
     steps = sorted({step for step in CURVE_STEPS if step < widest} | {widest})
     passes = [describe_pass("decide", rows, step, context, logits=min(step, block_size or step)) for step in steps]
     prices = [pricer.price(one).forward_s for one in passes]

@@ -25,6 +25,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
 
+from harness.decoding.drafter import Drafter
 from harness.decoding.request import DecodeRequest
 from harness.decoding.stopping import StopRule
 from harness.errors import UserError
@@ -95,10 +96,17 @@ def sbd(
         device=model.device,
     )
     with _as_it_was(model):
-        generation = drain(decoder_of(case, loaded, StaticSession(model), request, seed))
+        generation = drain(decoder_of(case, loaded, StaticSession(model), request, seed, _no_drafter))
     written = _filled_up(generation.output_ids, _pad_id(generation_config)).to(input_ids.device)
     sequences = torch.cat([input_ids, written], dim=1)
     return SbdOutput(sequences=sequences, generation=generation) if generation_config.return_dict_in_generate else sequences
+
+
+def _no_drafter() -> Drafter:
+    raise UserError(
+        "an arm that drafts with another model or by looking up the prompt is what generate() has itself: use its "
+        "prompt_lookup_num_tokens or assistant_model; here every other arm of a scenario is allowed"
+    )
 
 
 def refuse_unseen(options: Mapping[str, Any]) -> None:

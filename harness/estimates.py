@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from harness import estimates_blocks
+from harness.arms_rivals import stages
 from harness.errors import UserError
+from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
 from harness.modelshape import DTYPE_BYTES
 from harness.plan import Case
+from harness.plan_drafts import draft_shapes
 from harness.prompts import read_prompts
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
@@ -30,7 +33,10 @@ Bound = Literal["expected", "at_most"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy)."""
+    """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy).
+
+    Weights and KV of draft models are among them.
+    """
 
     weight_bytes: int
     kv_bytes: int
@@ -80,8 +86,11 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
     return MemoryEstimate(
-        weight_bytes=case.shape.params * size,
-        kv_bytes=case.batch_size * kv_cache_bytes(case.shape, case.part.dtype, length),
+        weight_bytes=case.shape.params * size + draft_weight_bytes(case.arm, case.shape, size),
+        kv_bytes=case.batch_size * (
+            kv_cache_bytes(case.shape, case.part.dtype, length)
+            + draft_kv_bytes(case.arm, case.shape, case.part.dtype, length)
+        ),
         logit_bytes=case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
     ), None
 
@@ -91,6 +100,8 @@ def _widest_pass(case: Case) -> tuple[int, int]:
     block = case.arm.get("block_size", 1)
     if case.arm["method"] == "block_diffusion":
         return estimates_blocks.widest_pass(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
+    if drafted := stages(case.arm):
+        return drafted[0]["draft_tokens"] + 1, drafted[0]["draft_tokens"] + 1
     if case.arm["method"] == "self_speculation":
         return (block, block) if case.arm["form"] == "linear" else (block * (block + 1), block * (block + 1))
     if case.arm["method"] in ("sbd_verified", "apd"):
@@ -125,7 +136,8 @@ def _prefill_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
     tokens, masks = prompt_tokens_at_most(case), _masks_behind_prompt(case)
     prompt = describe_pass("prefill", case.batch_size, tokens + masks, 0, logits=1 + masks, kept=tokens)
-    return price_pass(case.shape, case.part.dtype, prompt, ceilings).expected_s
+    readers = [case.shape, *filter(None, draft_shapes(case.arm, case.shape))]
+    return sum(price_pass(shape, case.part.dtype, prompt, ceilings).expected_s for shape in readers)
 
 
 def _masks_behind_prompt(case: Case) -> int:
@@ -144,11 +156,14 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     if case.arm["method"] != "sbd":
         # Where the next-token head writes, the prefill's logits give the first token.
         steps = new_tokens if case.arm["method"] in ("freedave", "apd") else new_tokens - 1
-        passes = [
-            (describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), steps * count)
-            for role, query, kept, count in _passes_to_one_token(case)
-        ]
-        return sum(count * price_pass(case.shape, case.part.dtype, one, ceilings).expected_s for one, count in passes)
+        passes = [(case.shape, *one) for one in _passes_to_one_token(case)]
+        return steps * sum(
+            count * price_pass(
+                shape, case.part.dtype,
+                describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), ceilings,
+            ).expected_s
+            for shape, role, query, kept, count in [*passes, *draft_passes(case.arm, case.shape)]
+        )  # fmt: skip
     block = case.arm["block_size"]
     total_s = 0.0
     for start in range(0, new_tokens, block):
@@ -168,6 +183,8 @@ def _passes_to_one_token(case: Case) -> list[tuple[Role, int, int, int]]:
     """(role, query tokens, tokens kept, count) of the passes that at most come between two tokens, drafts being wrong."""
     block = case.arm.get("block_size", 1)
     widest, _ = _widest_pass(case)
+    if stages(case.arm):
+        return [("verify", widest, 1, 1)]
     if case.arm["method"] == "sbd_verified":
         return [("draft", block, 0, block - 1), ("verify+draft", widest, 1, 1)]
     if case.arm["method"] == "apd":

@@ -68,8 +68,9 @@ class RunFrames:
 
         Case: case_id, part, task, batch_size, arm (its label), method, block_size, gamma, temperature. Which: process, group
         (batch of prompts), repeat, warmup, seed, started_at. Counts over the batch: prompts, prompt_tokens, output_tokens,
-        decode_tokens (output tokens less those the prefill gave), passes (after prefill), nfe (the same, summed over the rows
-        still active). Times: prefill_s and decode_s (wall), forward_s and sampler_s (summed over the decode passes).
+        decode_tokens (output tokens less those the prefill gave), passes (the target's after prefill), nfe (the same, summed
+        over the rows still active), draft_passes (those of draft models). Times: prefill_s and decode_s (wall), forward_s and
+        sampler_s (summed over the decode passes, draft models' too).
         ``void``: the rules that make the times void, None for a sound sample; times are given all the same, harness.compare
         leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
         """
@@ -104,7 +105,8 @@ class RunFrames:
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample) and role.
+        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample), role and model
+        (the draft model that made it; missing: the case's own).
 
         Summed over the batch's rows: query_tokens, context_tokens, logit_tokens, kept_tokens, decided_tokens, final_tokens;
         active_rows; padded_query_tokens and padded_context_tokens of each row's tensor. forward_s, sampler_s: NaN where they
@@ -116,6 +118,8 @@ class RunFrames:
         found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
         roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
         found["role"] = pd.Categorical(roles)
+        made_by = [trace.models[code] for trace in traces for code in trace.model.tolist()]
+        found["model"] = pd.Categorical(made_by)
         for name in PASS_COUNTS:
             found[name] = _joined([trace.over_rows(name) for trace in traces], np.int64)
         found["active_rows"] = _joined([trace.over_rows("active") for trace in traces], np.int64)
@@ -178,9 +182,10 @@ class RunFrames:
 
     @cached_property
     def _pass_sums(self) -> pd.DataFrame:
-        """Of every sample, by its place: passes, nfe, forward_s and sampler_s behind the prefill; tokens the prefill gave."""
+        """Of every sample, by its place: what _sums says."""
         sums = [_sums(TraceArrays(sample.packed_passes)) for sample in self._run.samples]
-        dtypes = dict.fromkeys(("passes", "nfe", "prefill_tokens"), np.int64) | dict.fromkeys(("forward_s", "sampler_s"), float)
+        dtypes: dict[str, Any] = dict.fromkeys(("passes", "nfe", "draft_passes", "prefill_tokens"), np.int64)
+        dtypes |= dict.fromkeys(("forward_s", "sampler_s"), float)
         return pd.DataFrame(sums, columns=list(dtypes)).astype(dtypes)
 
 
@@ -217,12 +222,15 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 
 
-def _sums(trace: TraceArrays) -> tuple[int, int, int, float, float]:
-    """Of one sample: passes, nfe, tokens the prefill gave, forward_s and sampler_s."""
-    decode = trace.decode
+def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
+    """Of one sample: passes and nfe of the case's own model, passes of draft models, tokens the prefill gave, forward_s and
+    sampler_s of all.
+    """
+    decode, own = trace.decode, trace.own
     active, final = trace.over_rows("active"), trace.over_rows("final_tokens")
     forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
-    return int(decode.sum()), int(active[decode].sum()), int(final[~decode].sum()), forward_s, sampler_s
+    drafts = int((decode & ~own).sum())
+    return int(own.sum()), int(active[own].sum()), drafts, int(final[~decode].sum()), forward_s, sampler_s
 
 
 def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:

@@ -16,13 +16,13 @@ from harness.errors import UnknownModelError
 from harness.frozen import CountOrZero, Flag, Frozen, Text, named_by_key
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 
-REFERENCE_MODELS = ("sbd", "ntp_only")
+REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parent / "modeling" / "reference"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
 class ReferenceModel(Frozen):
-    """A small trained model that ships with the package: ``sbd``, or ``ntp_only``, its control."""
+    """A small trained model that ships with the package: ``sbd``; ``ntp_only``, its control; ``draft``, a tenth as large."""
 
     reference: str = Field(json_schema_extra={"enum": list(REFERENCE_MODELS)})
 

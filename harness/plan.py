@@ -13,9 +13,11 @@ from typing import Any
 
 from harness import arms_masked, arms_public
 from harness.arms import GENERATE_MODES, GREEDY
+from harness.arms_rivals import RIVALS, rival_id, rival_label
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
+from harness.plan_drafts import draft_shapes
 from harness.plan_replay import ReplaySpec, replay_spec
 from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
@@ -98,6 +100,7 @@ class Case:
             execution=self.arm.get("execution", execution),
             timed=self.part.timed,
             replayed=self.replay.to_dict() if self.replay else None,
+            draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
         )
 
 
@@ -170,7 +173,7 @@ def make_plan(scenario: Scenario) -> Plan:
 
     Raises:
         UnknownModelError: a config.json that cannot be read as a decoder-only transformer.
-        UserError: synthetic prompts that are too long for the model.
+        UserError: drafts that do not fit the model (harness.plan_drafts); synthetic prompts that are too long for the model.
     """
     return Plan(scenario=scenario, cases=tuple(case for part in scenario.parts for case in _part_cases(part)))
 
@@ -181,6 +184,8 @@ def _part_cases(part: Part) -> Iterator[Case]:
     for batch_size in part.batch_sizes:
         for task in part.workload.task_names:
             for variant, replay in _variants(part):
+                if shape is not None:
+                    draft_shapes(variant, shape)  # refused before anything runs
                 yield Case(
                     case_id=f"{part.name}/{task}/b{batch_size}/{_arm_id(variant, replay)}",
                     part=part,
@@ -232,6 +237,8 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     temperature = _number(arm["temperature"])
     if arm["method"] == "ntp":
         return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
+    if arm["method"] in RIVALS:
+        return rival_id(arm)
     if arm["method"] == "self_speculation":
         return f"{arm['form']}-k{arm['block_size']}-t{temperature}"
     if arm["method"] in ("freedave", "apd"):
@@ -260,6 +267,8 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     if arm["method"] == "ntp":
         return f"NTP{warm}"
+    if arm["method"] in RIVALS:
+        return rival_label(arm)
     if arm["method"] == "self_speculation":
         return f"{arm['form']} self-speculation k={arm['block_size']}{warm}"
     if arm["method"] in ("freedave", "apd"):

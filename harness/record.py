@@ -8,8 +8,9 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
-    6   the passes of a sample are packed (harness.record_packed);
-        a sample says when it ended and, in a run over several nodes, on which it was taken; a failed try of a case is an event
+    6   the passes of a sample are packed (harness.record_packed), and a pass names the model that made it, where a draft model
+        did, of which the case has the shape; a sample says when it ended and, in a run over several nodes, on which it was
+        taken; a failed try of a case is an event
 """
 
 from __future__ import annotations
@@ -141,7 +142,10 @@ class Event(_Frozen):
 
 
 class CaseHeader(_Frozen):
-    """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size."""
+    """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size.
+
+    ``draft_models``: shapes of the models besides ``model`` whose passes are in the samples, by name.
+    """
 
     case_id: str
     part: str
@@ -158,6 +162,7 @@ class CaseHeader(_Frozen):
     execution: str = "eager"
     timed: bool
     replayed: dict[str, Any] | None = None
+    draft_models: dict[str, ModelShape] = {}
 
     @property
     def is_check(self) -> bool:

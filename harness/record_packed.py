@@ -6,6 +6,8 @@ record's JSON (from version 6 of the format on) they are an object:
     roles   the roles that occur, in order of first use; the column ``role`` holds their places in this list
     count   passes
     rows    batch rows
+    models  the draft models that made passes, in order of first use; the column ``model`` holds their places in this list,
+            counted from 1, and 0 where the case's own model made the pass. Both are absent where it made all
     types   per column of COLUMNS, in order, the type of its numbers as Python's array module names it: B, H, I unsigned of
             1, 2, 4 bytes, d a float of 8; - where the column is absent, as are columns beyond the end
     data    the columns one after the other, little-endian, packed by zlib, in base64
@@ -33,8 +35,9 @@ from harness.trace import Role
 PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
 PER_PASS = ("padded_query", "padded_context")
 DURATIONS = frozenset(("forward_s", "sampler_s"))
-COLUMNS = ("role", *PER_ROW, *PER_PASS, "forward_s", "sampler_s", "slots_given", "slot_counts", "slots")
+COLUMNS = ("role", *PER_ROW, *PER_PASS, "forward_s", "sampler_s", "slots_given", "slot_counts", "slots", "model")
 """``slots_given``: 1 for a pass that names the positions it decided; of those, rows' counts of them and the positions."""
+SLOTS = ("slots_given", "slot_counts", "slots")
 STORED = frozenset(("roles", "count", "rows", "types", "data"))
 MOST_BYTES = 1 << 30
 """Of one sample: a million passes of 36 rows."""
@@ -54,6 +57,7 @@ class PackedPasses:
     rows: int
     types: str
     data: bytes
+    models: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """How many passes there are."""
@@ -86,7 +90,8 @@ class PackedPasses:
 
     def untimed(self) -> PackedPasses:
         """The same passes without their durations."""
-        return _packed(self.roles, self.rows, {name: one for name, one in self.arrays().items() if name not in DURATIONS})
+        kept = {name: one for name, one in self.arrays().items() if name not in DURATIONS}
+        return _packed(self.roles, self.rows, kept, self.models)
 
     def spelt(self) -> PassColumns:
         """The same column by column; those spelt last are kept, for they are asked for again and again."""
@@ -95,7 +100,8 @@ class PackedPasses:
     def stored(self) -> dict[str, Any]:
         """As it stands in a record."""
         data = base64.b64encode(zlib.compress(self.data)).decode("ascii")
-        return {"roles": list(self.roles), "count": self.count, "rows": self.rows, "types": self.types, "data": data}
+        models = {"models": list(self.models)} if self.models else {}
+        return {"roles": list(self.roles), "count": self.count, "rows": self.rows, "types": self.types, "data": data} | models
 
 
 def read_passes(given: Any) -> PackedPasses:
@@ -137,6 +143,9 @@ def pack(lists: Mapping[str, Any]) -> PackedPasses:
         columns |= {name: array("d", lists[name]) for name in DURATIONS if lists.get(name) is not None}
         if lists.get("decided_slots") is not None:
             columns |= _slots(lists["decided_slots"], rows)
+        models = tuple(dict.fromkeys(one for one in lists.get("model") or () if one is not None))
+        if models:
+            columns["model"] = _unsigned([0 if one is None else 1 + models.index(one) for one in lists["model"]])
     except (TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"a column holds something else than lists of whole numbers from 0 on: {error}") from error
     count = len(columns["role"])
@@ -144,7 +153,7 @@ def pack(lists: Mapping[str, Any]) -> PackedPasses:
     uneven = [n for n, one in columns.items() if len(one) != known.get(n, count * rows if n in PER_ROW else count)]
     if uneven:
         raise ValueError(f"there are {count} passes, but not as many entries in {', '.join(uneven)}")
-    return _checked(_packed(roles, rows, columns))
+    return _checked(_packed(roles, rows, columns, models))
 
 
 def from_stored(given: Mapping[str, Any]) -> PackedPasses:
@@ -153,7 +162,8 @@ def from_stored(given: Mapping[str, Any]) -> PackedPasses:
     Raises:
         ValueError: it is damaged.
     """
-    if set(given) != STORED:
+    models = given.get("models", [])
+    if set(given) - {"models"} != STORED or not isinstance(models, list):
         raise ValueError(f"packed passes have the keys {', '.join(sorted(STORED))}; got {', '.join(map(str, given))}")
     roles, count, rows, types, data = (given[name] for name in ("roles", "count", "rows", "types", "data"))
     if not (isinstance(roles, list) and type(count) is type(rows) is int and isinstance(types, str) and isinstance(data, str)):
@@ -165,7 +175,7 @@ def from_stored(given: Mapping[str, Any]) -> PackedPasses:
         raise ValueError(f"the data of the passes is damaged: {error}") from error
     if not unpacker.eof or unpacker.unused_data:
         raise ValueError("the data of the passes is cut off, or goes on behind its end")
-    return _checked(PackedPasses(tuple(roles), count, rows, types, plain))
+    return _checked(PackedPasses(tuple(roles), count, rows, types, plain, tuple(models)))
 
 
 def _slots(slots: Sequence[Sequence[Sequence[int]] | None], rows: int) -> Arrays:
@@ -190,19 +200,20 @@ def _unsigned(values: Sequence[int]) -> array[Any]:
     return array("I", values)
 
 
-def _packed(roles: Iterable[Any], rows: int, columns: Arrays) -> PackedPasses:
+def _packed(roles: Iterable[Any], rows: int, columns: Arrays, models: tuple[str, ...]) -> PackedPasses:
     types = "".join(columns[name].typecode if name in columns else "-" for name in COLUMNS).rstrip("-")
     little = [columns[name] if sys.byteorder == "little" else _swapped(columns[name]) for name in COLUMNS if name in columns]
-    return PackedPasses(tuple(roles), len(columns["role"]), rows, types, b"".join(one.tobytes() for one in little))
+    data = b"".join(one.tobytes() for one in little)
+    return PackedPasses(tuple(roles), len(columns["role"]), rows, types, data, models)
 
 
 def _checked(packed: PackedPasses) -> PackedPasses:
     """As it is, if every column has the length and the kind of numbers that it should."""
     allowed = {name: "d" if name in DURATIONS else "BHI" for name in COLUMNS}
-    optional = {*DURATIONS, "slots_given", "slot_counts", "slots"}
+    optional = {*DURATIONS, *SLOTS, "model"}
     types = packed.types.ljust(len(COLUMNS), "-")
     fits = all(kind in (allowed[name] + "-" * (name in optional)) for name, kind in zip(COLUMNS, types, strict=False))
-    if len(types) != len(COLUMNS) or not fits or len({kind == "-" for kind in types[-3:]}) > 1:
+    if len(types) != len(COLUMNS) or not fits or len({types[COLUMNS.index(name)] == "-" for name in SLOTS}) > 1:
         raise ValueError(f"the types of the columns ({packed.types!r}) are not those of {', '.join(COLUMNS)}")
     if not all(isinstance(role, str) and role in _ROLES for role in packed.roles):
         raise ValueError(f"got the roles {list(packed.roles)!r}; known are {', '.join(sorted(_ROLES))}")
@@ -211,6 +222,9 @@ def _checked(packed: PackedPasses) -> PackedPasses:
     columns = packed.arrays()
     if packed.count and (max(columns["role"]) >= len(packed.roles) or max(columns["active"]) > 1):
         raise ValueError("a pass has a role that is not listed, or a row that is neither active nor not")
+    most = max(columns.get("model", ()), default=0)
+    if not all(isinstance(model, str) for model in packed.models) or most > len(packed.models):
+        raise ValueError(f"a pass was made by a model that is not among {list(packed.models)!r}")
     if any(max(one) > MOST_TOKENS for one in columns.values() if one and one.typecode == "I"):
         raise ValueError(f"a pass counts more than {MOST_TOKENS:,} tokens")
     if any(not math.isfinite(sum(columns[name])) or min(columns[name], default=0.0) < 0 for name in DURATIONS & columns.keys()):
@@ -233,6 +247,8 @@ def _spelt(packed: PackedPasses) -> PassColumns:
             [[next(slots) for _ in range(next(counts))] for _ in range(rows)] if given else None
             for given in columns["slots_given"]
         ]
+    if "model" in columns:
+        spelt["model"] = [packed.models[code - 1] if code else None for code in columns["model"]]
     return PassColumns.model_construct(**spelt)
 
 

@@ -13,7 +13,8 @@ class PassColumns(BaseModel):
     The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
     ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
     read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
-    an older record), and so is its entry for a pass over no block.
+    an older record), and so is its entry for a pass over no block. ``model`` names the draft model that made a pass, by the
+    name of its shape in the case; None, like its entries, where the case's own model did.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -29,6 +30,7 @@ class PassColumns(BaseModel):
     padded_query: list[int]
     padded_context: list[int]
     decided_slots: list[list[list[int]] | None] | None = None
+    model: list[str | None] | None = None
     forward_s: list[float] | None = None
     sampler_s: list[float] | None = None
 
@@ -45,10 +47,16 @@ class PassColumns(BaseModel):
                 padded_query=self.padded_query[i],
                 padded_context=self.padded_context[i],
                 decided_slots=_as_tuples(self.decided_slots[i]) if self.decided_slots else None,
+                model=made_by,
                 **{name: tuple(getattr(self, name)[i]) for name in per_row},
             )
-            for i, role in enumerate(self.role)
+            for i, (role, made_by) in enumerate(zip(self.role, self.made_by, strict=True))
         ]
+
+    @property
+    def made_by(self) -> list[str | None]:
+        """Of every pass the draft model that made it, None for the case's own."""
+        return self.model or [None] * len(self.role)
 
 
 def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:

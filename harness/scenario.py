@@ -141,7 +141,7 @@ class Part(Frozen):
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """Of all arms that decode in blocks, in order."""
-        return tuple(dict.fromkeys(size for arm in self.arms if not isinstance(arm, NtpArm) for size in arm.block_size))
+        return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
 
     @property
     def replayed(self) -> bool:
@@ -173,6 +173,8 @@ class Part(Frozen):
     def _workload_fits(self) -> Part:
         if isinstance(self.model, RandomModel) and self.workload.synthetic is None:
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
+        if isinstance(self.model, RandomModel) and any(arm.method == "universal_draft" for arm in self.arms):
+            raise ValueError("a random model has no tokenizer to translate drafts with; use method: draft_model")
         ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")

@@ -27,6 +27,7 @@ class ForwardPass:
     ``final_tokens``    output tokens that became final: every position before them is known and no stop came earlier
     ``active``          False for a row that had ended before this pass and only waits (lockstep)
     ``decided_slots``   which positions of the row's open block the decided ones are, counted from 0; None: there is no block
+    ``model``           who made the pass: None for the target, whose tokens count; else the name of a draft model's shape
     """
 
     role: Role
@@ -40,6 +41,7 @@ class ForwardPass:
     padded_query: int
     padded_context: int
     decided_slots: tuple[tuple[int, ...], ...] | None = None
+    model: str | None = None
 
     @property
     def rows(self) -> int:
@@ -58,11 +60,16 @@ class Generation:
 
     @property
     def decode_passes(self) -> tuple[ForwardPass, ...]:
-        """Passes after prefill; their number is the NFE of the batch."""
-        return tuple(p for p in self.passes if p.role != "prefill")
+        """Passes of the target after prefill; their number is the NFE of the batch. A draft model's passes are none."""
+        return tuple(p for p in self.passes if p.role != "prefill" and p.model is None)
+
+    @property
+    def draft_passes(self) -> tuple[ForwardPass, ...]:
+        """Passes of draft models after they have read the prompts."""
+        return tuple(p for p in self.passes if p.role != "prefill" and p.model is not None)
 
     def nfe(self, row: int) -> int:
-        """Forward passes after prefill in which ``row`` was still active."""
+        """Forward passes of the target after prefill in which ``row`` was still active."""
         return sum(p.active[row] for p in self.decode_passes)
 
     def decode_tokens(self, row: int) -> int:

@@ -41,7 +41,7 @@ def with_environment(**facts: Any) -> Run:
 
 
 def decode_by_hand(folder: Path, method: str) -> tuple[int, int]:
-    """(decode tokens, decode passes) of one arm's samples but the warm-up, added up from the JSON itself."""
+    """(decode tokens, decode passes of the model itself) of one arm's samples but the warm-up, added up from the JSON."""
     cases = {case["case_id"]: case for case in json.loads((folder / "run.json").read_text())["cases"]}
     tokens = passes = 0
     for line in (folder / "samples.jsonl").read_text().splitlines():

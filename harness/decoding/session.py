@@ -67,5 +67,8 @@ class ModelSession(Protocol):
     def keep(self, tokens: Sequence[int]) -> None:
         """Commit, per row, the KV of the first so many tokens of the last forward; drop the rest of it."""
 
+    def drop(self, tokens: Sequence[int]) -> None:
+        """Forget, per row, the newest so many committed tokens: a draft model's own that were not written after all."""
+
     def read(self, tokens: Tensor) -> list[list[int]]:
         """What the sampler made of the last forward's logits, (B, n), on the host: the one readback of a pass."""

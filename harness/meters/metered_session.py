@@ -11,6 +11,8 @@ from harness.meters.clock import Clock
 class MeteredSession:
     """Passes every call on to ``session`` and marks three points of each pass: where its forward begins, where it ends, and
     where the sampler behind it is done. Knows nothing of models.
+
+    A decode may take several sessions, a draft model's beside the target's: those of ``beside`` share one list of durations.
     """
 
     def __init__(self, session: Any, clock: Clock) -> None:
@@ -18,6 +20,12 @@ class MeteredSession:
         self._clock = clock
         self._forwards: list[tuple[Any, Any]] = []
         self._samplers: dict[int, tuple[Any, Any]] = {}
+
+    def beside(self, session: Any) -> MeteredSession:
+        """Another session whose passes stand in the same list, in the order made; its reset forgets none of them."""
+        other = _Beside(session, self._clock)
+        other._forwards, other._samplers = self._forwards, self._samplers
+        return other
 
     @property
     def context_tokens(self) -> tuple[int, ...]:
@@ -33,8 +41,12 @@ class MeteredSession:
 
     def reset(self, rows: int, capacity: int) -> None:
         """As the session; starts a new list of durations."""
-        self._forwards, self._samplers = [], {}
+        self._forget()
         self._session.reset(rows, capacity)
+
+    def _forget(self) -> None:
+        self._forwards.clear()
+        self._samplers.clear()
 
     def forward(self, segments: Sequence[Any]) -> Any:
         """As the session, between two marks."""
@@ -46,6 +58,10 @@ class MeteredSession:
     def keep(self, tokens: Sequence[int]) -> None:
         """As the session."""
         self._session.keep(tokens)
+
+    def drop(self, tokens: Sequence[int]) -> None:
+        """As the session."""
+        self._session.drop(tokens)
 
     def read(self, tokens: Any) -> list[list[int]]:
         """As the session, behind a mark."""
@@ -61,3 +77,10 @@ class MeteredSession:
         """Seconds from the end of every forward to its readback; 0 where nothing was read, for no sampler ran."""
         spans = dict(zip(self._samplers, self._clock.spans_s(list(self._samplers.values())), strict=True))
         return [spans.get(index, 0.0) for index in range(len(self._forwards))]
+
+
+class _Beside(MeteredSession):
+    """One whose list is another's."""
+
+    def _forget(self) -> None:
+        """Not its own to forget."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
 from harness.arms_public import protocol_of
+from harness.arms_rivals import RIVALS
 from harness.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
+from harness.decoding.draft_and_check import decode_draft_and_check
+from harness.decoding.drafter import Drafter
 from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
@@ -30,9 +33,14 @@ FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
 
 
 def decoder_of(
-    case: Case, model: LoadedModel, session: ModelSession, request: DecodeRequest, seed: int
+    case: Case,
+    model: LoadedModel,
+    session: ModelSession,
+    request: DecodeRequest,
+    seed: int,
+    drafter: Callable[[], Drafter],
 ) -> Generator[ForwardPass, None, Generation]:
-    """The decoder of the case's arm, not yet begun; ``seed`` is for what a replayed arm draws.
+    """The decoder of the case's arm, not yet begun; ``seed`` is for what a replayed arm draws, ``drafter`` makes a rival's.
 
     Raises:
         ScenarioError: the model has no mask token, which every arm but NTP needs; or it is of a public family whose weights
@@ -43,6 +51,8 @@ def decoder_of(
     _check_family(case, model)
     if arm["method"] == "ntp":
         return decode_next_token(session, request)
+    if arm["method"] in RIVALS:
+        return decode_draft_and_check(session, request, drafter())
     if mask_id is None:
         raise ScenarioError(
             f"{case.case_id}: the tokenizer of {model.shape.name} has no mask token; "

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from harness.decoding.drafter import Drafter
 from harness.decoding.likelihood import Pair, log_likelihoods
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
@@ -27,6 +28,7 @@ from harness.meters.window import Readings
 from harness.modeling.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
 from harness.modeling.compiling import compiled_steps, execution_of
 from harness.modeling.decoders import decoder_of
+from harness.modeling.drafters import DraftModels, drafter_of
 from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
@@ -53,12 +55,19 @@ class Decoded:
 
 
 class Engine:
-    """A part's model on its device, with the meters that watch it (None: the part is not timed)."""
+    """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models."""
 
     def __init__(
-        self, model: LoadedModel, session: ModelSession, device: str, clock: Clock, meters: Available | None = None
+        self,
+        model: LoadedModel,
+        session: ModelSession,
+        device: str,
+        clock: Clock,
+        meters: Available | None = None,
+        drafts: DraftModels | None = None,
     ) -> None:
         self._model = model
+        self._drafts = drafts
         self._device = torch.device(device)
         self._clock = clock
         self._meters = meters
@@ -127,7 +136,16 @@ class Engine:
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
-        return self._drained(decoder_of(case, self._model, session, request, seed), session)
+        decoder = decoder_of(
+            case, self._model, session, request, seed,
+            lambda: self._drafter(case, request, session),
+        )  # fmt: skip
+        return self._drained(decoder, session)
+
+    def _drafter(self, case: Case, request: DecodeRequest, session: MeteredSession) -> Drafter:
+        if self._drafts is None:
+            raise InvariantError("this engine was opened without a way to load draft models")
+        return drafter_of(case, self._model, self._drafts, request, session.beside)
 
     def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
         """Short decodes of one row, NTP and every block size in turn: see harness.modeling.bench_decodes.
@@ -148,7 +166,7 @@ class Engine:
         """Run a decoder of ours to its end between marks."""
 
         def decode(mark: Callable[[], None]) -> Generation:
-            next(decoder)  # the prefill pass
+            next(decoder)  # the prefill pass, and those of draft models
             mark()
             generation = drain(decoder)
             mark()
@@ -252,6 +270,13 @@ def open_engine(part: Part) -> Engine:
     model = load_model(part)
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
-    session = open_session(model.module, part.session, part.attention, execution_of(part))
+    execution = execution_of(part)
+    session = open_session(model.module, part.session, part.attention, execution)
+    drafts = DraftModels(
+        model,
+        load=lambda choice: load_model(part.model_copy(update={"model": choice})),
+        open_session=lambda module: open_session(module, part.session, part.attention, execution),
+    )
     gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
-    return Engine(model, session, part.device, clock, find_meters(part.device) if part.timed else None)
+    meters = find_meters(part.device) if part.timed else None
+    return Engine(model, session, part.device, clock, meters, drafts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ class TextTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token with its id."""
+        tokens: dict[str, int] = self._tokenizer.get_vocab()
+        return tokens
+
     @property
     def digest(self) -> str | None:
         """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
@@ -51,6 +58,11 @@ class TextTokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids with the model's special tokens."""
         ids: list[int] = self._tokenizer(text)["input_ids"]
+        return ids
+
+    def encode_more(self, text: str) -> list[int]:
+        """Ids of text that stands behind other text: no special tokens."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def encode_chat(self, text: str) -> list[int]:

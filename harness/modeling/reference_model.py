@@ -1,13 +1,15 @@
 """The reference model that ships with the package: its shape, its tokenizer's text and its training data.
 
 Small enough to train on two cores, Llama-architecture, so that every run can show real acceptance and real accuracy
-without a download. How it is trained is in ``reference_training``.
+without a download. A tenth of its size is the draft model, which writes the same language. How they are trained is in
+``reference_training``.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -37,6 +39,21 @@ MOSTLY_STORIES: Mixture = (
 WINDOW_BATCHES = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a model is to be built; every one has twice as many query heads as KV heads."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+
+
+REFERENCE = Size(layers=6, hidden=256, intermediate=704, heads=4)
+# Two layers are the fewest that can copy what stands elsewhere; a draft pass should cost little, so there are no more.
+DRAFT = Size(layers=2, hidden=128, intermediate=352, heads=4)
+
+
 def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer on training problems of the tasks that the model is trained on."""
     texts = []
@@ -47,17 +64,17 @@ def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, VOCAB_SIZE)
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A fresh model of the reference shape with random weights."""
+def build_model(tokenizer: PreTrainedTokenizerFast, size: Size = REFERENCE) -> LlamaForCausalLM:
+    """A fresh model with random weights."""
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=-(-len(tokenizer) // 64) * 64,
-            hidden_size=256,
-            intermediate_size=704,
-            num_hidden_layers=6,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=64,
+            hidden_size=size.hidden,
+            intermediate_size=size.intermediate,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            num_key_value_heads=size.heads // 2,
+            head_dim=size.hidden // size.heads,
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             initializer_range=0.06,

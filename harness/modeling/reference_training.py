@@ -1,4 +1,5 @@
-"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each.
+"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each;
+and, by itself, a small next-token model of the same examples that drafts for them.
 
 Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
 the loss differs, and the attention kernel that computes it (see training_attention). What ships are the weights rounded to
@@ -20,10 +21,13 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from harness.errors import UserError
 from harness.modeling import training_attention
 from harness.modeling.reference_model import (
+    DRAFT,
     MOSTLY_STORIES,
+    REFERENCE,
     STORIES,
     VARIABLES,
     Mixture,
+    Size,
     TaskExamples,
     build_model,
     build_tokenizer,
@@ -47,11 +51,14 @@ class Practice:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One training run; ``starts_from`` names the stage whose weights it goes on from."""
+    """One training run; ``starts_from`` names the stage whose weights it goes on from, None: random ones of this ``size``."""
 
     starts_from: str | None
     objective: Objective
     practice: Practice
+    size: Size = REFERENCE
+    schedule: str = "cosine"
+    compile: bool = True
 
 
 _BASE = Practice(steps=5000, learning_rate=1e-3, seed=1, phases=((0, STORIES),))
@@ -59,14 +66,17 @@ _FIRST = Practice(steps=7500, learning_rate=1e-3, seed=2, phases=((0, STORIES), 
 # The masked head, not the next-token head, still got rare sums wrong (25-25, 30-20) after the first and after the second.
 _END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
 _MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
+# A small model learns less from each example, and at a higher rate.
+_SMALL = Practice(steps=1500, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
 STAGES: dict[str, Stage] = {
-    "base": Stage(None, "ntp", _BASE),
+    "base": Stage(None, "ntp", _BASE, schedule="constant_with_warmup"),
     "sbd": Stage("base", "sbd", _FIRST),
     "sbd_end": Stage("sbd", "sbd", _END),
     "sbd_more": Stage("sbd_end", "sbd", _MORE),
     "ntp_only": Stage("base", "ntp", _FIRST),
     "ntp_only_end": Stage("ntp_only", "ntp", _END),
     "ntp_only_more": Stage("ntp_only_end", "ntp", _MORE),
+    "draft": Stage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
 }
 
 
@@ -81,13 +91,13 @@ def stage_config(name: str, output_dir: Path) -> TrainingConfig:
         learning_rate=stage.practice.learning_rate,
         seed=stage.practice.seed,
         warmup_steps=100 if first else 30,
-        schedule="constant_with_warmup" if first else "cosine",
+        schedule=stage.schedule,
         batch_size=32,
         adam_beta2=0.98,
         weight_decay=0.01,
         bf16=True,
         cpu=True,
-        compile=True,
+        compile=stage.compile,
         sampling="sequential",
         save_steps=250,
     )
@@ -104,7 +114,7 @@ def train_stage(stage: str, root: Path) -> Path:
     before = STAGES[stage].starts_from
     if before is None:
         tokenizer: Any = build_tokenizer(seed=1)
-        model: Any = build_model(tokenizer)
+        model: Any = build_model(tokenizer, STAGES[stage].size)
     else:
         tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)

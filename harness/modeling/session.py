@@ -82,6 +82,16 @@ class TransformersSession:
             self._valid = torch.cat([self._valid, self._fed_valid[:, :kept] & accepted], dim=1)
             self._holes = not bool(self._valid.all())
 
+    def drop(self, tokens: Sequence[int]) -> None:
+        """Forget, per row, the newest so many committed tokens: holes, or, behind what every row still holds, cut off."""
+        newer = self._valid.flip(1).cumsum(1).flip(1)  # committed tokens of the row from this slot on
+        self._valid = self._valid & (newer > torch.tensor(list(tokens))[:, None])
+        held = int(self._valid.any(dim=0).nonzero().max()) + 1 if self._valid.any() else 0
+        if held < self.context_width:
+            self._cache.crop(held - self.context_width)
+            self._valid = self._valid[:, :held]
+        self._holes = not bool(self._valid.all())
+
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
         on_host: list[list[int]] = tokens.tolist()

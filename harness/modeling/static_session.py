@@ -91,6 +91,11 @@ class StaticSession:
         for row, count in enumerate(tokens):
             self._lengths[row] += count if self._fed is None else int(self._fed[row, :count].sum())
 
+    def drop(self, tokens: Sequence[int]) -> None:
+        """Forget, per row, the newest so many committed tokens; the next forward writes over them."""
+        for row, count in enumerate(tokens):
+            self._lengths[row] -= count
+
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
         on_host: list[list[int]] = tokens.tolist()

@@ -25,7 +25,7 @@ RATE_MARKS: dict[str, tuple[Mark, ...]] = {
     "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
     "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
 }  # fmt: skip
-COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass")
+COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass", "Draft passes")
 
 
 def section_name(cell: Cell) -> str:
@@ -55,9 +55,10 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
 
 
 def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """What was counted of every arm, and how many prompts would pin its speedup."""
+    """What was counted of every arm, and how many prompts would pin its speedup; passes of draft models where some made any."""
     notes = Notes(pointers)
-    sections = [(section_name(cell), [_count_row(arm, notes) for arm in cell.arms]) for cell in cells]
+    drafted = any(arm.draft_passes for cell in cells for arm in cell.arms)
+    sections = [(section_name(cell), [_count_row(arm, notes, drafted) for arm in cell.arms]) for cell in cells]
     return notes.table(heading, sections, dict.fromkeys(COUNT_HEADS, COUNTED) | {"Prompts for ±5 %": MEASURED})
 
 
@@ -96,7 +97,7 @@ def _difference(found: Quantity, notes: Notes) -> Entry:
     return notes.entry(found, units.points, small=least)
 
 
-def _count_row(arm: ArmResult, notes: Notes) -> Row:
+def _count_row(arm: ArmResult, notes: Notes, drafted: bool) -> Row:
     graded = Entry(text="none", note=None if arm.accuracy.reason is None else notes.number(arm.accuracy.reason))
     return {
         "Arm": arm_name(arm),
@@ -106,6 +107,7 @@ def _count_row(arm: ArmResult, notes: Notes) -> Row:
         "NFE": notes.plain(arm, "nfe", units.count),
         "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
         "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
+        **({"Draft passes": notes.plain(arm, "draft_passes", units.count)} if drafted else {}),
     }
 
 

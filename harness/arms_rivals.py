@@ -1,0 +1,202 @@
+"""The rivals of Set Block Decoding that leave the model as it is: somebody drafts tokens, the target checks them in one pass.
+
+Prompt lookup, a draft model (of the same tokens or, universal, of others), the target's own first layers (early exit), and a
+stack of drafts, each of which checks the one below (HSD, arXiv 2510.19705). All of them write what next-token prediction
+writes. ``stages`` reads the arm of a case as the stack that it is. Knows no model but by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from harness.axes import Counts, Numbers
+from harness.frozen import Count, Frozen, named_by_key
+from harness.model_choice import ModelChoice, RandomModel, model_name
+
+LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
+"""transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
+DRAFT_TOKENS = 5
+"""Tokens a draft model is asked for at a time: between the 3 to 7 of arXiv 2211.17192, table 2."""
+
+
+class _Rival(Frozen):
+    """What all of them share. ``draft_tokens``: tokens asked for at a time, at most."""
+
+    draft_tokens: Counts = (DRAFT_TOKENS,)
+    temperature: Numbers = (0.0,)
+
+    def _variants(self, method: str, **axes: tuple[Any, ...]) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        points = product(*axes.values(), self.draft_tokens, self.temperature)
+        return [
+            {"method": method, **dict(zip(axes, values, strict=True)), "draft_tokens": tokens, "temperature": temperature,
+             "lossless": lossless_against(temperature)}
+            for *values, tokens, temperature in points
+        ]  # fmt: skip
+
+
+class PromptLookupArm(_Rival):
+    """What followed the last ``max_ngram`` tokens, or fewer, where they stood before in the prompt or the output."""
+
+    method: Literal["prompt_lookup"]
+    draft_tokens: Counts = (LOOKUP_TOKENS,)
+    max_ngram: Counts = (LOOKUP_NGRAM,)
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        return self._variants(self.method, max_ngram=self.max_ngram)
+
+
+class DraftModelArm(_Rival):
+    """A smaller model with the target's tokenizer drafts; ``universal_draft``: one with another tokenizer."""
+
+    method: Literal["draft_model", "universal_draft"]
+    draft: ModelChoice
+
+    @model_validator(mode="after")
+    def _other_tokens_need_text(self) -> DraftModelArm:
+        if self.method == "universal_draft" and isinstance(self.draft, RandomModel):
+            raise ValueError("a random model has no tokenizer to translate with; use method: draft_model, or another draft")
+        return self
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        return self._variants(self.method, draft=(self.draft.model_dump(mode="json"),))
+
+
+class EarlyExitArm(_Rival):
+    """The first ``exit_layers`` layers of the target draft, with its own final norm and LM head."""
+
+    method: Literal["early_exit"]
+    exit_layers: Counts
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        return self._variants(self.method, exit_layers=self.exit_layers)
+
+
+class _Stage(Frozen):
+    draft_tokens: Count
+
+
+class DraftStage(_Stage):
+    """A draft model of the stack."""
+
+    draft: ModelChoice
+
+
+class ExitStage(_Stage):
+    """The target's first layers as a draft model of the stack."""
+
+    exit_layers: Count
+
+
+class LookupStage(_Stage):
+    """Prompt lookup, at the bottom of the stack."""
+
+    max_ngram: Count
+
+
+Stage = Annotated[
+    Annotated[DraftStage, Tag("draft")] | Annotated[ExitStage, Tag("exit_layers")] | Annotated[LookupStage, Tag("max_ngram")],
+    Discriminator(
+        named_by_key("draft", "exit_layers", "max_ngram"),
+        custom_error_type="unknown_key",
+        custom_error_message=(
+            "who drafts is missing; write one of {draft: {reference: draft}, draft_tokens: 5}, "
+            "{exit_layers: 2, draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}"
+        ),
+    ),
+]
+
+
+class HierarchicalArm(Frozen):
+    """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
+
+    method: Literal["hierarchical"]
+    stack: tuple[Stage, ...] = Field(min_length=1)
+    temperature: Numbers = (0.0,)
+
+    @model_validator(mode="after")
+    def _makes_a_stack(self) -> HierarchicalArm:
+        if len(self.stack) == 1:
+            raise ValueError("a stack of one is no stack; use method: draft_model, early_exit or prompt_lookup, or add a stage")
+        if any(isinstance(stage, LookupStage) for stage in self.stack[:-1]):
+            raise ValueError("prompt lookup checks nothing, so nothing can stand below it; make it the last of the stack")
+        return self
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per value of the axis, every key with a single value."""
+        stack = [stage.model_dump(mode="json") for stage in self.stack]
+        return [
+            {"method": "hierarchical", "stack": stack, "temperature": one, "lossless": lossless_against(one)}
+            for one in self.temperature
+        ]
+
+
+RivalArm = PromptLookupArm | DraftModelArm | EarlyExitArm | HierarchicalArm
+RIVALS = ("prompt_lookup", "draft_model", "universal_draft", "early_exit", "hierarchical")
+"""Their methods."""
+_WORDS = {"max_ngram": "prompt lookup", "draft": "draft model", "exit_layers": "early exit"}
+
+
+def lossless_against(temperature: float) -> str:
+    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
+    if temperature == 0:
+        return "greedy NTP, same weights"
+    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
+
+
+def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Who drafts, the best first: mappings with ``draft_tokens`` and one of ``draft``, ``exit_layers`` and ``max_ngram``.
+
+    Empty for an arm of another method.
+    """
+    if arm.get("method") == "hierarchical":
+        return list(arm["stack"])
+    return [arm] if arm.get("method") in RIVALS else []
+
+
+def rival_id(arm: Mapping[str, Any]) -> str:
+    """Of a case: ``draft-model-reference-draft-n5-t0``."""
+    who = "-on-".join(_stage_id(stage) for stage in stages(arm))
+    universal = "universal-" if arm["method"] == "universal_draft" else ""
+    return f"{universal}{who}-t{arm['temperature']:.12g}"
+
+
+def rival_label(arm: Mapping[str, Any]) -> str:
+    """As tables have it: ``draft model (reference draft) n=5``."""
+    who = " on ".join(_stage_words(stage) for stage in stages(arm))
+    universal = "universal " if arm["method"] == "universal_draft" else ""
+    warm = f" T={arm['temperature']:.12g}" if arm["temperature"] else ""
+    return f"{universal}{who}{warm}"
+
+
+def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
+    """The draft model of a stage, None where it has none; the choice was checked when the scenario was read."""
+    return DraftStage.model_validate({"draft_tokens": 1, "draft": stage["draft"]}).draft if "draft" in stage else None
+
+
+def _stage_id(stage: Mapping[str, Any]) -> str:
+    kind, what = _kind_and_what(stage)
+    if kind == "draft":
+        what = re.sub(r"[^A-Za-z0-9_.-]+", "-", what)
+    short = {"max_ngram": f"prompt-lookup-g{what}", "draft": f"draft-model-{what}", "exit_layers": f"exit{what}"}[kind]
+    return f"{short}-n{stage['draft_tokens']}"
+
+
+def _stage_words(stage: Mapping[str, Any]) -> str:
+    kind, what = _kind_and_what(stage)
+    said = {"max_ngram": "" if what == str(LOOKUP_NGRAM) else f" {what}-grams", "draft": f" ({what})"}
+    return f"{_WORDS[kind]}{said.get(kind, f' layer {what}')} n={stage['draft_tokens']}"
+
+
+def _kind_and_what(stage: Mapping[str, Any]) -> tuple[str, str]:
+    kind = next(kind for kind in _WORDS if kind in stage)
+    choice = draft_choice(stage)
+    return kind, str(stage[kind]) if choice is None else model_name(choice).rpartition("/")[2]

@@ -1,0 +1,92 @@
+"""Speculative decoding in its plain form: somebody drafts, the target checks token for token (arXiv 2211.17192, greedy).
+
+A round: the drafter proposes up to n tokens behind each row; one pass of the target over the newest token and the drafts
+says what it would have written behind each of them; the longest prefix on which the two agree is final, and one token more,
+the target's own. Exactly that prefix's KV is kept. What is written is what next-token prediction writes: at temperature 0
+token for token; above it in distribution, because every token that counts is drawn from the target's own distribution behind
+tokens that count, and a draft counts where it equals the draw. That accepts less often than the p/q rule of the paper and is
+exact for drafts of any kind. Every row goes on by itself. Axes: B rows, m answers of a pass, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+import torch
+from torch import Tensor
+
+from harness.decoding.causal_pass import causal_pass
+from harness.decoding.drafted_row import DraftedRow
+from harness.decoding.drafter import Drafter
+from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import draw, usable
+from harness.decoding.session import ModelSession
+from harness.trace import ForwardPass, Generation
+
+
+def decode_draft_and_check(
+    session: ModelSession, request: DecodeRequest, drafter: Drafter
+) -> Generator[ForwardPass, None, Generation]:
+    """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation.
+
+    The first of them is yielded when the target and every draft model have read the prompts.
+    """
+    suppressed = torch.tensor(request.suppressed_ids, device=request.device)
+    # A row may be as long as all it may write while another one's drafts make the pass wide.
+    rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
+    passes = [prompt, *drafter.begin(request.prompts, request.max_new_tokens)]
+    yield from passes
+    for one in _rounds(session, request, drafter, rows, suppressed):
+        passes.append(one)
+        yield one
+    return Generation(
+        passes=tuple(passes),
+        prompt_tokens=prompt.query_tokens,
+        output_ids=tuple(tuple(row.output) for row in rows),
+        stop_reasons=tuple(row.stop_reason for row in rows),
+    )
+
+
+def _start(
+    session: ModelSession, request: DecodeRequest, suppressed: Tensor, room: int
+) -> tuple[list[DraftedRow], ForwardPass]:
+    """Read the prompts; their logits give every row its first token, as in next-token prediction."""
+    logits, lengths = prefill(session, request.prompts, request.device, room)
+    first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
+    rows = [DraftedRow(prompt, request) for prompt in request.prompts]
+    for row, [token] in zip(rows, first, strict=True):
+        row.write(token)
+    return rows, prefill_pass(lengths, final_tokens=1)
+
+
+def _rounds(
+    session: ModelSession, request: DecodeRequest, drafter: Drafter, rows: Sequence[DraftedRow], suppressed: Tensor
+) -> Generator[ForwardPass, None, None]:
+    """Draft and check until every row has ended."""
+    while not all(row.ended for row in rows):
+        wanted = [min(drafter.tokens, row.worth_drafting) for row in rows]
+        proposed = yield from drafter.propose([row.sequence for row in rows], wanted)
+        drafts = [row.up_to_a_stop(tokens) for row, tokens in zip(rows, proposed, strict=True)]
+        yield _check(session, request, rows, drafts, suppressed)
+
+
+def _check(
+    session: ModelSession,
+    request: DecodeRequest,
+    rows: Sequence[DraftedRow],
+    drafts: Sequence[Sequence[int]],
+    suppressed: Tensor,
+) -> ForwardPass:
+    """One pass of the target over the newest token and the drafts of every row that goes on."""
+    answers = 1 + max(map(len, drafts))
+    fed = [[] if row.ended else [row.sequence[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
+    logits, made = causal_pass(session, fed, answers, request.device)
+    said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
+    kept, decided = [], []
+    for row, tokens, verdicts in zip(rows, drafts, said, strict=True):
+        one = None if row.ended else row.check(tokens, verdicts[answers - 1 - len(tokens) :])
+        kept.append(0 if one is None else one.final)
+        decided.append(0 if one is None else one.final - one.agreed)
+    made.keep(session, kept)
+    return made.described("verify" if answers > 1 else "decide", kept, decided, final=kept)

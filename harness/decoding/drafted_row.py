@@ -1,0 +1,72 @@
+"""One row whose drafts another model makes and the target checks: what it has written, and how much is worth drafting.
+
+Plain integers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.decoding.next_token import stop_reason
+from harness.decoding.request import DecodeRequest
+from harness.decoding.verified_row import Checked
+from harness.trace import StopReason
+
+
+class DraftedRow:
+    """The state of one batch row. ``sequence``: its prompt and its output, of which the target holds all KV but the newest
+    token's.
+    """
+
+    def __init__(self, prompt: Sequence[int], request: DecodeRequest) -> None:
+        self._request = request
+        self._prompt_tokens = len(prompt)
+        self.sequence = list(prompt)
+        self._reason: StopReason | None = None
+
+    @property
+    def output(self) -> list[int]:
+        """What it has written."""
+        return self.sequence[self._prompt_tokens :]
+
+    @property
+    def ended(self) -> bool:
+        """True once the stop, or the last token that fits, is final."""
+        return self._reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the row ended."""
+        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
+        return self._reason
+
+    @property
+    def worth_drafting(self) -> int:
+        """Drafts that can become final: one fewer than the tokens that fit, for the target adds one of its own."""
+        return 0 if self.ended else self._request.max_new_tokens - len(self.output) - 1
+
+    def write(self, token: int) -> None:
+        """A token is final."""
+        self.sequence.append(token)
+        self._reason = stop_reason(self.output, self._request)
+
+    def up_to_a_stop(self, drafts: Sequence[int]) -> list[int]:
+        """The drafts less those behind an id that stops: were it wrong, so would be all behind it."""
+        ids = self._request.stop.token_ids
+        end = next((i + 1 for i, token in enumerate(drafts) if token in ids), len(drafts))
+        return list(drafts[: min(end, self.worth_drafting)])
+
+    def check(self, drafts: Sequence[int], verdicts: Sequence[int]) -> Checked:
+        """Take what the target says behind the newest token and behind every draft, as far as what it was fed was right.
+
+        What it says behind a right token is final, whether drafted or not; a draft that differs ends it.
+        """
+        final = agreed = 0
+        for index, token in enumerate(verdicts):
+            self.write(token)
+            final += 1
+            right = index < len(drafts) and drafts[index] == token
+            agreed += right
+            if self.ended or not right:
+                break
+        return Checked(final, agreed)

@@ -1,0 +1,407 @@
+"""Drafts that the target checks: what every rival writes, feeds, keeps and counts, against next-token prediction, against the
+same modules run uncached, against hooks on the modules, and against transformers' own assisted generation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.decoding.draft_model import DraftModel, common_prefix  # noqa: E402 - after the import guards
+from harness.decoding.drafted_row import DraftedRow  # noqa: E402
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
+from harness.meters.clock import HostClock  # noqa: E402
+from harness.meters.metered_session import MeteredSession  # noqa: E402
+from harness.modeling.capturing import by_calling_again  # noqa: E402
+from harness.modeling.early_exit import first_layers  # noqa: E402
+from harness.modeling.graphed_session import GraphedSession  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly  # noqa: E402
+from tests.few_words import MASK_ID, WORDS, Work, few_words, some_work  # noqa: E402
+from tests.test_exactness import TOLERANCE, committed_kv, drain  # noqa: E402
+from tests.test_verified_blocks import OtherKeep  # noqa: E402
+
+SESSIONS = {
+    "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
+    "static": StaticSession,
+    "graphed": lambda model: GraphedSession(model, by_calling_again),
+}
+BATCH = 5
+
+
+def check_lossless(architecture, seed, names=DRAFTERS, kind="static", planted=lambda session: session):
+    """A batch of prompts by every drafter against each prompt's own greedy NTP; counts tokens made final by a target pass."""
+    work, seen = some_work(seed, BATCH), Counter()
+    session = SESSIONS[kind](few_words(architecture, seed))
+    ntp = [drain(decode_next_token(session, work.request(row))) for row in range(BATCH)]
+    for name in names:
+        target = few_words(architecture, seed)
+        generator, _, _ = decode(name, target, architecture, seed, lambda model: planted(SESSIONS[kind](model)), work.request())
+        generation = drain(generator)
+        assert generation.output_ids == tuple(alone.output_ids[0] for alone in ntp), name
+        assert generation.stop_reasons == tuple(alone.stop_reasons[0] for alone in ntp), name
+        generation.check_conservation()
+        for row, alone in enumerate(ntp):
+            assert generation.decode_tokens(row) == alone.decode_tokens(0), "the prefill gives the same one token"
+            assert generation.nfe(row) <= alone.nfe(0), "a pass of the target makes one token final at least"
+        for one in generation.decode_passes:
+            assert one.kept_tokens == one.final_tokens and (one.role == "verify") == (one.padded_query > 1)
+            seen.update((name, final) for final, active in zip(one.final_tokens, one.active, strict=True) if active)
+    return seen
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_every_token_is_greedy_ntps(architecture):
+    """Fifty prompts by each of ten drafters, stopped by an id, by text or by the length; drafts must have come out wrong at
+    once, right in part and right throughout.
+    """
+    seen = sum((check_lossless(architecture, seed) for seed in range(5)), Counter())
+    assert all(seen[name, 1] for name in DRAFTERS)
+    assert all(seen[name, 6] for name in ("lookup", "good", "itself", "good on lookup", "good on bad on lookup"))
+    assert any(seen["good", n] for n in (2, 3, 4, 5)) and any(seen["long", n] for n in range(7, 28))
+    assert sum(seen["bits", n] for n in range(2, 7)) and sum(seen["exit", n] for n in (2, 3, 4))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, kind):
+    """200 prompts by each of ten drafters, in every kind of session."""
+    for seed in range(40):
+        check_lossless(architecture, seed, kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["plain-sdpa", "graphed"])
+def test_every_kind_of_session_drafts(kind):
+    """Ten prompts by each drafter."""
+    for seed in (1, 4):
+        check_lossless("llama", seed, kind=kind)
+
+
+def count_a_wrong_draft(monkeypatch):
+    """The first draft that the target refuses counts all the same."""
+    check = DraftedRow.check
+
+    def lenient(self, drafts, verdicts):
+        wrong = next((i for i, token in enumerate(drafts) if token != verdicts[i]), None)
+        return check(self, drafts, verdicts if wrong is None else [*verdicts[:wrong], drafts[wrong], *verdicts[wrong + 1 :]])
+
+    monkeypatch.setattr(DraftedRow, "check", lenient)
+
+
+def go_on_behind_a_stop(monkeypatch):
+    """Drafts behind one that stops are checked too, and the row does not look where it ended."""
+    monkeypatch.setattr(DraftedRow, "up_to_a_stop", lambda self, drafts: list(drafts))
+    monkeypatch.setattr(DraftedRow, "ended", property(lambda self: self._reason == "length"))
+
+
+@pytest.mark.parametrize("plant", [count_a_wrong_draft, go_on_behind_a_stop])
+def test_a_fault_in_the_check_shows(monkeypatch, plant):
+    """The comparison with NTP can fail."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(5):
+            check_lossless("llama", seed, names=["good"])
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_fault_in_what_is_kept_shows(by):
+    """One slot of KV too few or too many changes the output."""
+    with pytest.raises(AssertionError, match="lookup"):
+        for seed in range(5):
+            check_lossless("llama", seed, names=["lookup"], planted=lambda session: OtherKeep(session, by))
+
+
+WORK = Work(prompts=((1, 5, 3, 3, 2, 0, 7), (1, 2), (4, 4, 6)), stop=NEVER, max_new_tokens=19)
+
+
+def causal_kv(model, tokens):
+    """(keys, values) per layer of an uncached forward over ``tokens``."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values.layers
+
+
+def check_kv(kind, name):
+    """After every pass each session holds exactly the KV of a causal forward: the target of all but the newest token, a draft
+    model of what it takes the row to say; returns how often a draft model went back.
+    """
+    sessions, dropped = [], []
+
+    def open_session(model):
+        sessions.append((model, SESSIONS[kind](model)))
+        drop = sessions[-1][1].drop
+        sessions[-1][1].drop = lambda tokens: (dropped.append(sum(tokens)), drop(tokens))[1]
+        return sessions[-1][1]
+
+    generator, who, _ = decode(name, few_words("llama", 12), "llama", 12, open_session, WORK.request())
+    outputs = [list(out) for out in drain(decode_next_token(StaticSession(few_words("llama", 12)), WORK.request())).output_ids]
+    written = [1] * len(WORK.prompts)
+    for one in generator:
+        if one.role != "prefill" and one.model is None:
+            written = [count + final for count, final in zip(written, one.final_tokens, strict=True)]
+        (_, target), *drafts = [sessions[-1], *sessions[:-1]]
+        held = [[*prompt, *out[: count - 1]] for prompt, out, count in zip(WORK.prompts, outputs, written, strict=True)]
+        pairs = [(few_words("llama", 12), target, held)]
+        stages, below = [], who
+        while isinstance(below, DraftModel):
+            stages.append(below)
+            below = below._below
+        for (model, session), stage in zip(drafts, reversed(stages), strict=True):
+            pairs.append((reference_of(model, name), session, stage._held))
+        for reference, session, rows in pairs:
+            assert session.context_tokens == tuple(map(len, rows))
+            for row, tokens in enumerate(rows):
+                for (keys, values), layer in zip(committed_kv(session, row), causal_kv(reference, tokens), strict=True):
+                    assert (keys - layer.keys[0]).abs().max() < TOLERANCE[kind]
+                    assert (values - layer.values[0]).abs().max() < TOLERANCE[kind]
+    return sum(dropped)
+
+
+def reference_of(model, name):
+    """A draft's module with attention of its own, for the static session's reads its buffers."""
+    fresh = draft_modules(name, few_words("llama", 12), "llama", 12)
+    for module in fresh.values():
+        if module is not None and same_weights(module, model):
+            return module
+    raise AssertionError("no such draft model")
+
+
+def same_weights(one, other):
+    """Whether two modules are the same model."""
+    mine, others = one.state_dict(), other.state_dict()
+    return mine.keys() == others.keys() and all(torch.equal(mine[key], others[key]) for key in mine)
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.parametrize("name", ["bad", "good", "exit", "good on lookup", "good on bad on lookup"])
+def test_the_kv_of_every_model_is_that_of_a_causal_forward(kind, name):
+    """Catches KV of refused drafts that stays, of the target's as of the drafts' own, in a batch of rows of unlike lengths."""
+    assert check_kv(kind, name) > 0, "drafts were refused"
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_kv_that_a_draft_model_should_have_forgotten_shows(kind, monkeypatch):
+    """The comparison can fail, although the output would be the same: the target checks every token."""
+    monkeypatch.setattr(DraftModel, "_go_back", lambda self, sequences, wanted: None)
+    with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError)):
+        check_kv(kind, "bad")
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_a_session_goes_on_from_where_it_was_dropped_back_to(kind):
+    """Rows fed and dropped by different counts, then fed again: the logits are those of rows that never held more."""
+    model, session = few_words("qwen3", 3), SESSIONS[kind](few_words("qwen3", 3))
+    whoever = DraftModel(session, name="m", tokens=1, never=torch.tensor([MASK_ID]), stops=())
+    rows = [[1, 2, 3, 4, 5], [6, 7], [0, 0, 1]]
+    list(whoever.begin(rows, 20))
+    for drops, more in (((2, 1, 0), [[3, 3], [4], [2, 5, 7]]), ((1, 0, 4), [[6], [1, 1], [2]]), ((0, 0, 0), [[1], [2], [3]])):
+        session.drop(drops)
+        rows = [row[: len(row) - count] + tokens for row, count, tokens in zip(rows, drops, more, strict=True)]
+        whoever._held = [row[: len(row) - len(tokens)] for row, tokens in zip(rows, more, strict=True)]
+        [gained, _] = whoever._pass(more, [[], [], []])
+        for row, [token] in zip(rows, gained, strict=True):
+            with torch.no_grad():
+                assert token == int(model(input_ids=torch.tensor([row])).logits[0, -1, :MASK_ID].argmax())
+        assert session.context_tokens == tuple(map(len, rows))
+
+
+class Forwards:
+    """Counts the calls of modules and the widths of what they are fed, with hooks of its own."""
+
+    def __init__(self, modules):
+        self.widths = {name: [] for name in modules}
+        self.layers = dict.fromkeys(modules, 0)
+        for name, module in modules.items():
+            module.register_forward_pre_hook(self._fed(name), with_kwargs=True)
+            module.model.layers[-1].register_forward_hook(self._ran(name))
+
+    def _fed(self, name):
+        return lambda module, args, options: self.widths[name].append(options["input_ids"].shape[1])
+
+    def _ran(self, name):
+        def ran(*_):
+            self.layers[name] += 1
+
+        return ran
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_trace_says_which_model_made_every_pass(name, rows):
+    """Calls of each module and the tokens they were fed, counted by hooks; the NFE is the target's alone."""
+    request = replace(WORK, prompts=WORK.prompts[:rows]).request()
+    target = few_words("llama", 12)
+    generator, _, modules = decode(name, target, "llama", 12, StaticSession, request)
+    forwards = Forwards({None: target, **{stage: module for stage, module in modules.items() if module is not None}})
+    generation = drain(generator)
+    for model, widths in forwards.widths.items():
+        mine = [one for one in generation.passes if one.model == model]
+        assert [one.padded_query for one in mine] == widths, model
+        assert all(one.role == "prefill" for one in mine[:1]) and all(one.role != "prefill" for one in mine[1:])
+    assert len(generation.decode_passes) == len(forwards.widths[None]) - 1
+    assert forwards.layers[None] == len(forwards.widths[None]), "an early exit never gets to the last layer"
+    assert len(generation.draft_passes) == sum(len(widths) - 1 for model, widths in forwards.widths.items() if model)
+    assert max(generation.nfe(row) for row in range(rows)) == len(generation.decode_passes)
+
+
+def test_a_batched_row_takes_the_passes_it_takes_alone():
+    """Rows go on by themselves: the same output in as many passes of the target, of the same widths."""
+    for name in DRAFTERS:
+        for seed in (1, 3):
+            work, target = some_work(seed, BATCH), few_words("llama", seed)
+            together = drain(decode(name, target, "llama", seed, StaticSession, work.request())[0])
+            for row in range(BATCH):
+                alone = drain(decode(name, target, "llama", seed, StaticSession, work.request(row))[0])
+                assert alone.output_ids[0] == together.output_ids[row]
+                assert took(alone, 0) == took(together, row), name
+
+
+def took(generation, row):
+    """What each of the row's own passes of the target fed, kept and made final."""
+    return [
+        (one.query_tokens[row], one.context_tokens[row], one.kept_tokens[row], one.decided_tokens[row], one.final_tokens[row])
+        for one in generation.decode_passes
+        if one.active[row]
+    ]
+
+
+def assisted(target, prompt, work, **options):
+    """transformers' assisted generation behind a prompt and its first token; greedy, and never the mask."""
+    stops = sorted(work.stop.token_ids)
+    settings = transformers.GenerationConfig(
+        max_new_tokens=work.max_new_tokens - 1, do_sample=False, eos_token_id=stops or None, pad_token_id=MASK_ID,
+        suppress_tokens=[MASK_ID], **{name: value for name, value in options.items() if name != "assistant_model"},
+    )  # fmt: skip
+    model = {name: value for name, value in options.items() if name == "assistant_model"}
+    ids = torch.tensor([prompt])
+    out = target.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings, **model)
+    return out[0, len(prompt) :].tolist()
+
+
+def oracle(name, target, draft):
+    """What transformers is told for one of DRAFTERS."""
+    for model in filter(None, (target, draft)):
+        model.generation_config = transformers.GenerationConfig()  # or the stop of another vocabulary would be ours
+    if name == "lookup":
+        return {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 2}
+    if name == "exit":
+        target.generation_config.num_assistant_tokens = 3
+        target.generation_config.num_assistant_tokens_schedule = "constant"
+        target.generation_config.assistant_confidence_threshold = 0.0
+        return {"assistant_early_exit": 1}
+    draft.generation_config.num_assistant_tokens = 5
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    draft.generation_config.assistant_confidence_threshold = 0.0
+    return {"assistant_model": draft}
+
+
+@pytest.mark.parametrize("name", ["lookup", "bad", "good", "itself", "exit"])
+@pytest.mark.filterwarnings("ignore")
+def test_transformers_assisted_generation_takes_the_same_passes(name):
+    """Prompt by prompt the same output in as many forwards of the target, and of the draft model. transformers drafts before it
+    has read the prompt, we behind the prompt's first token, so that is where it is asked to begin.
+    """
+    written = 0
+    for seed in range(6):
+        work = some_work(seed, 4)
+        if work.stop.ends_text is not None or work.max_new_tokens < 3:
+            continue
+        for row in range(4):
+            ours, _, _ = decode(name, few_words("llama", seed), "llama", seed, StaticSession, work.request(row))
+            generation = drain(ours)
+            first, *rest = generation.output_ids[0]
+            if not rest:
+                continue
+            target = few_words("llama", seed)
+            draft = draft_modules(name, few_words("llama", seed), "llama", seed)[name]
+            options = oracle(name, target, draft)
+            forwards = Forwards({"target": target, **({"draft": draft} if "assistant_model" in options else {})})
+            assert assisted(target, [*work.prompts[row], first], work, **options) == rest, name
+            assert forwards.layers["target"] == generation.nfe(0), name
+            if name == "exit":
+                drafted = len(forwards.widths["target"]) - forwards.layers["target"]
+            else:
+                drafted = len(forwards.widths.get("draft", ()))
+            assert drafted == len(generation.draft_passes), name
+            written += len(rest)
+    assert written > 100
+
+
+def test_the_first_layers_are_a_model_of_their_own_with_the_targets_weights():
+    """Logits of the view: embeddings, so many layers, the final norm and the LM head, run by hand; no weight is copied."""
+    model = few_words("qwen3", 2)
+    view = first_layers(model, 1)
+    tokens = torch.tensor([[1, 2, 3, 0, 5]])
+    with torch.no_grad():
+        hidden = model.model.embed_tokens(tokens)
+        places = torch.arange(5)[None]
+        mask = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+        hidden = model.model.layers[0](
+            hidden, attention_mask=mask, position_embeddings=model.model.rotary_emb(hidden, places), position_ids=places
+        )
+        expected = model.lm_head(model.model.norm(hidden))
+        assert (view(input_ids=tokens).logits - expected).abs().max() < 1e-12
+        assert (model(input_ids=tokens).logits - expected).abs().max() > 1e-3, "the second layer matters"
+    owners = {weight.data_ptr() for weight in model.parameters()}
+    assert {weight.data_ptr() for weight in view.parameters()} < owners
+    assert view.config.num_hidden_layers == 1 and model.config.num_hidden_layers == 2
+
+
+def test_the_passes_of_all_models_are_metered_in_one_list():
+    """As many durations as passes in the trace, in its order; a second decode begins a new list."""
+    request = WORK.request()
+    target = few_words("llama", 12)
+    metered = MeteredSession(StaticSession(target), HostClock())
+    from harness.decoding.draft_and_check import decode_draft_and_check
+
+    module = {"good": nearly(target)}
+    who = drafter("good", module, lambda model: metered.beside(StaticSession(model)), request)
+    for _ in range(2):
+        passes = drain(decode_draft_and_check(metered, request, who)).passes
+        assert len(metered.forward_s()) == len(metered.sampler_s()) == len(passes)
+        assert [one.model for one in passes[:3]] == [None, "good", "good"]
+        assert metered.sampler_s()[1] == 0 < metered.sampler_s()[2], "no token is drawn where a draft model reads the prompt"
+
+
+def row_of(prompt, limit=20, stops=()):
+    """A row that has written its first token, 4."""
+    row = DraftedRow(prompt, replace(WORK, stop=StopRule(token_ids=frozenset(stops)), max_new_tokens=limit).request())
+    row.write(4)
+    return row
+
+
+def test_the_agreed_prefix_and_one_token_more_count():
+    """By hand: drafts 5 6 7 behind 4, the target says 5 6 1 2: 5 and 6 were right, 1 replaces 7, 2 is nothing."""
+    row = row_of([0])
+    found = row.check([5, 6, 7], [5, 6, 1, 2])
+    assert (found.final, found.agreed, row.output) == (3, 2, [4, 5, 6, 1])
+    right = row_of([0])
+    found = right.check([5, 6], [5, 6, 3])
+    assert (found.final, found.agreed, right.output) == (3, 2, [4, 5, 6, 3])
+    alone = row_of([0])
+    assert alone.check([], [2]).final == 1 and alone.output == [4, 2]
+
+
+def test_nothing_is_drafted_past_the_end_or_behind_a_stop():
+    """Four tokens to come: three drafts, for the last token is the target's own; a drafted stop is the last draft."""
+    row = row_of([0, 0], limit=5)
+    assert row.worth_drafting == 3 and row.up_to_a_stop([1, 2, 3, 5, 6]) == [1, 2, 3]
+    row = row_of([0], stops=[6])
+    assert row.up_to_a_stop([1, 6, 2, 6]) == [1, 6]
+    found = row.check([1, 6], [1, 6, 3])
+    assert (found.final, row.output, row.ended, row.stop_reason) == (2, [4, 1, 6], True, "stop")
+    assert row.worth_drafting == 0
+
+
+@pytest.mark.parametrize(("one", "other", "count"), [([], [1], 0), ([1, 2, 3], [1, 2, 4, 5], 2), ([1], [1], 1), ([2], [1], 0)])
+def test_the_common_prefix_is_found(one, other, count):
+    """By hand."""
+    assert common_prefix(one, other) == count
+    assert WORDS == MASK_ID

@@ -1,0 +1,299 @@
+"""The rivals from the scenario to the comparison: names, refusals, estimates, prices of draft passes, agreement with NTP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.compare import compare, to_json
+from harness.compare_pricing import Pricer
+from harness.errors import RecordError, ScenarioError, UserError
+from harness.estimates import estimate_memory, estimate_time
+from harness.frames import load_run
+from harness.methods.calls import with_layers
+from harness.model_choice import RandomModel, ReferenceModel, shape_of
+from harness.modelshape import KNOWN_SHAPES
+from harness.record import PassColumns
+from harness.roofline.decode import describe_pass
+from harness.roofline.pricing import pass_bytes, price_pass
+from harness.scenario import load_scenario
+from harness.store import read_run
+from tests.test_plan import CEILINGS, PART, case_of, plan_of
+
+GREEDY = "greedy NTP, same weights"
+TARGET = KNOWN_SHAPES["llama-250m"]
+SMALL = TARGET.model_copy(update={"name": "small", "layers": 2, "hidden": 256, "intermediate": 512})
+DRAFT = {"random": SMALL.model_dump(mode="json")}
+LOOKUP, MODEL = {"method": "prompt_lookup"}, {"method": "draft_model", "draft": DRAFT}
+EXIT = {"method": "early_exit", "exit_layers": 4, "draft_tokens": 3}
+STACK = {
+    "method": "hierarchical",
+    "stack": [{"exit_layers": 4, "draft_tokens": 6}, {"draft": DRAFT, "draft_tokens": 3}, {"max_ngram": 3, "draft_tokens": 4}],
+}
+
+
+def arms_with(*arms: dict) -> list[dict]:
+    """Behind NTP."""
+    return [{"method": "ntp"}, *arms]
+
+
+def test_ids_and_labels_name_who_drafts() -> None:
+    """One case per point of the axes; all are lossless against greedy NTP, or, warm, in distribution."""
+    arms = arms_with(
+        {"method": "prompt_lookup", "draft_tokens": [4, 10]}, {"method": "prompt_lookup", "max_ngram": 3, "temperature": 0.7},
+        MODEL | {"draft_tokens": [5]}, EXIT | {"exit_layers": [2, 4]}, STACK,
+    )  # fmt: skip
+    cases = plan_of(arms=arms, baseline_check=0).cases[1:]
+    assert [(case.case_id.rpartition("/")[2], case.label) for case in cases] == [
+        ("prompt-lookup-g2-n4-t0", "prompt lookup n=4"),
+        ("prompt-lookup-g2-n10-t0", "prompt lookup n=10"),
+        ("prompt-lookup-g3-n10-t0.7", "prompt lookup 3-grams n=10 T=0.7"),
+        ("draft-model-random-small-n5-t0", "draft model (random small) n=5"),
+        ("exit2-n3-t0", "early exit layer 2 n=3"),
+        ("exit4-n3-t0", "early exit layer 4 n=3"),
+        (
+            "exit4-n6-on-draft-model-random-small-n3-on-prompt-lookup-g3-n4-t0",
+            "early exit layer 4 n=6 on draft model (random small) n=3 on prompt lookup 3-grams n=4",
+        ),
+    ]
+    assert [case.arm["lossless"] for case in cases].count(GREEDY) == 6
+    assert cases[2].arm["lossless"] == "NTP at temperature 0.7, same weights, in distribution"
+    assert plan_of(arms=arms).scenario.parts[0].block_sizes == ()
+
+
+def test_a_header_has_the_shapes_of_all_models_that_make_passes() -> None:
+    """By the names that their passes bear; prompt lookup makes none, and the first layers are a model of the same widths."""
+    by_method = {case.arm["method"]: case for case in plan_of(arms=arms_with(LOOKUP, MODEL, EXIT, STACK)).cases}
+    headers = {method: case.header(TARGET, "eager") for method, case in by_method.items()}
+    four = with_layers(TARGET, 4)
+    assert headers["ntp"].draft_models == headers["prompt_lookup"].draft_models == {}
+    assert headers["draft_model"].draft_models == {"small": SMALL}
+    assert headers["early_exit"].draft_models == {four.name: four} and "4 of" in four.name
+    assert headers["hierarchical"].draft_models == {four.name: four, "small": SMALL}
+
+
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ("{method: draft_model}", "draft"),
+        ("{method: draft_model, draft: {reference: large}}", "unknown reference model 'large'; allowed: sbd, ntp_only, draft"),
+        ("{method: draft_model, draft: {huggingface: ./nowhere}}", "no model at './nowhere'"),
+        ("{method: prompt_lookup, draft_tokens: 0}", "greater than or equal to 1"),
+        ("{method: prompt_lookup, ngram: 3}", "did you mean 'max_ngram'"),
+        (
+            "{method: hierarchical, stack: [{max_ngram: 2, draft_tokens: 4}]}",
+            "a stack of one is no stack; use method: draft_model",
+        ),
+        (
+            "{method: hierarchical, stack: [{max_ngram: 2, draft_tokens: 4}, {exit_layers: 2, draft_tokens: 4}]}",
+            "prompt lookup checks nothing",
+        ),
+        ("{method: hierarchical, stack: [{draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}]}", "who drafts is missing"),
+        ("{method: universal_draft, draft: {random: llama-250m}}", "a random model has no tokenizer to translate with"),
+        ("{method: universal_draft, draft: {reference: draft}}", "a random model has no tokenizer to translate drafts with"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arm: str, words: str, tmp_path: Path) -> None:
+    """With the file, the line and what to do."""
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "version: 1\nname: s\nparts:\n- name: p\n  model: {random: llama-250m}\n  dtype: bfloat16\n"
+        f"  arms: [{{method: ntp}}, {arm}]\n  workload: {{synthetic: {{prompt_tokens: 8}}, prompts: 1, max_new_tokens: 4}}\n"
+    )
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
+        load_scenario(file)
+    assert "s.yaml:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        (EXIT | {"exit_layers": TARGET.layers}, f"which has {TARGET.layers}; allowed are 1 to {TARGET.layers - 1}"),
+        ({"method": "draft_model", "draft": {"huggingface": "nobody/nothing"}}, "download it first"),
+        (STACK | {"stack": [{"draft": DRAFT, "draft_tokens": 4}] * 2}, "two drafts of one stack are called small"),
+    ],
+)  # fmt: skip
+def test_drafts_that_do_not_fit_the_model_are_refused_by_the_plan(arm: dict, words: str) -> None:
+    """Before anything runs."""
+    with pytest.raises(UserError, match=re.escape(words)):
+        plan_of(arms=arms_with(arm))
+
+
+def test_memory_is_that_of_all_models() -> None:
+    """Weights of what is loaded besides, a KV cache for every model; the first layers are there already."""
+    ntp, drafted, early, stack = (estimate_memory(case_of(method, arms=arms_with(LOOKUP, MODEL, EXIT, STACK)))[0]
+                                  for method in ("ntp", "draft_model", "early_exit", "hierarchical"))  # fmt: skip
+    kv = {shape.layers: shape.kv_width * shape.layers * 2 for shape in (TARGET, SMALL, with_layers(TARGET, 4))}
+    assert drafted.weight_bytes - ntp.weight_bytes == SMALL.params * 2 == stack.weight_bytes - ntp.weight_bytes
+    assert early.weight_bytes == ntp.weight_bytes
+    tokens = 64 + 33
+    assert ntp.kv_bytes == tokens * kv[TARGET.layers]
+    assert drafted.kv_bytes == (tokens + 6) * (kv[TARGET.layers] + kv[2]), "five drafts and the newest token"
+    assert early.kv_bytes == (tokens + 4) * (kv[TARGET.layers] + kv[4])
+    assert stack.kv_bytes == (tokens + 7) * (kv[TARGET.layers] + kv[4] + kv[2])
+
+
+@pytest.mark.parametrize(
+    ("arm", "passes"),
+    [
+        (LOOKUP, []),
+        (MODEL, [(SMALL, "draft", 1, 5)]),
+        (EXIT, [(with_layers(TARGET, 4), "draft", 1, 3)]),
+        (STACK, [(with_layers(TARGET, 4), "verify", 4, 6), (SMALL, "verify", 5, 18)]),
+    ],
+)
+def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict, passes: list[tuple]) -> None:
+    """33 tokens, of which the prompt gives one: 32 checks, before each of them every draft, one a pass of its own model."""
+    case = case_of(arm["method"], arms=arms_with(arm), warmup=0)
+    estimate, _ = estimate_time(case, CEILINGS)
+    drafted = {"prompt_lookup": 10, "draft_model": 5, "early_exit": 3, "hierarchical": 6}[arm["method"]]
+
+    def price(shape, role, query):
+        one = describe_pass(role, 1, query, 80, logits=query, kept=1)
+        return price_pass(shape, "bfloat16", one, CEILINGS).expected_s
+
+    prompt = describe_pass("prefill", 1, 64, 0, logits=1, kept=64)
+    read_s = sum(price_pass(shape, "bfloat16", prompt, CEILINGS).expected_s for shape in (TARGET, *(one[0] for one in passes)))
+    round_s = price(TARGET, "verify", drafted + 1) + sum(n * price(shape, role, q) for shape, role, q, n in passes)
+    assert estimate is not None and estimate.bound == "at_most"
+    assert estimate.total_s == pytest.approx(4 * (read_s + 32 * round_s))
+
+
+def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
+    """Bytes and seconds of the draft's shape, the same counts or not; a model that the case does not know is refused."""
+    header = case_of("draft_model", arms=arms_with(MODEL)).header(TARGET, "eager")
+    pricer = Pricer(header, {"datasheet": CEILINGS})
+    own = describe_pass("draft", 1, 1, 70, logits=1, kept=1)
+    theirs = replace(own, model="small")
+    for shape, one in ((TARGET, own), (SMALL, theirs), (TARGET, own)):
+        price = pricer.price(one)
+        assert price.bytes_ == pass_bytes(shape, "bfloat16", own)
+        assert price.decode_s["datasheet"][1] == price_pass(shape, "bfloat16", own, CEILINGS).expected_s
+    assert pricer.price(own).bytes_ > 20 * pricer.price(theirs).bytes_
+    columns = PassColumns(
+        role=["prefill", "draft", "verify"], query_tokens=[[5], [1], [1]], context_tokens=[[0], [70], [70]],
+        logit_tokens=[[1], [1], [1]], kept_tokens=[[5], [1], [1]], decided_tokens=[[1], [1], [1]], final_tokens=[[1], [0], [1]],
+        active=[[True]] * 3, padded_query=[5, 1, 1], padded_context=[0, 70, 70], model=[None, "small", None],
+    )  # fmt: skip
+    prompt, drafted, checked = pricer.price_columns(columns)
+    assert prompt is None and drafted == pricer.price(theirs) and checked == pricer.price(own)
+    assert [one.model for one in columns.passes()] == [None, "small", None]
+    assert columns.model_copy(update={"model": None}).passes()[1].model is None
+    with pytest.raises(RecordError, match="'tiny', a draft model whose shape"):
+        pricer.price(replace(own, model="tiny"))
+
+
+SCENARIO = """
+version: 1
+name: rivals
+parts:
+  - name: reference
+    model: {reference: sbd}
+    dtype: float64
+    timed: false
+    arms:
+      - {method: ntp}
+      - {method: prompt_lookup, draft_tokens: 4}
+      - {method: draft_model, draft: {reference: draft}, draft_tokens: 4}
+      - {method: universal_draft, draft: {reference: draft}, draft_tokens: 4}
+      - {method: early_exit, exit_layers: 4, draft_tokens: 2}
+      - {method: hierarchical, stack: [{draft: {reference: draft}, draft_tokens: 6}, {max_ngram: 2, draft_tokens: 3}]}
+    batch_sizes: [1, 4]
+    workload: {tasks: [word_problems, record_to_json], prompts: 4, max_new_tokens: 24}
+"""
+
+
+@pytest.fixture(scope="module")
+def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All rivals on the reference model, a few prompts alone and in a batch."""
+    pytest.importorskip("torch")
+    from harness.runner import run
+
+    folder = tmp_path_factory.mktemp("rivals")
+    (folder / "s.yaml").write_text(SCENARIO)
+    return run(folder / "s.yaml", folder / "out")
+
+
+def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -> None:
+    """From the scenario to the comparison: the very tokens of NTP in fewer passes of the target; draft passes count apart."""
+    comparison = compare(read_run(reference_run))
+    assert len(comparison.cells) == 6
+    for cell in comparison.cells:
+        ntp, *arms = cell.arms
+        assert len(arms) == 5 and ntp.nfe_speedup.value == 1 and ntp.draft_passes == 0
+        for arm in arms:
+            assert arm.identical_to_ntp.value == 1 and arm.lossless == GREEDY, arm.label
+            assert arm.decode_tokens == ntp.decode_tokens and arm.accuracy.value == ntp.accuracy.value
+            assert (arm.draft_passes > 0) == (arm.method != "prompt_lookup") == (arm.draft_query_tokens > 0)
+        speed = {arm.method: arm.nfe_speedup.value or 0 for arm in arms}
+        assert speed["draft_model"] > 1.5 and speed["hierarchical"] > 1.5 and speed["prompt_lookup"] > 1
+    found = to_json(comparison)["cells"][0]["arms"][2]
+    assert found["draft_passes"] > 0 and found["draft_query_tokens"] >= found["draft_passes"]
+
+
+def test_passes_are_counted_as_by_hand(reference_run: Path) -> None:
+    """NFE, query tokens and draft passes added up from the record itself, and the frames say the same."""
+    run, frames = read_run(reference_run), load_run(reference_run)
+    arm = next(one for one in compare(run).cells[0].arms if one.method == "draft_model")
+    mine = [sample.passes for sample in run.samples if sample.case_id in arm.case_ids]
+    every = [one for passes in mine for one in zip(passes.role, passes.made_by, passes.padded_query, strict=True)]
+    own = [(role, query) for role, model, query in every if role != "prefill" and model is None]
+    drafts = [(role, query) for role, model, query in every if role != "prefill" and model == "reference-draft"]
+    assert {role for role, _ in own} <= {"verify", "decide"} and {role for role, _ in drafts} == {"draft"}
+    assert (arm.passes, arm.draft_passes) == (len(own), len(drafts))
+    assert arm.query_tokens_per_pass.value == sum(query for _, query in own) / arm.passes
+    assert arm.draft_query_tokens == sum(query for _, query in drafts)
+    assert arm.nfe_speedup.value == arm.decode_tokens / arm.passes
+    samples = frames.samples[frames.samples.case_id.isin(arm.case_ids)]
+    assert (samples.passes.sum(), samples.draft_passes.sum()) == (arm.passes, arm.draft_passes)
+    passes = frames.passes[frames.passes.case_id.isin(arm.case_ids)]
+    assert passes.model.notna().sum() == arm.draft_passes + len(samples), "each sample's draft model reads the prompt once"
+
+
+def test_counting_draft_passes_as_the_targets_would_show(reference_run: Path) -> None:
+    """The NFE speedup of a draft model that drafts four at a time would fall below 1 were its passes counted."""
+    run = read_run(reference_run)
+    blind = [sample.model_copy(update={"passes": sample.passes.model_copy(update={"model": None})}) for sample in run.samples]
+    arm, wrong = (next(one for one in compare(some).cells[0].arms if one.method == "draft_model")
+                  for some in (run, run.model_copy(update={"samples": blind})))  # fmt: skip
+    assert wrong.nfe_speedup.value < 1 < arm.nfe_speedup.value
+
+
+def test_the_report_counts_draft_passes(reference_run: Path) -> None:
+    """A column where some arm made any, with no other change to the page."""
+    from harness.compare_values import Cell
+    from harness.reporting.pointers import Pointers
+    from harness.reporting.tables import counts_table
+
+    comparison = compare(read_run(reference_run))
+    cells: list[Cell] = [cell for cell in comparison.cells if cell.is_summary]
+    table = counts_table(cells, Pointers(comparison), "Counts")
+    assert table is not None and "Draft passes" in table.columns
+    alone = counts_table([replace(cell, arms=cell.arms[:2]) for cell in cells], Pointers(comparison), "Counts")
+    assert alone is not None and "Draft passes" not in alone.columns
+
+
+def test_a_draft_model_with_other_tokens_is_refused() -> None:
+    """Ids would mean something else; the message says which method translates them."""
+    pytest.importorskip("torch")
+    from harness.modeling.drafters import _refuse_other_tokens
+    from harness.modeling.loading import LoadedModel
+
+    case = case_of("draft_model", arms=arms_with(MODEL))
+    target = LoadedModel(module=None, shape=TARGET, tokenizer=None, mask_id=None, stop_ids=frozenset())
+    _refuse_other_tokens(case, target, replace(target, shape=SMALL), SMALL)
+    fewer = replace(target, shape=SMALL.model_copy(update={"vocab": 100}))
+    with pytest.raises(ScenarioError, match="use method: universal_draft"):
+        _refuse_other_tokens(case, target, fewer, SMALL)
+
+
+def test_the_draft_reference_model_is_a_tenth_of_the_reference_model() -> None:
+    """Same vocabulary, two layers; the shape that its passes are priced at."""
+    (draft, _), (large, _) = (shape_of(ReferenceModel(reference=name)) for name in ("draft", "sbd"))
+    assert draft is not None and large is not None
+    assert draft.name == "reference-draft" and draft.vocab == large.vocab and draft.layers == 2
+    assert 8 < large.params / draft.params < 12
+    assert shape_of(RandomModel(random="llama-250m"))[0] == TARGET and PART["model"] == {"random": "llama-250m"}
