@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -96,8 +98,16 @@ def test_by_default_generate_writes_what_it_would_have_written():
         assert torch.equal(alone, ours)
 
 
+@pytest.fixture
+def modules_here(tmp_path, monkeypatch):
+    """Where transformers copies the code of a repository to before it runs it."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path / "modules"
+
+
 @pytest.mark.parametrize("form", ["callable", "directory"])
-def test_the_reference_model_answers_as_its_arm_does(form, monkeypatch, tmp_path):
+def test_the_reference_model_answers_as_its_arm_does(form, modules_here):
     """Word problems in text, batch of 4 with the tokenizer's own padding, both forms of custom_generate; float64, since two
     sessions may round a near-tie differently below it. The passes come with return_dict_in_generate.
     """
@@ -124,6 +134,7 @@ def test_the_reference_model_answers_as_its_arm_does(form, monkeypatch, tmp_path
     assert out.generation.passes == expected.passes
     answers = tokenizer.batch_decode(out.sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     assert all("Answer:" in answer for answer in answers)
+    assert modules_here.exists() == (form == "directory")
 
 
 def test_the_model_is_given_back_as_it_was():
@@ -198,7 +209,7 @@ def test_a_cache_with_tokens_is_refused():
         )
 
 
-def test_the_directory_needs_trust_and_sees_a_streamer():
+def test_the_directory_needs_trust_and_sees_a_streamer(modules_here):
     """transformers runs a folder's code only where it is trusted; a streamer reaches it, and is refused by name."""
     model = few_words("llama", seed=1)
     ids = torch.tensor([[1, 2, 3]])
