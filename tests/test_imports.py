@@ -21,7 +21,7 @@ LAYERS = {
     **dict.fromkeys(("dataset_choice", "train_recipe"), 1),
     **dict.fromkeys(("axes", "scenario", "solver_choice", "tasks", "trace", "workload_choice", "yaml_lines"), 1),
     **dict.fromkeys(("capacity", "compare", "estimates", "exports", "gate", "health", "history"), 2),
-    **dict.fromkeys(("decode_log", "likeness", "metrics", "single_arm", "training_cost"), 2),
+    **dict.fromkeys(("decode_log", "eval_request", "likeness", "metrics", "single_arm", "training_cost"), 2),
     **dict.fromkeys(("judgement", "methods", "pace", "plan", "roofline", "stats", "verdict"), 2),
     **dict.fromkeys(("decoding", "environment", "host_memory", "journal", "meters"), 3),
     **dict.fromkeys(("dataset_prompts", "modeling", "noise_floors", "replay", "store", "workload"), 3),
