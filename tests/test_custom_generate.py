@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -38,6 +40,11 @@ def left_padded(prompts):
     return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
 
 
+def no_drafter():
+    """None of these arms drafts with another model."""
+    raise AssertionError
+
+
 def by_the_arm(model, arm, prompts, new_tokens, stop_ids, temperature=0.0):
     """What the arm's decoder writes on the plain session, which shares no KV code with the loop under test."""
     case = single_case({**arm, "temperature": temperature}, {"model": {"huggingface": "a/b"}, "dtype": "float64"})
@@ -46,7 +53,7 @@ def by_the_arm(model, arm, prompts, new_tokens, stop_ids, temperature=0.0):
         prompts=prompts, max_new_tokens=new_tokens, stop=StopRule(token_ids=loaded.stop_ids), suppressed_ids=(MASK_ID,),
         temperature=temperature, generator=torch.Generator().manual_seed(0), device=torch.device("cpu"),
     )  # fmt: skip
-    return drain(decoder_of(case, loaded, TransformersSession(model, "sdpa"), request, 0)).output_ids
+    return drain(decoder_of(case, loaded, TransformersSession(model, "sdpa"), request, 0, no_drafter)).output_ids
 
 
 def cut(rows, width, stop_ids):
@@ -96,8 +103,16 @@ def test_by_default_generate_writes_what_it_would_have_written():
         assert torch.equal(alone, ours)
 
 
+@pytest.fixture
+def modules_here(tmp_path, monkeypatch):
+    """Where transformers copies the code of a repository to before it runs it."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path / "modules"
+
+
 @pytest.mark.parametrize("form", ["callable", "directory"])
-def test_the_reference_model_answers_as_its_arm_does(form, monkeypatch, tmp_path):
+def test_the_reference_model_answers_as_its_arm_does(form, modules_here):
     """Word problems in text, batch of 4 with the tokenizer's own padding, both forms of custom_generate; float64, since two
     sessions may round a near-tie differently below it. The passes come with return_dict_in_generate.
     """
@@ -124,6 +139,7 @@ def test_the_reference_model_answers_as_its_arm_does(form, monkeypatch, tmp_path
     assert out.generation.passes == expected.passes
     answers = tokenizer.batch_decode(out.sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     assert all("Answer:" in answer for answer in answers)
+    assert modules_here.exists() == (form == "directory")
 
 
 def test_the_model_is_given_back_as_it_was():
@@ -198,7 +214,7 @@ def test_a_cache_with_tokens_is_refused():
         )
 
 
-def test_the_directory_needs_trust_and_sees_a_streamer():
+def test_the_directory_needs_trust_and_sees_a_streamer(modules_here):
     """transformers runs a folder's code only where it is trusted; a streamer reaches it, and is refused by name."""
     model = few_words("llama", seed=1)
     ids = torch.tensor([[1, 2, 3]])

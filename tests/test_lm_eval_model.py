@@ -15,9 +15,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'sbd-bench[eval]'")
 
-from harness.decode_log import summary  # noqa: E402 - after the import guards
-from harness.errors import ScenarioError  # noqa: E402
-from harness.lm_eval_model import Asked, SbdModel  # noqa: E402
+from harness.errors import ScenarioError  # noqa: E402 - after the import guards
+from harness.lm_eval_model import SbdModel  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.store import read_run  # noqa: E402
 from harness.tasks import TASKS, problems  # noqa: E402
@@ -198,26 +197,6 @@ def test_until_ends_an_answer_before_it(ntp: SbdModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"do_sample": True, "temperature": 0.8}, "the task samples at temperature 0.8, the arm at 0"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty cannot be honoured"),
-        ({"do_sample": True, "temperature": 0.0, "top_p": 0.9}, "samples at temperature"),
-    ],
-)
-def test_what_would_change_the_tokens_is_refused(options: dict, words: str) -> None:
-    """Nothing a task asks for is ignored in silence."""
-    with pytest.raises(ScenarioError, match=words):
-        Asked.of(options, 80, 0.0)
-
-
-def test_what_changes_nothing_is_taken() -> None:
-    """A greedy task's own words, one text for until, temperature that the arm has."""
-    assert Asked.of({"do_sample": False, "temperature": 0.0, "top_p": 1, "until": "\n"}, 80, 0.0) == Asked(80, ("\n",))
-    assert Asked.of({"temperature": 0.7, "max_gen_toks": 5}, 80, 0.7) == Asked(5, ())
-
-
-@pytest.mark.parametrize(
     ("keys", "words"),
     [
         ({}, "give either pretrained="),
@@ -231,11 +210,6 @@ def test_a_mistake_in_the_arguments_is_named(keys: dict, words: str) -> None:
     """Before anything is loaded, with what to give."""
     with pytest.raises(ScenarioError, match=words):
         SbdModel(**keys)
-
-
-def test_ratios_of_nothing_are_unknown() -> None:
-    """No answer, no pass: None, not 0."""
-    assert summary([])["nfe_speedup"] is None and summary([])["decode_s_per_token"] is None
 
 
 def test_lm_eval_is_told_where_the_model_is() -> None:

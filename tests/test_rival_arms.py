@@ -10,6 +10,7 @@ import pytest
 
 from harness.compare import compare, to_json
 from harness.compare_pricing import Pricer
+from harness.compare_trace import TraceArrays
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.frames import load_run
@@ -17,6 +18,7 @@ from harness.methods.calls import with_layers
 from harness.model_choice import RandomModel, ReferenceModel, shape_of
 from harness.modelshape import KNOWN_SHAPES
 from harness.record import PassColumns
+from harness.record_packed import from_stored, pack
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.scenario import load_scenario
@@ -178,8 +180,12 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
         logit_tokens=[[1], [1], [1]], kept_tokens=[[5], [1], [1]], decided_tokens=[[1], [1], [1]], final_tokens=[[1], [0], [1]],
         active=[[True]] * 3, padded_query=[5, 1, 1], padded_context=[0, 70, 70], model=[None, "small", None],
     )  # fmt: skip
-    prompt, drafted, checked = pricer.price_columns(columns)
-    assert prompt is None and drafted == pricer.price(theirs) and checked == pricer.price(own)
+    trace = TraceArrays(pack(dict(columns)))
+    assert trace.decode.tolist() == [False, True, True] and trace.own.tolist() == [False, False, True]
+    priced = pricer.bytes_(pricer.places(trace, trace.decode)).tolist()
+    assert priced == [pricer.price(theirs).bytes_, pricer.price(own).bytes_]
+    again = from_stored(pack(dict(columns)).stored())
+    assert again.spelt() == columns and again.untimed().spelt().model == [None, "small", None]
     assert [one.model for one in columns.passes()] == [None, "small", None]
     assert columns.model_copy(update={"model": None}).passes()[1].model is None
     with pytest.raises(RecordError, match="'tiny', a draft model whose shape"):

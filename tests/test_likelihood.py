@@ -1,0 +1,48 @@
+"""Likelihoods of given answers on both sessions, against the plain module fed one growing sequence after another."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.decoding.likelihood import log_likelihoods  # noqa: E402 - after the import guards
+from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests.few_words import MASK_ID, few_words  # noqa: E402
+
+PAIRS = [((1, 2, 3, 4), (5,)), ((6,), (0, 1, 2, 3)), ((1, 1), (7, 7)), ((3, 2, 1), (4,))]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize("session", ["plain", "static"])
+def test_sums_and_greedy_are_those_of_the_module(architecture, session):
+    """Rows of unlike lengths in one batch, in float64. The mask token has no probability, as for every arm: on a random model
+    it would else take a ninth of it. One answer is made greedy, so that both outcomes are seen.
+    """
+    module = few_words(architecture, seed=4)
+
+    def by_hand(context, answer):
+        total, fed, greedy = 0.0, list(context), []
+        for token in answer:
+            logits = module(torch.tensor([fed])).logits[0, -1]
+            logits[MASK_ID] = -math.inf
+            total += float(logits[token] - logits.logsumexp(0))
+            greedy.append(int(logits.argmax()))
+            fed.append(token)
+        return total, greedy
+
+    with torch.no_grad():
+        first = by_hand((2, 5), (0,))[1]
+        pairs = [*PAIRS, ((2, 5), tuple(first))]
+        expected = [by_hand(*pair) for pair in pairs]
+        opened = StaticSession(few_words(architecture, seed=4)) if session == "static" else TransformersSession(module, "sdpa")
+        found = log_likelihoods(opened, pairs, (MASK_ID,), torch.device("cpu"))
+        again = log_likelihoods(opened, pairs[1:2], (MASK_ID,), torch.device("cpu"))
+    for (total, greedy), (sum_, tokens), (_, answer) in zip(found, expected, pairs, strict=True):
+        assert total == pytest.approx(sum_, abs=1e-9) and greedy == (tokens == list(answer))
+    assert {greedy for _, greedy in found} == {True, False}
+    assert again[0][0] == pytest.approx(found[1][0], abs=1e-9), "nothing is left of the batch before"
