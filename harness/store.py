@@ -139,12 +139,20 @@ def read_run(path: Path) -> Run:
         events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
         return Run(
             header=header,
-            samples=_read_samples(directory / SAMPLES),
+            samples=_of_known_cases(directory / SAMPLES, header),
             outcomes=[event.outcome for event in events if event.outcome is not None],
             sessions=[event.session for event in events if event.session is not None],
         )
     except ValidationError as error:
         raise RecordError(f"{directory}: a record does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+
+
+def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
+    samples, known = _read_samples(file), {case.case_id for case in header.cases}
+    for number, sample in enumerate(samples, start=1):
+        if sample.case_id not in known:
+            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
+    return samples
 
 
 def _read_samples(file: Path) -> list[Sample]:
