@@ -33,7 +33,7 @@ class Prompt(Frozen):
         if self.answer is None and self.check not in {None, "none"}:
             raise ValueError(f'check {self.check!r} needs an "answer"; add one or write "check": "none"')
         if self.answer is not None and self.check == "number" and _last_number(self.answer) is None:
-            raise ValueError(f"check 'number' needs a number as answer, got {self.answer!r}")
+            raise ValueError(f"check 'number' needs a number as answer, got {self.answer[:200]!r}")
         return self
 
     def is_correct(self, output: str) -> bool | None:

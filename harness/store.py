@@ -27,6 +27,8 @@ from harness.record import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, S
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 REPORTS = ("report.html", "report.json")
+LONGEST_SHOWN = 200
+"""Characters of what was found in a damaged record."""
 Lent = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
 
@@ -211,8 +213,9 @@ def _read_header(file: Path) -> RunHeader:
     try:
         data = from_json(file.read_bytes(), allow_inf_nan=False)
         version = data["record_version"]
-        if type(version) is not int or version > RECORD_VERSION:
-            raise RecordError(f"{file}: format version {version} is newer than this program's {RECORD_VERSION}; upgrade sbd")
+        if type(version) is not int or not 1 <= version <= RECORD_VERSION:
+            found = repr(version)[:LONGEST_SHOWN]
+            raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
         return RunHeader.model_validate(data)
     except FileNotFoundError as error:
         raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run") from error
@@ -226,7 +229,7 @@ def _read_header(file: Path) -> RunHeader:
 
 def _first(error: ValidationError) -> str:
     details = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
+    return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
 
 
 def _packed(text: str) -> bytes:
