@@ -275,9 +275,9 @@ def _plain(value: Any) -> Any:
     kind: Any = type(value)
     if kind in _LEAVES:
         return value
-    names = _field_names(kind)
+    names = _field_names(kind)  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
     if names:
-        return {name: _plain(getattr(value, name)) for name in names}
+        return {name: one if type(one := getattr(value, name)) in _LEAVES else _plain(one) for name in names}
     if kind is dict:
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if kind in (tuple, list) else value

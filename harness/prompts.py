@@ -50,7 +50,7 @@ class Prompt(Frozen):
         if self.answer is None and self.check not in {None, "none"}:
             raise ValueError(f'check {self.check!r} needs an "answer"; add one or write "check": "none"')
         if self.answer is not None and self.check == "number" and _last_number(self.answer) is None:
-            raise ValueError(f"check 'number' needs a number as answer, got {self.answer!r}")
+            raise ValueError(f"check 'number' needs a number as answer, got {self.answer[:200]!r}")
         if self.pattern is not None and (self.answer is None or self.check == "none"):
             raise ValueError('"pattern" picks what is checked, but nothing is: add an "answer", or remove it')
         return self

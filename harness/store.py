@@ -30,6 +30,8 @@ HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 MARK = ".begun"
 """Names the case that is being taken, for whoever finds that its process has died; worth nothing after a power cut."""
 REPORTS = ("report.html", "report.json")
+LONGEST_SHOWN = 200
+"""Characters of what was found in a damaged record."""
 Lent = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
 
@@ -156,7 +158,7 @@ def read_run(path: Path) -> Run:
         events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
         return Run(
             header=header,
-            samples=_read_samples(directory / SAMPLES),
+            samples=_of_known_cases(directory / SAMPLES, header),
             outcomes=[event.outcome for event in events if event.outcome is not None],
             sessions=[event.session for event in events if event.session is not None],
         )
@@ -172,6 +174,12 @@ def read_on_one_machine(path: Path) -> Run:
         RecordError: as read_run.
     """
     return of_one_machine(read_run(path))
+def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
+    samples, known = _read_samples(file), {case.case_id for case in header.cases}
+    for number, sample in enumerate(samples, start=1):
+        if sample.case_id not in known:
+            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
+    return samples
 
 
 def _read_samples(file: Path) -> list[Sample]:
@@ -230,8 +238,9 @@ def _read_header(file: Path) -> RunHeader:
     try:
         data = from_json(file.read_bytes(), allow_inf_nan=False)
         version = data["record_version"]
-        if type(version) is not int or version > RECORD_VERSION:
-            raise RecordError(f"{file}: format version {version} is newer than this program's {RECORD_VERSION}; upgrade sbd")
+        if type(version) is not int or not 1 <= version <= RECORD_VERSION:
+            found = repr(version)[:LONGEST_SHOWN]
+            raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
         return RunHeader.model_validate(data)
     except FileNotFoundError as error:
         raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run") from error
@@ -245,7 +254,7 @@ def _read_header(file: Path) -> RunHeader:
 
 def _first(error: ValidationError) -> str:
     details = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
+    return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
 
 
 def _packed(text: str) -> bytes:

@@ -29,6 +29,9 @@ _WHAT_TO_DO = {
 }
 MOST_VALUES = 100_000
 LONGEST_SHOWN = 200
+LONGEST_SENTENCE = 4000
+"""Room for a list of everything allowed, none for a whole file given as one value."""
+DEEPEST = 100
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 """What the constructors of PyYAML let out for a scalar that is not what its tag says."""
 
@@ -74,6 +77,15 @@ class YamlDocument:
                 yield part
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses what is nested so deep that PyYAML, whose work grows with the square of the depth, would seem to hang."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+        if self.flow_level >= DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} lists inside each other", problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+
 def read_yaml(
     file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
 ) -> YamlDocument:
@@ -88,7 +100,7 @@ def read_yaml(
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise refusal(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
         if root is None:
             raise refusal(f"{file}:1: the file is empty; {when_empty}")
         if _values(root, {}) > MOST_VALUES:
@@ -146,7 +158,7 @@ def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: typ
 def in_words(details: ErrorDetails) -> str:
     """One error of pydantic as what was given, what is allowed and what to do, without its place."""
     todo = _WHAT_TO_DO.get(details["type"])
-    return _sentence(details) + (f"; {todo}" if todo else "")
+    return _sentence(details)[:LONGEST_SENTENCE] + (f"; {todo}" if todo else "")
 
 
 def _sentence(details: ErrorDetails) -> str:

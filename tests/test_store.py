@@ -312,6 +312,15 @@ def test_a_sample_of_another_format_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path / "run")
 
 
+def test_a_sample_of_a_case_that_the_header_lacks_is_refused(tmp_path: Path) -> None:
+    """Nothing can be said of it, and it must not be passed over; the line is named."""
+    folder = begun(tmp_path / "run", samples=2)
+    lines = (folder / "samples.jsonl").read_text().replace('"case_id":"c"', '"case_id":"d"', 2)
+    (folder / "samples.jsonl").write_text(lines.replace('"case_id":"d"', '"case_id":"c"', 1))
+    with pytest.raises(RecordError, match=r"samples.jsonl:2: a sample of case 'd', which run.json does not list"):
+        read_run(folder)
+
+
 def test_publishing_gives_the_same_run_and_the_same_bytes(tmp_path: Path) -> None:
     """The published run reads back equal without its torn line; published twice, every file is the same."""
     begun(tmp_path / "run", samples=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from harness.compare_values import Comparison
@@ -24,16 +25,27 @@ class Pointers:
         return f"{found}/{_escaped(field)}" if field else found
 
     def _walk(self, value: Any, at: str) -> None:
-        if is_dataclass(value):
+        names = _field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
+        if names:
             self._of.setdefault(id(value), at)
-            for one in fields(value):
-                self._walk(getattr(value, one.name), f"{at}/{one.name}")
+            for name in names:
+                inner = getattr(value, name)
+                if type(inner) not in _LEAVES:
+                    self._walk(inner, f"{at}/{name}")
         elif isinstance(value, dict):
             for key, inner in value.items():
                 self._walk(inner, f"{at}/{_escaped(str(key))}")
         elif isinstance(value, (tuple, list)) and value and not isinstance(value[0], (int, float, str)):
             for number, inner in enumerate(value):
                 self._walk(inner, f"{at}/{number}")
+
+
+_LEAVES = frozenset((float, int, str, bool, type(None)))
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()
 
 
 def _escaped(part: str) -> str:

@@ -112,7 +112,8 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")  # else it is made a second time, and the whole figure drawn for it
+        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)  # else it is made again, and the whole figure drawn for that
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
