@@ -203,7 +203,8 @@ class PassSpy:
                 self.real[row] += real
                 if any(real):
                     tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
-                    fed[segment.visibility] = tokens, logits[row, at : at + segment.logits].clone()
+                    wanted = torch.tensor(real[len(real) - segment.logits :])
+                    fed[segment.visibility] = tokens, logits[row, at : at + segment.logits][wanted].clone()
                 at += segment.logits
             self.last.append(fed)
             self.calls.append((row, list(committed), fed))

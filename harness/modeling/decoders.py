@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
+from harness.decoding.draft_check import NextTokenCheck
 from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
@@ -52,7 +53,8 @@ def decoder_of(
         return decode_adaptive_parallel(session, request, block_size=size, mask_id=mask_id, mixture=arm["mixture"])
     acceptance = _acceptance(case, seed)
     if arm["method"] == "sbd_verified":
-        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance)
+        check = NextTokenCheck(mask_id, arm.get("least_confidence", 0.0))
+        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, check=check)
     return decode_set_block(
         session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
     )
