@@ -51,8 +51,9 @@ def start_rows(
             acceptance.begin_block(index, sum(row.masked_first))
         check.drafted(logits[:, 1:])
         view = BlockView(logits[:, 1:], masked, request.temperature)
+        chosen = acceptance.choose(view)
         tokens = check.worth(view, noise.draw(logits[:, 1:], 0))
-        said = torch.cat([said, torch.where(acceptance.choose(view), tokens, -1)], dim=1)
+        said = torch.cat([said, torch.where(chosen, tokens, -1)], dim=1)
     decided = [_take(row, *tokens) for row, tokens in zip(rows, session.read(said), strict=True)]
     noise.advance([row_type.KNOWN] * len(rows))
     return rows, _with_masks(prefill_pass(lengths, final_tokens=row_type.KNOWN), block_size if drafts else 0, decided)
