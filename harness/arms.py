@@ -24,10 +24,10 @@ from pydantic import (
 from harness.arms_masked import ApdArm, FreeDaveArm
 from harness.arms_public import BlockDiffusionArm
 from harness.arms_rivals import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
-from harness.axes import Counts, Numbers, as_list, distinct
+from harness.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
-from harness.solver_choice import DEFAULT_SOLVER, SolverChoice
+from harness.solver_choice import DEFAULT_SOLVER, SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
@@ -178,12 +178,14 @@ class SbdArm(SolverChoice):
 
 class VerifiedSbdArm(SolverChoice):
     """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts. In a
-    batch every row goes on by itself.
+    batch every row goes on by itself. ``least_confidence``: a block is checked, and the next one opened, before its first draft
+    of that confidence or less; without it, whole.
     """
 
     method: Literal["sbd_verified"]
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
+    least_confidence: Annotated[Shares | None, Younger] = None
 
     @model_validator(mode="after")
     def _solver_has_its_knobs(self) -> VerifiedSbdArm:
@@ -192,11 +194,12 @@ class VerifiedSbdArm(SolverChoice):
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""
-        axes = product(self.block_size, self.settings(), self.temperature, self.solver)
+        ends = [{} if one is None else {"least_confidence": one} for one in self.least_confidence or (None,)]
+        axes = product(self.block_size, self.settings(), self.temperature, self.solver, ends)
         return [
-            {"method": "sbd_verified", "block_size": size, **setting, "temperature": temperature, "solver": solver,
+            {"method": "sbd_verified", "block_size": size, **setting, "temperature": temperature, "solver": solver, **end,
              "lossless": lossless_against(temperature)}
-            for size, setting, temperature, solver in axes
+            for size, setting, temperature, solver, end in axes
         ]  # fmt: skip
 
 

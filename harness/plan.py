@@ -244,7 +244,8 @@ def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["method"] in ("freedave", "apd"):
         return arms_masked.arm_id(arm)
     if arm["method"] == "sbd_verified":
-        return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}"
+        end = f"-c{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+        return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}{end}"
     if arm["method"] == "block_diffusion":
         return arms_public.arm_id(arm)
     chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
@@ -274,7 +275,8 @@ def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     if arm["method"] in ("freedave", "apd"):
         return f"{arms_masked.label(arm)}{warm}"
     if arm["method"] == "sbd_verified":
-        return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{warm}"
+        end = f" c>{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+        return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{end}{warm}"
     if arm["method"] == "block_diffusion":
         return f"{arms_public.label(arm)}{warm}"
     if arm["batching"] == "ragged":

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
+from harness.decoding.draft_check import NextTokenCheck  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
@@ -22,8 +23,11 @@ from harness.solver_choice import SOLVERS as SPECS  # noqa: E402
 
 WORDS = 8
 MASK_ID = WORDS
+SHORT = "short γ=99"
 VERIFIED = {f"verified γ={gamma:g}": ("entropy_bounded", {"gamma": gamma}) for gamma in (0.0, 1.5, 99.0)}
-METHODS = (*VERIFIED, "linear", "quadratic")
+SURE = 0.3
+"""Confidence at or below which the short form of verified decoding ends a block."""
+METHODS = (*VERIFIED, "linear", "quadratic", SHORT)
 # Every solver at the settings it is usually tried at; of several knobs only the first is varied.
 SETTINGS = {
     name: [{knob: values[min(i, len(values) - 1)] for knob, values in spec.sweep.items()} for i in range(3)]
@@ -89,6 +93,11 @@ def decoder(method: str, session, request: DecodeRequest, block_size: int, mask_
         return decode_linear(session, request, block_size=block_size, mask_id=mask_id)
     if method == "quadratic":
         return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
+    if method == SHORT:
+        acceptance, check = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=99.0), NextTokenCheck(mask_id, SURE)
+        return decode_verified_blocks(
+            session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance, check=check
+        )
     solver, knobs = VERIFIED[method]
     acceptance = SolverAcceptance(SOLVERS[solver], **knobs)
     return decode_verified_blocks(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)

@@ -37,6 +37,7 @@ def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> Non
         {"method": "ntp"},
         {"method": "sbd_verified", "block_size": [8, 16], "gamma": [0.1, 99]},
         {"method": "sbd_verified", "solver": ["threshold"], "tau": 0.9, "temperature": 0.7},
+        {"method": "sbd_verified", "gamma": 99, "least_confidence": 0.5},
         {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": 8},
     ]
     cases = plan_of(arms=arms, baseline_check=0).cases
@@ -47,6 +48,7 @@ def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> Non
         ("sbd-verified-k16-g0.1-t0-entropy_bounded", "SBD verified k=16 γ=0.1", GREEDY),
         ("sbd-verified-k16-g99-t0-entropy_bounded", "SBD verified k=16 γ=99", GREEDY),
         ("sbd-verified-k16-tau0.9-t0.7-threshold", "SBD verified k=16 threshold τ=0.9 T=0.7", SAMPLED),
+        ("sbd-verified-k16-g99-t0-entropy_bounded-c0.5", "SBD verified k=16 γ=99 c>0.5", GREEDY),
         ("linear-k8-t0", "linear self-speculation k=8", GREEDY),
         ("quadratic-k8-t0", "quadratic self-speculation k=8", GREEDY),
     ]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
+from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_blocks import decode_verified_blocks
@@ -46,6 +47,10 @@ class MixtureCheck:
     def drafted(self, logits: Tensor) -> None:
         """Remember them (the session may write over its own): a row checks next what it drafted last."""
         self._of_drafts = logits.clone()
+
+    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
+        """All of them."""
+        return tokens
 
     def verdicts(self, behind: Tensor) -> Tensor:
         """For slot i + 1 the mixture of its two predictions; behind the last slot there is but one."""

@@ -17,9 +17,9 @@ from harness.trace import Role
 
 
 class DraftedBlocks:
-    """``checks``: rows whose block the next pass checks; ``opens``: of these, the rows whose next block rides along;
-    ``drafts``: rows that feed a block of masks and drafts, their own or the one that rides along. ``masked`` (B, k) bool: the
-    slots of that block which are still to be drafted.
+    """``checks``: rows whose block the next pass checks, up to the slots ``ends``; ``opens``: of these, the rows whose next
+    block rides along; ``drafts``: rows that feed a block of masks and drafts, their own or the one that rides along. ``masked``
+    (B, k) bool: the slots of that block which are still to be drafted.
     """
 
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
@@ -30,6 +30,7 @@ class DraftedBlocks:
         self._starts = torch.empty(0, 2, dtype=torch.long)
         self.masked = torch.empty(0, 0, dtype=torch.bool)
         self.checks = self.opens = self.drafts = [False]
+        self.ends = [block_size]
 
     @property
     def role(self) -> Role:
@@ -41,21 +42,26 @@ class DraftedBlocks:
     @property
     def query_tokens(self) -> tuple[int, ...]:
         """Tokens of each row in that pass."""
-        return tuple([self._size * (checks + drafts) for checks, drafts in zip(self.checks, self.drafts, strict=True)])
+        checked = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
+        return tuple([count + self._size * drafts for count, drafts in zip(checked, self.drafts, strict=True)])
 
     def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> list[Segment]:
         """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft."""
         self.checks = [row.checking for row in rows]
         self.opens = [self._opens_ahead and row.checking and True in row.masked_next for row in rows]
         self.drafts = [row.drafting or opens for row, opens in zip(rows, self.opens, strict=True)]
+        self.ends = [row.end for row in rows]
         if self._stale or any(self.checks):
             self._upload(rows, context)
         self._stale = any(self.checks)  # the rows go on from another place
         segments = []
         if any(self.checks):
-            segments.append(self._segment(self._checked, self._starts[:, :1], self.checks, causal=True))
+            ends = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
+            segments.append(self._segment(self._checked, self._starts[:, :1], ends, causal=True))
         if any(self.drafts):
-            segments.append(self._segment(self._drafted, self._starts[:, 1:], self.drafts, causal=False))
+            segments.append(
+                self._segment(self._drafted, self._starts[:, 1:], [self._size * one for one in self.drafts], causal=False)
+            )
         return segments
 
     def draft(self, chosen: Tensor, tokens: Tensor) -> Tensor:
@@ -72,7 +78,7 @@ class DraftedBlocks:
         """Everything about every row in one copy: where its two blocks begin, what is in them, which slots to draft."""
         size, nothing = self._size, [self._mask_id] * self._size
         table = [
-            [start, start + size * opens, *row.slots, *(nothing if opens else row.slots),
+            [start, start + row.end * opens, *row.slots, *(nothing if opens else row.slots),
              *(row.masked_next if opens else row.masked)]
             for row, start, opens in zip(rows, context, self.opens, strict=True)
         ]  # fmt: skip
@@ -81,9 +87,10 @@ class DraftedBlocks:
         self._checked, self._drafted, masked = (held[:, at : at + size] for at in range(2, 2 + 3 * size, size))
         self.masked = masked.bool()
 
-    def _segment(self, tokens: Tensor, starts: Tensor, fed: list[bool], *, causal: bool) -> Segment:
-        """One block of every row, padding in rows that feed none."""
+    def _segment(self, tokens: Tensor, starts: Tensor, fed: list[int], *, causal: bool) -> Segment:
+        """One block of every row, of which so many slots are ``fed``; the others are padding."""
+        whole = all(count == self._size for count in fed)
         return Segment(
             tokens=tokens, positions=starts + self._slots, visibility="causal" if causal else "bidirectional",
-            logits=self._size, valid=None if all(fed) else torch.tensor(fed)[:, None].expand(-1, self._size),
+            logits=self._size, valid=None if whole else torch.arange(self._size) < torch.tensor(fed)[:, None],
         )  # fmt: skip

@@ -120,8 +120,9 @@ def _sample(
     if any(blocks.drafts):
         of_block = logits[:, -size:]
         check.drafted(of_block)
-        chosen = acceptance.choose(BlockView(of_block, blocks.masked, request.temperature))
-        said.append(blocks.draft(chosen, noise.draw(of_block, [size * opens - known for opens in blocks.opens])))
+        view = BlockView(of_block, blocks.masked, request.temperature)
+        first = [end * opens - known for end, opens in zip(blocks.ends, blocks.opens, strict=True)]
+        said.append(blocks.draft(acceptance.choose(view), check.worth(view, noise.draw(of_block, first))))
     return torch.cat(said, dim=1)
 
 
@@ -134,12 +135,12 @@ def _take(
     if not blocks.checks[index]:
         if row.drafting and row.draft(drafts):
             blocks.ask_anew()
-        return NOT_CHECKED, size - drafts.count(-1) if blocks.drafts[index] else 0
-    checked = row.check(said[:size])
+        return NOT_CHECKED, row.known(drafts) if blocks.drafts[index] else 0
+    end, checked = row.end, row.check(said[:size])
     if row.ended:
         return checked, 0
-    if blocks.opens[index] and checked.final == size:
+    if blocks.opens[index] and checked.final == end:
         row.draft(drafts)
-        return checked, size - drafts.count(-1)
+        return checked, row.known(drafts)
     acceptance.begin_block(index, sum(row.masked))
     return checked, 0

@@ -28,7 +28,7 @@ class VerifiedRow:
     the drafts, the mask id where there is none; ``masked`` says which slots are still to be drafted.
 
     What can never count is not drafted: slots behind a drafted stop (were the stop wrong, so would be all behind it) and
-    slots past the length limit.
+    slots past the length limit. ``end``: slots worth checking; a draft that is the mask says that the block ends before it.
     """
 
     KNOWN = 1
@@ -42,6 +42,7 @@ class VerifiedRow:
         self.output: list[int] = []
         self.slots: list[int] = []
         self.masked: list[bool] = []
+        self.end = block_size
         self._reason: StopReason | None = None
 
     @property
@@ -73,8 +74,8 @@ class VerifiedRow:
     @property
     def masked_next(self) -> list[bool]:
         """The slots to be drafted of the block behind this one, should all of this one be right: none where it would end."""
-        stops = self._stop.token_ids.intersection(self.slots[self.KNOWN :])
-        return self._to_draft(0 if stops else self._left - self._size)
+        stops = self._stop.token_ids.intersection(self.slots[self.KNOWN : self.end])
+        return self._to_draft(0 if stops else self._left - self.end)
 
     def start(self, token: int) -> None:
         """Take the first token, which the prompt's own logits gave, where it is final; and open the first block."""
@@ -87,11 +88,16 @@ class VerifiedRow:
         for slot, token in enumerate(tokens):
             if self.masked[slot] and token >= 0:
                 self.slots[slot], self.masked[slot] = token, False
+                self.end = slot if token == self._mask_id and slot < self.end else self.end
         stops = [slot for slot in range(self.KNOWN, self._size) if self.slots[slot] in self._stop.token_ids]
-        behind = min(stops, default=self._size) + 1
+        behind = min(self.end, min(stops, default=self._size) + 1)
         cut = True in self.masked[behind:]
         self.masked[behind:] = [False] * len(self.masked[behind:])
         return cut
+
+    def known(self, drafts: Sequence[int]) -> int:
+        """How many tokens a pass drafted (-1 and the mask are none)."""
+        return len(drafts) - drafts.count(-1) - drafts.count(self._mask_id)
 
     def check(self, verdicts: Sequence[int]) -> Checked:
         """Take what the next-token head says behind every slot, as far as what it was fed was right; then open a new block.
@@ -124,6 +130,7 @@ class VerifiedRow:
 
     def _open(self) -> None:
         """Begin a block, with the newest token if that is known; a row that has ended has nothing to draft."""
+        self.end = self._size
         self.slots = self.output[-1:] * self.KNOWN + [self._mask_id] * (self._size - self.KNOWN)
         self.masked = self._to_draft(0 if self.ended else self._left)
 

@@ -50,8 +50,10 @@ def start_rows(
         for index, row in enumerate(rows):
             acceptance.begin_block(index, sum(row.masked_first))
         check.drafted(logits[:, 1:])
-        chosen = acceptance.choose(BlockView(logits[:, 1:], masked, request.temperature))
-        said = torch.cat([said, torch.where(chosen, noise.draw(logits[:, 1:], 0), -1)], dim=1)
+        view = BlockView(logits[:, 1:], masked, request.temperature)
+        chosen = acceptance.choose(view)
+        tokens = check.worth(view, noise.draw(logits[:, 1:], 0))
+        said = torch.cat([said, torch.where(chosen, tokens, -1)], dim=1)
     decided = [_take(row, *tokens) for row, tokens in zip(rows, session.read(said), strict=True)]
     noise.advance([row_type.KNOWN] * len(rows))
     return rows, _with_masks(prefill_pass(lengths, final_tokens=row_type.KNOWN), block_size if drafts else 0, decided)
@@ -87,7 +89,7 @@ def _take(row: VerifiedRow, token: int, *drafts: int) -> int:
     if row.ended or not drafts:
         return row.KNOWN
     row.draft(drafts)
-    return row.KNOWN + len(drafts) - drafts.count(-1)
+    return row.KNOWN + row.known(drafts)
 
 
 def _with_masks(one: ForwardPass, masks: int, decided: Sequence[int]) -> ForwardPass:

@@ -13,6 +13,7 @@ from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAc
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.draft_and_check import decode_draft_and_check
+from harness.decoding.draft_check import NextTokenCheck
 from harness.decoding.drafter import Drafter
 from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
@@ -71,7 +72,8 @@ def decoder_of(
             session, request, protocol=protocol_of(arm), block_size=size, mask_id=mask_id, acceptance=acceptance
         )
     if arm["method"] == "sbd_verified":
-        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance)
+        check = NextTokenCheck(mask_id, arm.get("least_confidence", 0.0))
+        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, check=check)
     return decode_set_block(
         session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
     )
