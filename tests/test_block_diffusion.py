@@ -4,6 +4,7 @@ of the published rules that keep no cache; and what a wrong protocol does to it.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,7 @@ SESSIONS = {
 }
 EXPERTS = {
     "moe_intermediate_size": 16, "num_experts_per_tok": 2, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
-    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 0,
+    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5,
 }  # fmt: skip
 # The class that each family's tensors fit, the rule with its knobs, and the published statement of the same.
 TAU = 0.35
@@ -53,8 +54,9 @@ RULES = {
         "qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
     ),
 }
-QUOTAS = ("bd3lm", "dream", "llada", "mdlm")
+QUOTAS = ("bd3lm", "llada", "mdlm")
 """Families whose rule takes a share of a block, so that a block which a stop cuts has another schedule here."""
+STOPS = StopRule(token_ids=frozenset({1, 3}))
 
 
 def tiny(model_type, seed, attention="sdpa"):
@@ -146,7 +148,7 @@ def test_stops_and_lengths_within_a_block(family):
     """Where the limit lies within a block, and where a stop does, slots behind it are not asked for."""
     check(family, 5, new=2 * K + 1)
     if family not in QUOTAS:
-        check(family, 6, stop=StopRule(token_ids=frozenset({1, 3})))
+        check(family, 6, stop=STOPS)
 
 
 class Views:
@@ -165,16 +167,16 @@ class Views:
 @pytest.mark.parametrize("family", RULES)
 @pytest.mark.parametrize("kind", ["plain", "static"])
 def test_every_pass_reads_the_logits_of_the_uncached_sequence(family, kind, monkeypatch):
-    """Pass by pass on prompts of 1, 4 and 7 tokens: as many passes as published, each deciding the same slots from the same
-    logits; so the KV that was kept is what the family's mask makes of the whole sequence.
+    """Pass by pass on prompts of 1, 4 and 7 tokens, stopped or not: as many passes as published, each asking for as many slots
+    and deciding the same ones from the same logits; so the KV that was kept is what the family's mask makes of the sequence.
     """
     native = RULES[family][0]
-    for length in (1, K, 7):
-        work = Work((tuple(i % WORDS for i in range(3, 3 + length)),), NEVER, 3 * K)
+    for length, stop in itertools.product((1, K, 7), (NEVER,) if family in QUOTAS else (NEVER, STOPS)):
+        work = Work((tuple(i % WORDS for i in range(3, 3 + length)),), stop, 3 * K)
         wanted = expected(family, tiny(native, 8), work, 0)
         views = Views(monkeypatch)
         found = drain(decoder(family, SESSIONS[kind](tiny(native, 8)), work))
-        assert len(views.passes) == len(wanted.decided)
+        assert [int(asked.sum()) for _, asked in views.passes] == wanted.asked
         for (logits, asked), slots, by_slot in zip(views.passes, wanted.decided, wanted.logits, strict=True):
             rows = logits[0, asked[0]]
             for logit in (by_slot[slot] for slot in slots):
