@@ -27,7 +27,7 @@ from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from tests import published_rules  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
-from tests.test_exactness import drain  # noqa: E402
+from tests.test_exactness import Says, drain, request  # noqa: E402
 
 K = 4
 SESSIONS = {
@@ -290,6 +290,31 @@ def test_a_slot_of_kv_too_few_shows(family, monkeypatch):
     with pytest.raises(AssertionError, match="prompt"):
         for seed in range(6):
             check(family, seed, "short")
+
+
+@pytest.mark.parametrize("family", ["bd3lm", "llada"])
+def test_a_solver_is_not_offered_slots_behind_a_stop(family):
+    """Slot 2 says the stop and is decided first: slot 3 leaves the set that the solver chooses from, on the device too."""
+    offered = []
+
+    class LastSlots:
+        """Decides the last offered slot but one, then the first."""
+
+        def begin_block(self, row, masked):
+            """Nothing to prepare."""
+
+        def choose(self, view):
+            """One slot."""
+            offered.append(view.masked[0].tolist())
+            slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
+            return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
+
+    req = request(((1, 5, 9),), stop_ids=(2,), max_new_tokens=4)
+    generation = drain(decode_block_diffusion(
+        Says(), req, protocol=FAMILIES[family].protocol, block_size=4, mask_id=36, acceptance=LastSlots()
+    ))  # fmt: skip
+    assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
+    assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4, 8, 32])
