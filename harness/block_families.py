@@ -106,7 +106,7 @@ _ALL = (
         natives={"llada2_moe": "glm4_moe"},
         block_size=32, mask_id=156895, solver="low_confidence_dynamic", knobs={"tau": 0.95, "steps": 32},
         keys={"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"},
-        constants={"use_qk_norm": True, "num_nextn_predict_layers": 0, "partial_rotary_factor": 0.5},
+        constants={"use_qk_norm": True, "partial_rotary_factor": 0.5},
         must_be={"use_bias": False, "use_qkv_bias": False, "score_function": "sigmoid", "norm_topk_prob": True,
                  "use_sliding_window": False},
         renames={

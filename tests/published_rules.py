@@ -16,11 +16,12 @@ torch = pytest.importorskip("torch")
 
 @dataclass
 class Decoded:
-    """What was written; per deciding pass the answer slots that became known, and their logits as read; commits: passes spent
-    on writing KV alone, as the published code counts them but for the one behind the last block.
+    """What was written; per deciding pass how many slots were asked for, those that became known, and their logits as read;
+    commits: passes spent on writing KV alone, as the published code counts them but for the one behind the last block.
     """
 
     answer: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
     decided: list = field(default_factory=list)
     logits: list = field(default_factory=list)
     firsts: int = 0
@@ -71,8 +72,9 @@ class Prompted:
         logits[:, self.mask_id] = float("-inf")
         return logits.softmax(dim=-1), logits
 
-    def write(self, slots, probabilities, logits, base):
-        """Make ``slots`` known by the likeliest token at position ``base + slot``."""
+    def write(self, slots, asked, probabilities, logits, base):
+        """Make ``slots`` of those ``asked`` for known by the likeliest token at position ``base + slot``."""
+        self.done.asked.append(len(asked))
         for slot in slots:
             self.answer[slot] = int(probabilities[base + slot].argmax())
         self.done.decided.append(sorted(slots))
@@ -129,7 +131,7 @@ def sdar(model, prompt, new, k, mask_id, tau, stop_ids=()):
             tokens = one.sequence(end)
             p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: i // k))
             confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            one.write(dynamic(confidence, tau, 1), p, logits, length)
+            one.write(dynamic(confidence, tau, 1), slots, p, logits, length)
         if one.ended():
             break
         one.done.commits += 1
@@ -147,10 +149,12 @@ def bd3lm(model, prompt, new, k, mask_id, steps, stop_ids=()):
         width = min(k, new - start)
         for count in rounded_split(width, steps):
             slots = one.open(start, start + width)
+            if not slots:
+                break
             tokens = one.sequence(start + width)
             p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: (i + pad) // k))
             confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            one.write(likeliest(confidence, count), p, logits, length)
+            one.write(likeliest(confidence, count), slots, p, logits, length)
         if one.ended():
             break
         one.done.commits += 1
@@ -176,7 +180,7 @@ def fast_dllm_v2(model, prompt, new, k, mask_id, tau, run, stop_ids=()):
                 p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: i // k))
                 confidence = {slot: float(p[length + slot - 1].max()) for slot in slots}
                 above = {slot for slot, value in confidence.items() if value > tau}
-                one.write(above | set(likeliest(confidence, 1)), p, logits, length - 1)
+                one.write(above | set(likeliest(confidence, 1)), slots, p, logits, length - 1)
         if one.ended():
             break
         one.done.commits += 1
@@ -200,7 +204,7 @@ def nemotron(model, prompt, new, k, mask_id, tau, stop_ids=()):
             p, logits = one.probabilities(tokens, visible)
             confidence = {slot: float(p[length + slot].max()) for slot in slots}
             sure = {slot for slot, value in confidence.items() if value >= tau}
-            one.write(sure | set(likeliest(confidence, 1)), p, logits, length)
+            one.write(sure | set(likeliest(confidence, 1)), slots, p, logits, length)
         if one.ended():
             break
         one.done.commits += 1
@@ -222,7 +226,7 @@ def sdlm(model, prompt, new, k, mask_id, tau, stop_ids=()):
         slots = one.open(known, known + k)
         sure = [float(p[first + slot - known].max()) > tau for slot in slots]
         count = max(1, sure.index(False) if False in sure else len(sure))
-        one.write(slots[:count], p, logits, first - known)
+        one.write(slots[:count], slots, p, logits, first - known)
     return one.result()
 
 
@@ -236,10 +240,12 @@ def whole_sequence(model, prompt, new, k, mask_id, steps, shift=0, split=even_sp
         width = min(k, new - start)
         for count in filter(None, split(width, steps)):
             slots = one.open(start, start + width)
+            if not slots:
+                break
             tokens = one.sequence(new)
             p, logits = one.probabilities(tokens, torch.ones(len(tokens), len(tokens), dtype=torch.bool))
             confidence = {slot: float(p[length + slot - shift].max()) for slot in slots}
-            one.write(likeliest(confidence, count), p, logits, length - shift)
+            one.write(likeliest(confidence, count), slots, p, logits, length - shift)
         if one.ended():
             break
     return one.result()

@@ -4,6 +4,7 @@ of the published rules that keep no cache; and what a wrong protocol does to it.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from tests import published_rules  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
-from tests.test_exactness import drain  # noqa: E402
+from tests.test_exactness import Says, drain, request  # noqa: E402
 
 K = 4
 SESSIONS = {
@@ -36,7 +37,7 @@ SESSIONS = {
 }
 EXPERTS = {
     "moe_intermediate_size": 16, "num_experts_per_tok": 2, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
-    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 0,
+    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5,
 }  # fmt: skip
 # The class that each family's tensors fit, the rule with its knobs, and the published statement of the same.
 TAU = 0.35
@@ -53,8 +54,9 @@ RULES = {
         "qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
     ),
 }
-QUOTAS = ("bd3lm", "dream", "llada", "mdlm")
+QUOTAS = ("bd3lm", "llada", "mdlm")
 """Families whose rule takes a share of a block, so that a block which a stop cuts has another schedule here."""
+STOPS = StopRule(token_ids=frozenset({1, 3}))
 
 
 def tiny(model_type, seed, attention="sdpa"):
@@ -146,7 +148,7 @@ def test_stops_and_lengths_within_a_block(family):
     """Where the limit lies within a block, and where a stop does, slots behind it are not asked for."""
     check(family, 5, new=2 * K + 1)
     if family not in QUOTAS:
-        check(family, 6, stop=StopRule(token_ids=frozenset({1, 3})))
+        check(family, 6, stop=STOPS)
 
 
 class Views:
@@ -165,16 +167,16 @@ class Views:
 @pytest.mark.parametrize("family", RULES)
 @pytest.mark.parametrize("kind", ["plain", "static"])
 def test_every_pass_reads_the_logits_of_the_uncached_sequence(family, kind, monkeypatch):
-    """Pass by pass on prompts of 1, 4 and 7 tokens: as many passes as published, each deciding the same slots from the same
-    logits; so the KV that was kept is what the family's mask makes of the whole sequence.
+    """Pass by pass on prompts of 1, 4 and 7 tokens, stopped or not: as many passes as published, each asking for as many slots
+    and deciding the same ones from the same logits; so the KV that was kept is what the family's mask makes of the sequence.
     """
     native = RULES[family][0]
-    for length in (1, K, 7):
-        work = Work((tuple(i % WORDS for i in range(3, 3 + length)),), NEVER, 3 * K)
+    for length, stop in itertools.product((1, K, 7), (NEVER,) if family in QUOTAS else (NEVER, STOPS)):
+        work = Work((tuple(i % WORDS for i in range(3, 3 + length)),), stop, 3 * K)
         wanted = expected(family, tiny(native, 8), work, 0)
         views = Views(monkeypatch)
         found = drain(decoder(family, SESSIONS[kind](tiny(native, 8)), work))
-        assert len(views.passes) == len(wanted.decided)
+        assert [int(asked.sum()) for _, asked in views.passes] == wanted.asked
         for (logits, asked), slots, by_slot in zip(views.passes, wanted.decided, wanted.logits, strict=True):
             rows = logits[0, asked[0]]
             for logit in (by_slot[slot] for slot in slots):
@@ -288,6 +290,31 @@ def test_a_slot_of_kv_too_few_shows(family, monkeypatch):
     with pytest.raises(AssertionError, match="prompt"):
         for seed in range(6):
             check(family, seed, "short")
+
+
+@pytest.mark.parametrize("family", ["bd3lm", "llada"])
+def test_a_solver_is_not_offered_slots_behind_a_stop(family):
+    """Slot 2 says the stop and is decided first: slot 3 leaves the set that the solver chooses from, on the device too."""
+    offered = []
+
+    class LastSlots:
+        """Decides the last offered slot but one, then the first."""
+
+        def begin_block(self, row, masked):
+            """Nothing to prepare."""
+
+        def choose(self, view):
+            """One slot."""
+            offered.append(view.masked[0].tolist())
+            slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
+            return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
+
+    req = request(((1, 5, 9),), stop_ids=(2,), max_new_tokens=4)
+    generation = drain(decode_block_diffusion(
+        Says(), req, protocol=FAMILIES[family].protocol, block_size=4, mask_id=36, acceptance=LastSlots()
+    ))  # fmt: skip
+    assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
+    assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4, 8, 32])

@@ -36,6 +36,10 @@ LATENT = {
     "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 2,
     "moe_intermediate_size": 20, "first_k_dense_replace": 1,
 }  # fmt: skip
+ROUTED = {
+    "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20, "first_k_dense_replace": 1,
+}  # fmt: skip
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -46,6 +50,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", {"attention_bias": True}), ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
     ("qwen3_moe", EXPERTS), ("qwen3_moe", EXPERTS | {"decoder_sparse_step": 2, "mlp_only_layers": [1]}),
     ("qwen3_moe", EXPERTS | {"mlp_only_layers": [0, 1, 2, 3]}),
+    ("glm4_moe", ROUTED | {"use_qk_norm": True}), ("glm4_moe", ROUTED | {"attention_bias": True, "n_shared_experts": 1}),
     ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 8}),
     ("gemma", {}), ("gemma2", {"sliding_window": 8}), ("gemma3_text", {"sliding_window": 8, "num_hidden_layers": 7}),
     ("gemma3_text", {"attention_bias": True, "tie_word_embeddings": False}),
