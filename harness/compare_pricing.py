@@ -7,12 +7,13 @@ statistic and pairs no arms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
+from harness.deployment import Deployment
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES
@@ -27,6 +28,7 @@ from harness.roofline.ceilings import (
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import pass_bytes, pass_flops, price_pass
 from harness.roofline.shape_calibration import shape_calibrated
+from harness.roofline.storage import shard
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
 
@@ -37,6 +39,11 @@ Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
 
 
+def deployment_of(case: CaseHeader) -> Deployment:
+    """How the model of a case was stored and split: all in one dtype, over as many devices as processes shared it."""
+    return Deployment(dtype=case.dtype, tensor_parallel=case.tensor_parallel)
+
+
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
     """The calibration that holds for ``case``, or why there is none.
 
@@ -45,6 +52,8 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
     recorded = header.calibration
     if recorded is not None and "read_bandwidth" not in recorded:
         recorded = recorded.get(case.part)
+    if recorded is None and case.tensor_parallel > 1 and case.device == "cpu":
+        return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
     if recorded is None:
         return "this machine was not calibrated for this part"
     try:
@@ -107,6 +116,8 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
             found = step()
         except SbdError as error:
             found = str(error)
+        if isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+            found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
         if isinstance(found, Ceilings):
             ceilings[rung] = found
         else:
@@ -117,9 +128,11 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
 
 
 def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
-    """By the run's own calibration, else by what the profile of this very machine holds."""
+    """By the run's own calibration, else by what the profile of this very machine holds; the link as published by either."""
     if isinstance(calibration, Calibration):
-        return ceilings_from_calibration(calibration, dtype)
+        link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
+        found = ceilings_from_calibration(calibration, dtype)
+        return found if link is None else replace(found, link_bytes_per_s=link / 2)  # published for both directions together
     if isinstance(profile, HardwareProfile) and profile.measured is not None:
         return ceilings_from_measured(profile, dtype)
     return calibration
@@ -131,7 +144,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceil
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
         return passes
-    return shape_calibrated(base, case.model, case.dtype, passes, machine_spread(run, case.part))
+    return shape_calibrated(base, case.model, deployment_of(case), passes, machine_spread(run, case.part))
 
 
 def read_ceiling(
@@ -140,15 +153,16 @@ def read_ceiling(
     profile: HardwareProfile | Missing,
     measured: Ceilings | None = None,
 ) -> Quantity:
-    """Bytes per second that memory gives a model of this size, or why no share of it may be claimed.
+    """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 
     Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile,
     its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
     cannot stay in it.
     """
-    model_bytes = case.model.streamed_params * DTYPE_BYTES[case.dtype]
+    share = shard(case.model, case.tensor_parallel)
+    model_bytes = share.streamed_params * DTYPE_BYTES[case.dtype]
     if isinstance(calibration, Calibration):
-        sizes = (model_bytes, case.model.params * DTYPE_BYTES[case.dtype])
+        sizes = (model_bytes, share.params * DTYPE_BYTES[case.dtype])
         if all(abs(calibration.model_bytes / size - 1) > SAME_SIZE for size in sizes):
             calibrated_mb = calibration.model_bytes / 1e6
             return absent(f"the read rate was calibrated for a model of {calibrated_mb:,.0f} MB, not for this one")
@@ -179,7 +193,10 @@ def _counts(columns: PassColumns) -> Iterator[Counts]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
-    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
+    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together.
+
+    Of one device, where the model is split over several.
+    """
 
     bytes_: float
     flops: float
@@ -191,7 +208,7 @@ class Pricer:
     """Prices the passes of one model on every rung; remembers passes it has priced."""
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shape, self._dtype, self._ceilings = case.model, case.dtype, ceilings
+        self._shape, self._deployment, self._ceilings = case.model, deployment_of(case), ceilings
         self._known: dict[Counts, PricedPass] = {}
 
     @property
@@ -228,8 +245,8 @@ class Pricer:
         forward: dict[str, Band] = {}
         decode: dict[str, Band] = {}
         for rung in self.rungs:
-            price = price_pass(self._shape, self._dtype, one, self._ceilings[rung])
+            price = price_pass(self._shape, self._deployment, one, self._ceilings[rung])
             decode[rung] = (price.low_s, price.expected_s, price.high_s)
             forward[rung] = price.forward
-        bytes_, flops = (of(self._shape, self._dtype, one) for of in (pass_bytes, pass_flops))
+        bytes_, flops = (of(self._shape, self._deployment, one) for of in (pass_bytes, pass_flops))
         return PricedPass(bytes_=bytes_, flops=flops, forward_s=forward, decode_s=decode)

@@ -188,8 +188,8 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Widths, curves and roofs: summaries
-    only.
+    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Bytes and predictions are those of one
+    of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
     """
 
     part: str
@@ -210,6 +210,7 @@ class Cell:
     counter_scale: CounterScale
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
+    tensor_parallel: int = 1
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.modelshape import DTYPE_BYTES
 from harness.plan import Case
@@ -18,7 +19,7 @@ from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.storage import kv_cache_bytes
+from harness.roofline.storage import kv_cache_bytes, shard
 from harness.tasks import TASKS, problems
 from harness.trace import Role
 
@@ -70,16 +71,26 @@ def _longest_problem(task: str, split: str, count: int, seed: int) -> int:
 
 
 def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
-    """Memory at the longest prompt and the most new tokens, or None with the reason."""
+    """Memory at the longest prompt and the most new tokens, or None with the reason.
+
+    Of one device, where a model is split over several; of all its processes, where they share the host's memory.
+    """
     if case.shape is None:
         return None, case.shape_reason
     size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
+    deployed = deployment_of(case)
+    shares = case.part.tensor_parallel if case.part.device == "cpu" else 1
     return MemoryEstimate(
-        weight_bytes=case.shape.params * size,
-        kv_bytes=case.batch_size * kv_cache_bytes(case.shape, case.part.dtype, length),
-        logit_bytes=case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
+        weight_bytes=shares * shard(case.shape, case.part.tensor_parallel).params * size,
+        kv_bytes=shares * case.batch_size * kv_cache_bytes(case.shape, deployed, length),
+        logit_bytes=shares * case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
     ), None
+
+
+def deployment_of(case: Case) -> Deployment:
+    """How the model of a case will be stored and split."""
+    return Deployment(dtype=case.part.dtype, tensor_parallel=case.part.tensor_parallel)
 
 
 def _widest_pass(case: Case) -> tuple[int, int]:
@@ -115,7 +126,7 @@ def _prefill_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
     tokens = prompt_tokens_at_most(case)
     prompt = describe_pass("prefill", case.batch_size, tokens, 0, logits=1, kept=tokens)
-    return price_pass(case.shape, case.part.dtype, prompt, ceilings).expected_s
+    return price_pass(case.shape, deployment_of(case), prompt, ceilings).expected_s
 
 
 def _decode_s(case: Case, ceilings: Ceilings) -> float:
@@ -128,7 +139,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
             (describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), steps * count)
             for role, query, kept, count in _passes_to_one_token(case)
         ]
-        return sum(count * price_pass(case.shape, case.part.dtype, one, ceilings).expected_s for one, count in passes)
+        return sum(count * price_pass(case.shape, deployment_of(case), one, ceilings).expected_s for one, count in passes)
     block = case.arm["block_size"]
     total_s = 0.0
     for start in range(0, new_tokens, block):
@@ -139,7 +150,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
             logits=block, kept=committed,
         )  # fmt: skip
         later = describe_pass("decide", case.batch_size, block, context + start, logits=block)
-        first_s, later_s = (price_pass(case.shape, case.part.dtype, p, ceilings).expected_s for p in (first, later))
+        first_s, later_s = (price_pass(case.shape, deployment_of(case), p, ceilings).expected_s for p in (first, later))
         total_s += first_s + (_passes(case, slots) - 1) * later_s
     return total_s
 

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError
 from harness.plan import Share
+from harness.processes_ranks import end_all, first_end, start
 from harness.store import Lent
 
 COMMAND = "run-process"
@@ -35,13 +37,15 @@ PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); fro
 class Errand:
     """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
 
-    ``lent``: the journals of the directory, locked by the process that sends it.
+    ``lent``: the journals of the directory, locked by the process that sends it. ``ranks``: so many processes share the model,
+    and the first of them does the errand.
     """
 
     scenario: Path
     directory: Path
     share: Share | None
     lent: Lent
+    ranks: int = 1
 
 
 class Spawner(Protocol):
@@ -60,16 +64,16 @@ class FreshInterpreter:
         self._debug = debug
 
     def __call__(self, errand: Errand) -> int:
-        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one kills it."""
-        child = subprocess.Popen(self.command(errand), pass_fds=errand.lent)
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            _interrupt(child)
-            raise
-        finally:
-            child.kill()  # nothing where it has ended
-            child.wait()
+        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one ends it."""
+        with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
+            children = start(self.command(errand), errand.ranks, Path(folder), errand.lent)
+            try:
+                return first_end(children)
+            except KeyboardInterrupt:
+                _interrupt(children[0])
+                raise
+            finally:
+                end_all(children, GRACE_S)
 
     def command(self, errand: Errand) -> Sequence[str]:
         """The command line of the child."""

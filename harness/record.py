@@ -8,6 +8,7 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
+    6   a case names over how many processes its model was split (before: always one)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.modelshape import ModelShape
 from harness.trace import ForwardPass, Role
 
-RECORD_VERSION = 5
+RECORD_VERSION = 6
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -148,6 +149,7 @@ class CaseHeader(_Frozen):
     session: str = "plain"
     execution: str = "eager"
     timed: bool
+    tensor_parallel: int = 1
     replayed: dict[str, Any] | None = None
 
     @property

@@ -15,12 +15,13 @@ from typing import Any
 
 from harness.continuing import default_directory, missing_slots, refuse_other_execution
 from harness.environment import snapshot
-from harness.errors import CaseError, DoesNotFitError
+from harness.errors import EXIT_AGAIN, CaseError, DoesNotFitError
 from harness.estimates import estimate_memory
 from harness.pace import Pace
 from harness.plan import Share, Slot
 from harness.processes import Errand, FreshInterpreter, Spawner, expect_success
 from harness.progress import Progress, Silent
+from harness.ranks import ranks_here, refuse_other_world
 from harness.record import CaseOutcome, Run
 from harness.runner_header import make_header
 from harness.runner_job import Job
@@ -60,7 +61,8 @@ def run(
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
-    ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then.
+    ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then. Under
+    torchrun, all of it is taken by the processes that torchrun has started; this must be the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable.
@@ -68,14 +70,17 @@ def run(
         ProcessEndedError: a fresh process was killed or failed; likewise.
     """
     progress = progress or Silent()
-    job = Job.of(scenario_path)
+    job, ranks = Job.of(scenario_path), ranks_here()
+    if ranks is not None:
+        refuse_other_world(job.scenario, ranks.world)
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
-        if job.scenario.in_fresh_processes:
+        if ranks is None and job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
             machine = machine or _this_machine()
             _take(_begin_or_continue(job, store, machine, progress), store, machine, progress)
+            machine.close()
     return directory
 
 
@@ -100,6 +105,7 @@ def run_errand(errand: Errand, progress: Progress, machine: Machine | None = Non
         later = tuple(slot for share in coming for slot in by_share[share])
         work = Work(missing=by_share.get(errand.share, []), pace=pace, share=errand.share, later=later)
         _take(work, store, machine, progress)
+        machine.close()
 
 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
@@ -114,12 +120,18 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
     unfinished = _by_share(job, held, Pace(job.plan, held))
     if not unfinished:
         progress.start([])
-    counts = {part.name: part.processes for part in job.scenario.parts}
+    parts = {part.name: part for part in job.scenario.parts}
     for share in unfinished:
-        who = f"part {share.part}, fresh process {share.process + 1} of {counts[share.part]}"
+        part = parts[share.part]
+        who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
+        who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
         progress.note(who)
-        errand = Errand(scenario=scenario, directory=directory, share=share, lent=store.hold())
-        expect_success(spawn(errand), who)
+        errand = Errand(
+            scenario=scenario, directory=directory, share=share, lent=store.hold(), ranks=part.tensor_parallel
+        )  # fmt: skip
+        while (status := spawn(errand)) == EXIT_AGAIN:  # each time with one case less
+            progress.note(f"{who}: again, without the case that failed")
+        expect_success(status, who)
 
 
 def _by_share(job: Job, held: Run, pace: Pace) -> dict[Share, list[Slot]]:

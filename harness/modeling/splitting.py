@@ -1,0 +1,74 @@
+"""A model split over the ranks of a group by transformers' tensor parallelism: every rank keeps its share of the weights.
+
+Heads, inner widths and the vocabulary are split as the model's own plan says (Megatron-LM, arXiv 1909.08053, section 3);
+every rank computes the same hidden states and, gathered, the same logits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from harness.errors import UnknownModelError
+from harness.modeling.rank_group import RankGroup
+
+
+def loads_split(device: str) -> bool:
+    """Whether transformers can read every rank its own share of a checkpoint: it goes by the accelerator that is here, so not
+    for a model that is to stay on the CPU beside a GPU.
+    """
+    accelerator: Any = torch.accelerator.current_accelerator()
+    return torch.device(device).type == ("cpu" if accelerator is None else accelerator.type)
+
+
+def loading_options(group: RankGroup) -> dict[str, Any]:
+    """What ``from_pretrained`` wants to be told."""
+    from transformers.distributed import DistributedConfig
+
+    return {"distributed_config": DistributedConfig(tp_size=group.ranks.world)}
+
+
+def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> None:
+    """Keep this rank's share of a model that every rank has whole, the same weights everywhere, on the CPU or on ``device``.
+
+    Raises:
+        UnknownModelError: transformers has no plan how to split it.
+    """
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    refuse_without_plan(module, name)
+    tied = module.get_output_embeddings()
+    if tied is not None and module.get_input_embeddings().weight is tied.weight:
+        tied.weight = nn.Parameter(tied.weight.detach(), requires_grad=False)  # else it would go by one name only
+    plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
+    apply_tensor_parallelism(module, group.mesh(device), plan)
+    for part in module.modules():
+        for key, weight in part.named_parameters(recurse=False):
+            if isinstance(weight, DTensor):
+                part.register_parameter(key, _of_its_own(weight))
+    module.tie_weights()
+
+
+def refuse_without_plan(module: PreTrainedModel, name: str) -> None:
+    """Raises UnknownModelError where transformers has no plan how to split the model."""
+    if not module.tp_plan:
+        raise UnknownModelError(
+            f"{name}: transformers has no plan how to split {type(module).__name__}; use tensor_parallel: 1, or a model with a "
+            "tp_plan (Llama, Qwen2, Qwen3 and others)"
+        )
+
+
+def _of_its_own(weight: DTensor) -> nn.Parameter:
+    """The weight with memory for its local share only: what was cut out of the whole keeps all of it alive."""
+    local = weight.to_local()
+    if local.untyped_storage().nbytes() > local.nbytes:
+        kept = DTensor.from_local(
+            local.clone(), weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
+        )
+        return nn.Parameter(kept, requires_grad=False)
+    return nn.Parameter(weight.detach(), requires_grad=False)
