@@ -161,7 +161,7 @@ def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:
 
 @pytest.mark.parametrize(("device", "words"), [
     ("cpu", "2 processes shared this CPU, whose rates one process alone does not show"),
-    ("cuda", "what NVIDIA L4 can send to another device is not known, and the model was split over several"),
+    ("cuda", "what l4 can send to another device is not known, and the model was split over several"),
 ])  # fmt: skip
 def test_what_cannot_be_priced_says_why(device: str, words: str) -> None:
     """No calibration holds for processes that share a CPU, and nothing for devices whose link is unknown."""

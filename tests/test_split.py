@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ import yaml
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.processes_ranks import end_all, first_end, start  # noqa: E402 - after the import guard
+from harness.errors import EXIT_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError  # noqa: E402 - after the import guard
+from harness.modeling import rank_group  # noqa: E402
+from harness.modeling.rank_group import Order, RankGroup  # noqa: E402
+from harness.modeling.split_engine import open_split_engine, refuse_too_few_gpus  # noqa: E402
+from harness.processes_ranks import end_all, first_end, start  # noqa: E402
+from harness.ranks import Ranks  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.store import read_run  # noqa: E402
 from tests.split_worker import MODELS, logits_of, part_of, stored_bytes  # noqa: E402
@@ -29,24 +35,21 @@ ARMS = [
     {"method": "sbd_verified", "block_size": 8, "gamma": 0.6, "temperature": [0, 0.8]},
     {"method": "self_speculation", "block_size": 4, "form": ["linear", "quadratic"]},
 ]
+RANDOM = {"synthetic": {"prompt_tokens": 5}, "prompts": 3, "max_new_tokens": 10}
 COMMON = {"dtype": "float64", "timed": False, "batch_sizes": [2], "arms": ARMS}
 
 
-def parts(world: int) -> list[dict[str, Any]]:
-    """The reference model with real acceptance, and random ones whose widths do not halve; a timed part with generate()."""
-    words = {"tasks": ["short_trace"], "prompts": 3, "max_new_tokens": 20}
-    random = {"synthetic": {"prompt_tokens": 5}, "prompts": 3, "max_new_tokens": 12}
-    timed = {
-        "name": "timed", "model": MODELS["llama"], "dtype": "float64", "warmup": 0, "baseline_check": 1,
-        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
-        "workload": {"synthetic": {"prompt_tokens": 5}, "prompts": 1, "max_new_tokens": 8},
-    }  # fmt: skip
+def parts(world: int, timed: bool) -> list[dict[str, Any]]:
+    """The reference model with real acceptance, and random ones whose widths do not halve, one of them ``timed``."""
+    words = {"tasks": ["short_trace"], "prompts": 3, "max_new_tokens": 12}
+    replay = [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "acceptance": {"replay": {"nfe_speedup": 2.0}}}]
     return [
         one | {"tensor_parallel": world}
         for one in (
             COMMON | {"name": "reference", "model": MODELS["reference"], "workload": words},
-            COMMON | {"name": "qwen3", "model": MODELS["qwen3"], "workload": random, "session": "plain"},
-            timed,
+            COMMON | {"name": "qwen3", "model": MODELS["qwen3"], "workload": RANDOM, "session": "plain"},
+            COMMON | {"name": "llama", "model": MODELS["llama"], "workload": RANDOM | {"prompts": 2}, "arms": replay}
+            | {"timed": timed, "warmup": 0, "baseline_check": 1},
         )
     ]
 
@@ -65,9 +68,9 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The run by one process."""
+    """The run by one process, nothing timed."""
     folder = tmp_path_factory.mktemp("alone")
-    return read_run(run(write(folder, parts(1)), folder / "run"))
+    return read_run(run(write(folder, parts(1, timed=False)), folder / "run"))
 
 
 def without_times(found: Any) -> dict[Any, Any]:
@@ -76,6 +79,11 @@ def without_times(found: Any) -> dict[Any, Any]:
         sample.key: ([row.model_dump() for row in sample.rows], sample.passes.untimed().model_dump(), sample.seed)
         for sample in found.samples
     }
+
+
+def written_by_ntp(found: Any, part: str) -> list[list[int]]:
+    """The tokens of the first batch."""
+    return next([row.output_ids for row in one.rows] for one in found.samples if one.case_id == f"{part}/synthetic/b2/ntp")
 
 
 def workers(*arguments: str, folder: Path) -> tuple[int, list[int]]:
@@ -128,17 +136,21 @@ def test_each_process_keeps_its_share_alone(name: str, told: Path) -> None:
 
 
 def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -> None:
-    """NTP, SBD, verified and self-speculating arms, greedy and sampled, lockstep and ragged, generate() too: every token and
-    every pass. Rank 0 alone speaks, and says each thing once.
+    """NTP, SBD, verified and self-speculating arms, greedy and sampled, lockstep and ragged: every token and every pass; and
+    generate() writes what NTP does. Rank 0 alone speaks, and says each thing once.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "harness", "run"]
     done = subprocess.run(
-        [*command, str(write(tmp_path, parts(2))), "--out", str(tmp_path / "run"), "--no-report"],
+        [*command, str(write(tmp_path, parts(2, timed=True))), "--out", str(tmp_path / "run"), "--no-report"],
         capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = read_run(tmp_path / "run")
-    assert without_times(found) == without_times(alone) and len(found.samples) > 20
+    checks = {case.case_id for case in found.header.cases if case.is_check}
+    samples, by_generate = without_times(found), {key for key in without_times(found) if key[0] in checks}
+    assert {key: value for key, value in samples.items() if key not in by_generate} == without_times(alone)
+    written = {key[0]: [row["output_ids"] for row in samples[key][0]] for key in by_generate}
+    assert len(written) == 2 and list(written.values()) == [written_by_ntp(found, "llama")] * 2
     assert done.stdout.splitlines() == [f"record  {tmp_path / 'run'}"]
     assert done.stderr.count("part reference: loading the model") == 1
     assert {case.tensor_parallel for case in found.header.cases} == {2}
@@ -147,21 +159,17 @@ def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -
 
 
 def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
-    """One part in one process, the same one in two: the same tokens, in one record, written under one lock."""
-    part = COMMON | {"arms": ARMS[:1], "model": MODELS["llama"], "workload": parts(1)[1]["workload"]}
-    both = [part | {"name": "one"}, part | {"name": "two", "tensor_parallel": 2}]
+    """Without torchrun, under the lock of the process that started them: what one process here writes."""
+    part = COMMON | {"name": "p", "arms": ARMS[:2], "model": MODELS["llama"], "workload": RANDOM}
     done = subprocess.run(
-        [sys.executable, "-m", "harness", "run", str(write(tmp_path, both)), "--out", str(tmp_path / "run"), "--no-report"],
+        [sys.executable, "-m", "harness", "run", str(write(tmp_path, [part | {"tensor_parallel": 2}])), "--no-report"],
         capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "part two, fresh process 1 of 1, 2 sharing the model" in done.stderr
-    found = read_run(tmp_path / "run")
-    greedy = {name: [[row.output_ids for row in one.rows] for one in found.samples if one.case_id.startswith(f"{name}/")
-                     and one.case_id.endswith("/ntp")] for name in ("one", "two")}  # fmt: skip
-    assert greedy["one"] == greedy["two"] and len(greedy["one"]) == 2
-    assert {case.part: case.tensor_parallel for case in found.header.cases} == {"one": 1, "two": 2}
-    assert not list(tmp_path.glob("run/.*")) and not list(Path("/tmp").glob(f"sbd-*/{found.header.run_id}"))
+    assert "part p, fresh process 1 of 1, 2 sharing the model" in done.stderr
+    found = read_run(Path(tmp_path, done.stdout.removeprefix("record  ").strip()))
+    assert without_times(found) == without_times(read_run(run(write(tmp_path, [part]), tmp_path / "alone")))
+    assert len(found.samples) == 8 and {case.tensor_parallel for case in found.header.cases} == {2}
 
 
 @pytest.mark.parametrize(("started", "words"), [
@@ -170,7 +178,7 @@ def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str, tmp_path: Path) -> None:
     """Exit code 2; the process that would follow is not waited for."""
-    file = write(tmp_path, parts(2 if started else 3)[:1])
+    file = write(tmp_path, parts(2 if started else 3, timed=False)[:1])
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(started)} if started else {}
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", str(file), "--out", str(tmp_path / "run")],
@@ -181,26 +189,82 @@ def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str,
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "each", "met", "said"),
+    ("how", "status", "said"),
     [
-        ("nobody", 0, [0, 0], ["decoded", "decoded"], ""),
-        ("first", 3, [3, -15], ["DoesNotFitError 5: out of memory on a planted device",
-                                "ProcessEndedError 75: decode did not come to its end in all 2 processes"], ""),
-        ("memory", 5, [-15, 5], None, "rank 1 of 2: out of memory on a planted device\n"),
-        ("seed", 5, [-15, 5], None, "rank 1 of 2: rank 1 decided "),
-        ("killed", -9, [None, -9], None, ""),
+        ("seed", 5, "rank 1 of 2: rank 1 decided "),
+        pytest.param("memory", 5, "rank 1 of 2: out of memory on a planted device\n", marks=pytest.mark.full),
+        pytest.param("killed", -9, "", marks=pytest.mark.full),
     ],
-)  # fmt: skip
-def test_one_that_fails_ends_all(
-    how: str, status: int, each: list[int | None], met: list[str] | None, said: str, tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """Rank 0 keeps its own failure for the record and goes no further; another rank says its own in one line; ranks that draw
-    differently are found out at the first readback; and nobody waits for one that is gone.
+)
+def test_one_that_fails_ends_all(how: str, status: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A rank that draws otherwise is found out at the first readback, and says so in one line, as one without memory does;
+    and nobody waits for one that is gone, whose loss rank 0 puts into words if it is left the time.
     """
-    decided, ended = workers("fail", how, str(tmp_path), folder=tmp_path)
-    assert decided == status and all(one in (None, found) for one, found in zip(each, ended, strict=True))
-    if met is not None:
-        written = json.loads((tmp_path / "met.json").read_text())
-        assert len(written) == len(met) and all(one.startswith(start) for one, start in zip(written, met, strict=True))
+    decided, (first, second) = workers("fail", how, str(tmp_path), folder=tmp_path)
+    assert (decided, second) == (status, status) and first in (-15, 3)
+    met = tmp_path / "met"
+    assert not met.exists() or (how == "killed" and "ended without a word (" in met.read_text())
     assert capfd.readouterr().err.startswith(said)
+
+
+@pytest.fixture
+def only_one(tmp_path: Path) -> Iterator[RankGroup]:
+    """A group of one process, which talks to nobody but talks."""
+    group = RankGroup(Ranks(rank=0, local=0, world=1, rendezvous=(tmp_path / "store").as_uri()))
+    yield group
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def raising(error: Exception) -> Callable[[], int]:
+    """A call that fails."""
+
+    def call() -> int:
+        raise error
+
+    return call
+
+
+def test_nothing_is_led_behind_an_order_that_was_not_carried_out(only_one: RankGroup) -> None:
+    """The case goes into the record with its own reason; then the ranks, which may stand anywhere, are not used any more."""
+    assert only_one.lead(Order("decode"), lambda: 7) == 7 == only_one.lead(Order("decode"), lambda: 7)
+    with pytest.raises(DoesNotFitError, match="too large"):
+        only_one.lead(Order("decode"), raising(DoesNotFitError("too large")))
+    for call in (lambda: only_one.lead(Order("open"), lambda: 7), only_one.dismiss):
+        with pytest.raises(ProcessEndedError, match="decode did not come to its end in all 1 processes") as ended:
+            call()
+        assert ended.value.exit_code == EXIT_AGAIN
+
+
+def test_what_ended_another_rank_is_told_if_it_said_so(only_one: RankGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gloo knows only that a connection was closed; a RuntimeError of our own stays what it is."""
+    monkeypatch.setattr(rank_group, "LOST_S", 0)
+    closed = RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:1. This is typical\nGLHF")
+    for error, kind, words in (
+        (closed, ProcessEndedError, "another process of the split model ended without a word .*Connection closed by peer"),
+        (RuntimeError("shapes differ"), RuntimeError, "shapes differ"),
+    ):
+        with pytest.raises(kind, match=words):
+            only_one.lead(Order("decode"), raising(error))
+        only_one._amid = None
+    only_one.leave_word("rank 1 of 2: no memory")
+    with pytest.raises(ProcessEndedError, match=r"^rank 1 of 2: no memory$"):
+        only_one.lead(Order("decode"), raising(closed))
+
+
+@pytest.mark.parametrize(("device", "count", "refused"), [("cuda", 1, True), ("cuda", 2, False), ("cpu", 0, False)])
+def test_every_process_needs_a_gpu_of_its_own(device: str, count: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said with both numbers; on several machines, of the processes on this one."""
+    part = part_of("llama", device=device)
+    if not refused:
+        return refuse_too_few_gpus(part, count)
+    with pytest.raises(ScenarioError, match=r"tensor_parallel is 2, and every process needs a GPU .* sees 1 here"):
+        refuse_too_few_gpus(part, count)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    return refuse_too_few_gpus(part, count)
+
+
+def test_a_split_part_in_one_process_is_refused() -> None:
+    """Whoever opens it must be one of several."""
+    with pytest.raises(ScenarioError, match="tensor_parallel is 2, but this is one process; start it with `sbd run`"):
+        open_split_engine(part_of("llama"))

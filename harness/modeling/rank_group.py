@@ -6,6 +6,7 @@ say to each other goes by gloo, which lets a process wait without work.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,8 @@ from harness.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
 """Loading a large model takes tens of minutes, and no disk is equally fast for all."""
+LOST_S = 60.0
+"""So long a rank that lost another one waits to be ended by who started them, so that one message is enough."""
 LAST_WORDS = "last words"
 T = TypeVar("T")
 
@@ -137,13 +140,19 @@ class RankGroup:
     def _lost(self, error: RuntimeError) -> Exception:
         """What a RuntimeError amid an order stands for: another process that ended, or a fault of this one."""
         if _store().check([LAST_WORDS]):
+            time.sleep(LOST_S)
             return ProcessEndedError(_store().get(LAST_WORDS).decode())
-        if "onnection" in str(error) or isinstance(error, dist.DistError):
+        if is_lost(error):
             return ProcessEndedError(
                 f"another process of the split model ended without a word ({str(error).partition(chr(10))[0]}); finished "
                 "samples are kept, and the same command goes on"
             )
         return error
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether this is how torch.distributed says that another process has gone: gloo has no exception of its own for it."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "onnection" in str(error))
 
 
 def _store() -> Any:

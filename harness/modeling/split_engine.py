@@ -8,19 +8,19 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import torch
 
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
 from harness.modeling.engine import Decoded, Engine, open_engine
 from harness.modeling.loading import TextTokenizer
-from harness.modeling.rank_group import Order, RankGroup, joined
+from harness.modeling.rank_group import LOST_S, Order, RankGroup, is_lost, joined
 from harness.modelshape import ModelShape
 from harness.plan import Case
 from harness.scenario import Part
 
-GRACE_S = 10.0
+GRACE_S = 20.0
 """So long a rank that failed leaves it to rank 0 to say so."""
 
 
@@ -115,18 +115,23 @@ def follow() -> None:
         raise InvariantError("a process that follows must be one of several")
     try:
         _obey(group)
-    except SbdError as error:
-        word, status = f"rank {group.ranks.rank} of {group.ranks.world}: {error}", error.exit_code
-    except RuntimeError:
-        word, status = traceback.format_exc(), EXIT_TOOL_ERROR
-    else:
-        torch.distributed.destroy_process_group()
-        return
+    except Exception as error:
+        _end(group, error, says)
+    torch.distributed.destroy_process_group()
+
+
+def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
+    """Most often rank 0 has met the same error and says so, and the end of this process comes while it waits for that."""
+    if is_lost(error):
+        time.sleep(LOST_S)  # rank 0 has gone, or another one that has said why
+        os._exit(EXIT_TOOL_ERROR)
+    known = isinstance(error, SbdError)
+    word = f"rank {group.ranks.rank} of {group.ranks.world}: {error if known else traceback.format_exc()}"
     with suppress(RuntimeError):  # the store may have gone with rank 0
         group.leave_word(word)
-    time.sleep(GRACE_S)  # most often rank 0 has met the same error, says so, and the end of this one comes before this line's
+    time.sleep(GRACE_S)
     print(word, file=says, flush=True)
-    os._exit(status)
+    os._exit(error.exit_code if isinstance(error, SbdError) else EXIT_TOOL_ERROR)
 
 
 def _obey(group: RankGroup) -> None:
@@ -134,7 +139,7 @@ def _obey(group: RankGroup) -> None:
     while (order := group.next_order()) is not None:
         if order.method == "open":
             engine = None  # before the next one comes
-            engine = open_engine(*order.arguments, group)
+            engine = open_engine(order.arguments[0], group)
         else:
             getattr(engine, order.method)(*order.arguments)
 

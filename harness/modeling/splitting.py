@@ -27,7 +27,7 @@ def loads_split(device: str) -> bool:
 
 def loading_options(group: RankGroup) -> dict[str, Any]:
     """What ``from_pretrained`` wants to be told."""
-    from transformers.distributed import DistributedConfig
+    from transformers.distributed.configuration_utils import DistributedConfig
 
     return {"distributed_config": DistributedConfig(tp_size=group.ranks.world)}
 
@@ -38,13 +38,14 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
     Raises:
         UnknownModelError: transformers has no plan how to split it.
     """
-    from transformers.distributed import DistributedConfig
+    from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
     refuse_without_plan(module, name)
-    tied = module.get_output_embeddings()
-    if tied is not None and module.get_input_embeddings().weight is tied.weight:
-        tied.weight = nn.Parameter(tied.weight.detach(), requires_grad=False)  # else it would go by one name only
+    untyped: Any = module
+    head = untyped.get_output_embeddings()
+    if head is not None and untyped.get_input_embeddings().weight is head.weight:
+        head.weight = nn.Parameter(head.weight.detach(), requires_grad=False)  # else it would go by one name only
     plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
     apply_tensor_parallelism(module, group.mesh(device), plan)
     for part in module.modules():
