@@ -5,22 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.compare_pricing import Pricer, ladder
-from harness.errors import ScenarioError, UserError
+from harness.errors import EXIT_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.hardware import load_profile
 from harness.plan import Case, make_plan
+from harness.processes import Errand
 from harness.processes_ranks import end_all, first_end, start, threads_shared
+from harness.progress import Silent
 from harness.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.record import Run
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
+from harness.runner import run, run_errand
 from harness.scenario import Scenario, load_scenario, scenario_digest
+from harness.store import read_run
 from tests import synthetic_run as synthetic
+from tests.test_processes import InThisProcess
+from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
 PART = {
     "name": "p", "model": {"random": "llama-250m"}, "dtype": "bfloat16", "tensor_parallel": 2, "baseline_check": 2,
@@ -220,3 +227,50 @@ def test_each_process_is_told_who_it_is_and_has_its_share_of_the_cores(tmp_path:
     assert told == [[str(rank), str(rank), "3", (tmp_path / "store").as_uri(), "5"] for rank in range(3)]
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     assert threads_shared(3) == {"OMP_NUM_THREADS": "2"} and threads_shared(16) == {"OMP_NUM_THREADS": "1"}
+
+
+class EndsAtWhatDoesNotFit(InThisProcess):
+    """A Spawner whose processes end where the ranks of a split model would: behind the first case that cannot be run."""
+
+    def __call__(self, errand: Errand) -> int:
+        """The engine of the first share refuses batches of 2, and nothing more can be asked of it then."""
+        self.errands.append(errand)
+        torn = len(self.errands) == 2
+        self.engines.append(FakeEngine(self.shape, too_big=2) if torn else FakeEngine(self.shape))
+        machine = replace(fake_machine(self.engines[-1]), close=refusing if torn else lambda: None)
+        try:
+            run_errand(errand, Silent(), machine)
+        except ProcessEndedError as error:
+            return error.exit_code
+        return 0
+
+
+def refusing() -> None:
+    """What closing the machine says of a split model that did not come to the end of its order."""
+    raise ProcessEndedError("torn", EXIT_AGAIN)
+
+
+def test_a_share_is_taken_up_again_behind_a_case_that_did_not_fit(tmp_path: Path) -> None:
+    """The processes are started for the same share again as often as they ask for it, as many as share the model each time."""
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO.replace("repeats: 2", "repeats: 2\n    tensor_parallel: 2"))
+    spawn = EndsAtWhatDoesNotFit(make_plan(scenario()).cases[0].shape)
+    held = read_run(run(file, tmp_path / "out", spawn=spawn))
+    assert [(errand.share is None, errand.ranks) for errand in spawn.errands] == [(True, 1), (False, 2), (False, 2)]
+    assert {outcome.outcome for outcome in held.outcomes} == {"does_not_fit"} and len(held.outcomes) == 2
+    counted = [sample.key for sample in held.samples if not sample.warmup]
+    assert len(counted) == len(set(counted)) == 2 * 2 * 4, "batch 1, two arms, two repeats, four prompts"
+
+
+def test_under_torchrun_the_first_process_takes_everything_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts no other, and lets the ones that follow go when all is done, or when there was nothing left to do."""
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO.replace("repeats: 2", "repeats: 2\n    tensor_parallel: 2"))
+    for name, value in Ranks(rank=0, local=0, world=2, rendezvous="env://").environment().items():
+        monkeypatch.setenv(name, value)
+    closed: list[str] = []
+    engine = FakeEngine(make_plan(scenario()).cases[0].shape)
+    machine = replace(fake_machine(engine), close=lambda: closed.append("closed"))
+    for _ in range(2):
+        held = read_run(run(file, tmp_path / "out", machine=machine, spawn=lambda errand: pytest.fail("a process was started")))
+    assert closed == ["closed", "closed"] and {case.tensor_parallel for case in held.header.cases} == {2}
