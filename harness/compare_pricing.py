@@ -52,8 +52,8 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
     recorded = header.calibration
     if recorded is not None and "read_bandwidth" not in recorded:
         recorded = recorded.get(case.part)
-    if recorded is None and case.tensor_parallel > 1 and case.device == "cpu":
-        return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
+    if shared := _shared_cpu(case):
+        return shared
     if recorded is None:
         return "this machine was not calibrated for this part"
     try:
@@ -63,6 +63,13 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
     if calibration.device.partition(":")[0] != case.device.partition(":")[0]:
         return f"the calibration is of {calibration.device}, this part ran on {case.device}"
     return calibration
+
+
+def _shared_cpu(case: CaseHeader) -> Missing | None:
+    """Why the rates of a CPU that several processes of a split model shared are not known."""
+    if case.tensor_parallel == 1 or case.device != "cpu":
+        return None
+    return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
 
 
 def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
@@ -111,12 +118,15 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
         "shape-calibrated": lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case),
     }
+    shared = _shared_cpu(case)
     for rung, step in steps.items():
         try:
             found = step()
         except SbdError as error:
             found = str(error)
-        if isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+        if isinstance(found, Ceilings) and shared:
+            found = shared
+        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
             found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
         if isinstance(found, Ceilings):
             ceilings[rung] = found
@@ -159,6 +169,8 @@ def read_ceiling(
     its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
     cannot stay in it.
     """
+    if shared := _shared_cpu(case):
+        return absent(shared)
     share = shard(case.model, case.tensor_parallel)
     model_bytes = share.streamed_params * DTYPE_BYTES[case.dtype]
     if isinstance(calibration, Calibration):

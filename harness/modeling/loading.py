@@ -22,7 +22,7 @@ from transformers import (
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
 from harness.modeling.rank_group import RankGroup
-from harness.modeling.splitting import loading_options, loads_split, split
+from harness.modeling.splitting import loading_options, loads_split, refuse_older_transformers, split
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.ranks import refuse_uneven_heads
 from harness.scenario import Part
@@ -79,6 +79,8 @@ def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
         DoesNotFitError: the weights do not fit into memory.
     """
     torch.set_grad_enabled(False)
+    if group is not None:
+        refuse_older_transformers()
     try:
         if isinstance(part.model, RandomModel):
             return _random(part.model, part, group)

@@ -9,12 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from harness.errors import UnknownModelError
+from harness.errors import UnknownModelError, UserError
 from harness.modeling.rank_group import RankGroup
+
+OLDEST = (5, 23)
+"""The transformers whose way to split a model this was written for; it was another one before 5.21."""
+
+
+def refuse_older_transformers() -> None:
+    """Raises UserError where the functions that split a model are not there, or are others."""
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
+        raise UserError(
+            f"tensor_parallel needs transformers {'.'.join(map(str, OLDEST))} or newer, this is {transformers.__version__}; "
+            "pip install -U transformers"
+        )
 
 
 def loads_split(device: str) -> bool:
