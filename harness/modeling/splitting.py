@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from harness.errors import UnknownModelError, UserError
@@ -61,10 +60,6 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
         head.weight = nn.Parameter(head.weight.detach(), requires_grad=False)  # else it would go by one name only
     plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
     apply_tensor_parallelism(module, group.mesh(device), plan)
-    for part in module.modules():
-        for key, weight in part.named_parameters(recurse=False):
-            if isinstance(weight, DTensor):
-                part.register_parameter(key, _of_its_own(weight))
     module.tie_weights()
 
 
@@ -75,14 +70,3 @@ def refuse_without_plan(module: PreTrainedModel, name: str) -> None:
             f"{name}: transformers has no plan how to split {type(module).__name__}; use tensor_parallel: 1, or a model with a "
             "tp_plan (Llama, Qwen2, Qwen3 and others)"
         )
-
-
-def _of_its_own(weight: DTensor) -> nn.Parameter:
-    """The weight with memory for its local share only: what was cut out of the whole keeps all of it alive."""
-    local = weight.to_local()
-    if local.untyped_storage().nbytes() > local.nbytes:
-        kept = DTensor.from_local(
-            local.clone(), weight.device_mesh, weight.placements, run_check=False, shape=weight.shape, stride=weight.stride()
-        )
-        return nn.Parameter(kept, requires_grad=False)
-    return nn.Parameter(weight.detach(), requires_grad=False)
