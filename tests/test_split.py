@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +18,27 @@ import yaml
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.errors import EXIT_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError  # noqa: E402 - after the import guard
-from harness.modeling import rank_group  # noqa: E402
+from harness.errors import (  # noqa: E402 - after the import guard
+    EXIT_AGAIN,
+    DoesNotFitError,
+    ProcessEndedError,
+    ScenarioError,
+    UnknownModelError,
+    UserError,
+)
+from harness.meters.available import without_energy  # noqa: E402
+from harness.meters.nvml import ENERGY  # noqa: E402
+from harness.modeling import rank_group, splitting  # noqa: E402
+from harness.modeling.loading import checkpoint_shape, load_model  # noqa: E402
 from harness.modeling.rank_group import Order, RankGroup  # noqa: E402
 from harness.modeling.split_engine import open_split_engine, refuse_too_few_gpus  # noqa: E402
 from harness.processes_ranks import end_all, first_end, start  # noqa: E402
 from harness.ranks import Ranks  # noqa: E402
 from harness.runner import run  # noqa: E402
+from harness.scenario import Part  # noqa: E402
 from harness.store import read_run  # noqa: E402
 from tests.split_worker import MODELS, logits_of, part_of, stored_bytes  # noqa: E402
+from tests.test_runner import fake_machine  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 ARMS = [
@@ -268,3 +282,32 @@ def test_a_split_part_in_one_process_is_refused() -> None:
     """Whoever opens it must be one of several."""
     with pytest.raises(ScenarioError, match="tensor_parallel is 2, but this is one process; start it with `sbd run`"):
         open_split_engine(part_of("llama"))
+
+
+def test_what_transformers_cannot_split_is_refused(only_one: RankGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model without a plan by its class, an older transformers by its version; each with what to do."""
+    model, _, _ = logits_of(part_of("llama"), None)
+    model.module.tp_plan = None
+    with pytest.raises(UnknownModelError, match="tiny: transformers has no plan how to split LlamaForCausalLM; use"):
+        splitting.split(model.module, "tiny", "cpu", only_one)
+    splitting.refuse_older_transformers()
+    monkeypatch.setattr(splitting.transformers, "__version__", "5.20.3")
+    with pytest.raises(UserError, match=r"needs transformers 5.23 or newer, this is 5.20.3"):
+        splitting.refuse_older_transformers()
+
+
+def test_a_shape_is_read_without_the_weights() -> None:
+    """The process that begins the run of a split model holds none of it."""
+    part = part_of("reference")
+    assert checkpoint_shape(part.model) == load_model(part).shape
+    calls: list[Part] = []
+    fake = replace(fake_machine(None), shape=lambda part: calls.append(part) or "its shape")
+    assert fake.shape_of(part) == "its shape" and calls == [part]
+
+
+def test_one_gpu_does_not_stand_for_the_energy_of_several() -> None:
+    """Its energy meter goes, with the reason; other meters of the first GPU stay; what was absent before stays so."""
+    energy, other = SimpleNamespace(figures=ENERGY), SimpleNamespace(figures={"sm_clock_mhz": None})
+    meters, absent = without_energy([energy, other], [], 2)
+    assert meters == [other] and [one.figures for one in absent] == [("energy_j",)] and "split over 2 GPUs" in absent[0].reason
+    assert without_energy([other], [], 2) == ([other], [])

@@ -53,7 +53,11 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-    refuse_without_plan(module, name)
+    if not module.tp_plan:
+        raise UnknownModelError(
+            f"{name}: transformers has no plan how to split {type(module).__name__}; use tensor_parallel: 1, or a model with a "
+            "tp_plan (Llama, Qwen2, Qwen3 and others)"
+        )
     untyped: Any = module
     head = untyped.get_output_embeddings()
     if head is not None and untyped.get_input_embeddings().weight is head.weight:
@@ -61,12 +65,3 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
     plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
     apply_tensor_parallelism(module, group.mesh(device), plan)
     module.tie_weights()
-
-
-def refuse_without_plan(module: PreTrainedModel, name: str) -> None:
-    """Raises UnknownModelError where transformers has no plan how to split the model."""
-    if not module.tp_plan:
-        raise UnknownModelError(
-            f"{name}: transformers has no plan how to split {type(module).__name__}; use tensor_parallel: 1, or a model with a "
-            "tp_plan (Llama, Qwen2, Qwen3 and others)"
-        )
