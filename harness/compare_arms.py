@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -133,20 +133,23 @@ def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
 
 
 def predictions(
-    rungs: Iterable[str], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
+    drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
 ) -> tuple[Prediction, ...]:
     """Per rung: the price of the arm's decode and of the wall speedup, with the error against the clock.
 
     The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
     totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike; on the
-    top rung, where each kind of pass was measured by itself, the errors of the two arms are independent.
-    """
+    top rung, where each kind of pass was measured by itself, the errors of the two arms are independent. What the machine
+XX    """
     timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
-    return tuple(_prediction(rung, pairs, timed, measured) for rung in rungs) if timed else ()
+    return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
 
 
-def _prediction(rung: str, pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity) -> Prediction:
-    low, expected, high = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
+def _prediction(
+    rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
+) -> Prediction:
+    band = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
+    low, expected, high = band if drift == (1.0, 1.0) else product_of_independent(band, (drift[0], 1.0, drift[1]))
     decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
     speedup = _predicted_speedup(rung, pairs)
     return Prediction(
@@ -176,9 +179,14 @@ def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple
 
     The distances of their ends from the middle, as logarithms, are added as squares (propagation of independent errors).
     """
-    top, bottom = (np.log(np.asarray(triple)) for triple in (over, under))
-    down, up = math.hypot(top[1] - top[0], bottom[2] - bottom[1]), math.hypot(top[2] - top[1], bottom[1] - bottom[0])
-    middle = float(top[1] - bottom[1])
+    return product_of_independent(over, [1 / value for value in reversed(under)])
+
+
+def product_of_independent(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a product of two such triples, likewise."""
+    first, second = (np.log(np.asarray(triple)) for triple in (one, other))
+    down, up = math.hypot(first[1] - first[0], second[1] - second[0]), math.hypot(first[2] - first[1], second[2] - second[1])
+    middle = float(first[1] + second[1])
     return math.exp(middle - down), math.exp(middle), math.exp(middle + up)
 
 

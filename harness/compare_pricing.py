@@ -94,6 +94,11 @@ class Ladder:
     read_ceiling: Quantity
 
     @property
+    def drifts(self) -> dict[str, tuple[float, float]]:
+        """By rung, the multiples of its median between which the machine's own speed moved, where that was measured."""
+        return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
+
+    @property
     def roofs(self) -> tuple[Roof, ...]:
         """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
         return tuple(
@@ -154,7 +159,8 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceil
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
         return passes
-    return shape_calibrated(base, case.model, deployment_of(case), passes, machine_spread(run, case.part))
+    decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
+    return shape_calibrated(base, case.model, deployment_of(case), passes, machine_spread(run, case.part), max(decodes, 1))
 
 
 def read_ceiling(

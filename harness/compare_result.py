@@ -133,7 +133,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "measured_bandwidth_bytes_per_s": measured,
         "measured_over_modelled": over_modelled,
         "ceiling_share": on_arms.ceiling_share(bandwidth, place.ladder.read_ceiling),
-        "predictions": on_arms.predictions(place.ladder.ceilings, pairs, tallies, wall_totals) if place.timed else (),
+        "predictions": on_arms.predictions(place.ladder.drifts, pairs, tallies, wall_totals) if place.timed else (),
     }
 
 

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare import compare
+from harness.compare_arms import pair_up, predictions
 from harness.compare_passes import machine_spread, measured_passes
+from harness.compare_pricing import Pricer, ladder
+from harness.compare_tally import tally
 from harness.errors import UserError
 from harness.modelshape import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
@@ -20,6 +23,7 @@ from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
+from harness.stats import exact
 from tests import synthetic_run as synthetic
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
@@ -49,24 +53,30 @@ MEASURED = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
-    """Expected is the measured median; the band the 10th to 90th percentile: of three times 0.9, 1 and 1.3, 0.9 and 1.3."""
+    """Expected is the measured median; the band from the 10th to 90th percentile of three decodes of 0.9, 1 and 1.3 times: for
+    one more decode √(1 + 1/3) times as wide, as logarithms; for the mean of three √(1/3 + 1/3) times.
+    """
     passes = [one for factor in (0.9, 1.0, 1.3) for one in seen(TRUTH, *MEASURED, factor=factor)]
+    low, high = 0.9, 1.3  # three decodes of three kinds of pass: nine means, of which three are the least and three the most
+    for decodes, wider in ((1, math.sqrt(4 / 3)), (3, math.sqrt(2 / 3))):
+        spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes, decodes=decodes).factors.spread
+        assert spread == pytest.approx((low**wider, high**wider), rel=5e-3)  # attention is not scaled
     top = shape_calibrated(BASE, SHAPE, "bfloat16", passes)
     assert top.rung == "shape-calibrated"
     for one in MEASURED:
         price, measured = price_counts(SHAPE, "bfloat16", one, top), seen(TRUTH, one)[0].forward_s
         assert price.forward_s == pytest.approx(measured, rel=1e-9)
-        # Attention is not scaled, so the factor's spread is a little more than the pass's own.
-        assert price.forward[0] / measured == pytest.approx(0.9, abs=5e-3)
-        assert price.forward[2] / measured == pytest.approx(1.3, abs=5e-3)
+        assert price.forward[0] / measured == pytest.approx(low ** math.sqrt(4 / 3), abs=5e-3)
+        assert price.forward[2] / measured == pytest.approx(high ** math.sqrt(4 / 3), abs=8e-3)  # attention is not scaled
 
 
 def test_single_slow_passes_of_a_decode_average_out():
-    """Every decode has one pass of 1.3 and nine of 1: the median is 1, every decode's mean 1.03, and so is the whole spread."""
+    """Every decode has one pass of 1.3 and nine of 1: the median is 1, every decode's mean 1.03, which no decode escapes."""
     one = MEASURED[1]
     passes = [replace(p, decode=d) for d in range(4) for f in (1.3, *[1.0] * 9) for p in seen(TRUTH, one, factor=f)]
-    spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors.spread
-    assert spread == pytest.approx((1 / 1.03, 1.03), rel=2e-3)
+    factors = shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors
+    assert factors.spread == (1.0, 1.0)
+    assert factors.drift == pytest.approx((1.0, 1.03), rel=2e-3)
 
 
 def test_only_the_part_without_attention_is_corrected():
@@ -198,10 +208,41 @@ def test_a_machine_that_changed_meanwhile_widens_the_band():
     assert spread == pytest.approx((np.percentile(kernels * 2, 10), np.percentile(kernels * 2, 90)))
     assert machine_spread(synthetic.build(), "reference") == (1.0, 1.0)
     steady = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED), (0.8, 1.25))
-    price = price_counts(SHAPE, "bfloat16", MEASURED[1], steady)
-    assert [side / price.forward[1] for side in price.forward] == pytest.approx([0.8, 1.0, 1.25])
-    both = shape_calibrated(BASE, SHAPE, "bfloat16", [
-        one for factor in (0.8, 1.0, 1.25) for one in seen(TRUTH, *MEASURED, factor=factor)
-    ], (0.8, 1.25))  # fmt: skip
-    wide = price_counts(SHAPE, "bfloat16", MEASURED[1], both)
-    assert math.log(wide.forward[2] / wide.forward[1]) == pytest.approx(math.sqrt(2) * math.log(1.25), rel=0.02)
+    assert steady.factors.drift == pytest.approx((0.8, 1.25))
+
+
+def test_what_moves_a_whole_round_is_drift_and_no_spread_of_passes():
+    """Three rounds of three decodes, the machine at 1, 1.1 and 1.3 times its time: all that is left among passes is nothing."""
+    passes = [
+        replace(p, decode=3 * number + index, round=number)
+        for number, slow in enumerate((1.0, 1.1, 1.3))
+        for index, one in enumerate(MEASURED)
+        for p in seen(TRUTH, one, factor=slow)
+    ]
+    factors = shape_calibrated(BASE, SHAPE, "bfloat16", passes, (0.9, 1.25)).factors
+    assert factors.spread == pytest.approx((1.0, 1.0), abs=5e-3)  # attention is not scaled
+    rounds = np.percentile(np.log([1 / 1.1, 1.0, 1.3 / 1.1]), (10, 90))
+    expected = np.exp(np.hypot(rounds, np.log((0.9, 1.25))) * (-1, 1))
+    assert factors.drift == pytest.approx(expected, rel=5e-3)
+    only_one = [replace(p, round=0) for p in passes]
+    assert shape_calibrated(BASE, SHAPE, "bfloat16", only_one).factors.spread[1] > 1.1
+
+
+def test_drift_widens_a_predicted_decode_and_not_a_predicted_ratio():
+    """Both arms were interleaved on the machine that moved."""
+    run = synthetic.build(calibration=synthetic.calibration(True))
+    ntp, sbd = (
+        [
+            tally(case, one, Pricer(case, ladder(run, case).ceilings))
+            for one in run.samples
+            if one.case_id == case.case_id and not one.warmup
+        ]
+        for case in run.header.cases[:2]
+    )
+    [steady], [moved] = (
+        predictions({"calibrated": drift}, pair_up(ntp, sbd), sbd, exact(2.0)) for drift in ((1.0, 1.0), (0.5, 2.0))
+    )
+    assert moved.wall_speedup == steady.wall_speedup
+    assert moved.decode_s.value == pytest.approx(steady.decode_s.value)
+    low, high = 0.5 * steady.decode_s.value, 2 * steady.decode_s.value
+    assert moved.decode_s.low <= low * (1 + 1e-9) and moved.decode_s.high >= high * (1 - 1e-9)

@@ -11,7 +11,7 @@ from harness.trace import StopReason
 class BlockRow:
     """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
     ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
-    ``cut``: the last pass took slots out of the masked set that it did not decide.
+    ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked set.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
@@ -20,6 +20,7 @@ class BlockRow:
         self._mask_id = mask_id
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
+        self.decided: tuple[int, ...] = ()
         self.cut = False
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
@@ -58,11 +59,12 @@ class BlockRow:
 
     def decide(self, tokens: Sequence[int]) -> int:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
-        for slot, token in enumerate(tokens):
-            if token >= 0:
-                self.slots[slot], self.masked[slot] = token, False
-                if token in self._stop.token_ids:
-                    self._limit = min(self._limit, slot + 1)
+        self.decided = tuple([slot for slot, token in enumerate(tokens) if token >= 0])
+        for slot in self.decided:
+            token = tokens[slot]
+            self.slots[slot], self.masked[slot] = token, False
+            if token in self._stop.token_ids:
+                self._limit = min(self._limit, slot + 1)
         final = self._advance()
         behind = 0 if self.ended else self._limit
         self.cut = True in self.masked[behind:]
@@ -73,12 +75,15 @@ class BlockRow:
     def _advance(self) -> int:
         """Move the known prefix of the block to the output, as far as the first stop."""
         before = len(self.output)
-        slot = before - self._before_block
-        while slot < self._limit and not self.masked[slot] and not self.ended:
-            self.output.append(self.slots[slot])
-            slot += 1
-            if self._stop.stops_at(self.output, len(self.output) - 1) is not None:
-                self._reason = "stop"
-            elif len(self.output) == self._max_new_tokens:
-                self._reason = "length"
+        if self.ended:
+            return 0
+        first = before - self._before_block
+        known = self.masked.index(True, first) if True in self.masked[first:] else len(self.masked)
+        self.output += self.slots[first : min(known, self._limit)]
+        stop = self._stop.stops_at(self.output, before)
+        if stop is not None:
+            del self.output[stop + 1 :]
+            self._reason = "stop"
+        elif len(self.output) == self._max_new_tokens:
+            self._reason = "length"
         return len(self.output) - before

@@ -37,8 +37,11 @@ class OpenBlocks:
                 valid=None if of_row is None else of_row.bool().expand(-1, self._size),
             )  # fmt: skip
             self._positions = self._positions + (self._size if of_row is None else of_row)
-        anew = torch.tensor(opened, device=self._tokens.device)[:, None]
-        self._tokens = self._masks if all(opened) else torch.where(anew, self._masks, self._tokens)
+        if all(opened):
+            self._tokens = self._masks
+        else:
+            anew = torch.tensor(opened, device=self._tokens.device)[:, None]
+            self._tokens = torch.where(anew, self._masks, self._tokens)
 
     def ask_for(self, masked: Sequence[Sequence[bool]]) -> None:
         """Replace the slots that are to be decided."""

@@ -92,12 +92,9 @@ def _pass(
     logits = session.forward(segments)
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
     session.keep(commits)
-    decided, final, cut = [], [], False
-    for row, tokens in zip(rows, read, strict=True):
-        decided.append(tuple([slot for slot, token in enumerate(tokens) if token >= 0]))
-        final.append(row.decide(tokens))
-        cut = cut or row.cut
-    if cut:
+    final = tuple([row.decide(tokens) for row, tokens in zip(rows, read, strict=True)])
+    decided = tuple([row.decided for row in rows])
+    if True in [row.cut for row in rows]:
         blocks.ask_for([row.masked for row in rows])
     return ForwardPass(
         role="commit+decide" if any(commits) else "decide",
@@ -105,12 +102,12 @@ def _pass(
         context_tokens=context,
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,
-        decided_tokens=tuple([len(slots) for slots in decided]),
-        final_tokens=tuple(final),
+        decided_tokens=tuple(map(len, decided)),
+        final_tokens=final,
         active=tuple(active),
         padded_query=max(commits) + size,
         padded_context=width,
-        decided_slots=tuple(decided),
+        decided_slots=decided,
     )
 
 

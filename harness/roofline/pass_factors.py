@@ -20,7 +20,10 @@ class PassFactors:
 
     ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
                        each way of adding memory and arithmetic
-    ``spread``         measured decodes lie between these multiples of the median (10th and 90th percentile of their means)
+    ``spread``         the mean of the decodes that are predicted lies between these multiples of the median: from the 10th
+                       and 90th percentile of the means of measured decodes, what all decodes of a round share taken out
+    ``drift``          between these multiples of its median the machine's speed moved, for all passes alike: no pass price
+                       holds it, for it cancels in a ratio of arms that were interleaved
     ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
                        was measured
     ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several
@@ -31,6 +34,7 @@ class PassFactors:
     expected: Points
     serial: Points
     spread: tuple[float, float]
+    drift: tuple[float, float]
     after_one_s: float | None
     after_block_s: Points
     s_per_line: float

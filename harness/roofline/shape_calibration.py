@@ -6,10 +6,13 @@ at, the change with batch, width and context. Knows no record; the passes come a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.deployment import Deployment
 from harness.errors import UserError
@@ -22,18 +25,21 @@ from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 
 SPREAD_PERCENTILES = (10, 90)
+Array = NDArray[Any]
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
     """One decode pass by the clock: its forward, and everything behind it until the next one; ``decode`` numbers the decode
-    that it was part of.
+    that it was part of, ``round`` the run of neighbouring decodes, one of every kind.
     """
 
     counts: PassCounts
     forward_s: float
     after_s: float
     decode: int = 0
+    round: int = 0
 
 
 def shape_calibrated(
@@ -42,11 +48,13 @@ def shape_calibrated(
     deployment: Deployment | str,
     passes: Sequence[MeasuredPass],
     machine_spread: tuple[float, float] = (1.0, 1.0),
+    decodes: int = 1,
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
     ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows.
-    It has nothing to do with the spread of the passes, so the two are added as squares of logarithms.
+    Like what moved all passes of a round, it is drift, and kept apart from the spread that is left among passes.
+    ``decodes``: how many decodes will be averaged to hold against a price.
 
     Raises:
         UserError: there is no measured pass, or one took less than the price of its attention.
@@ -62,11 +70,9 @@ def shape_calibrated(
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
-    # What is predicted is a decode, in which single slow passes average out: so its mean is what may spread.
-    of_decode = np.array([one.decode for one in passes])
-    means = [relative[(of_decode == d) & (lines == n)].mean() for d, n in sorted(set(zip(of_decode, lines, strict=True)))]
-    own = np.log(np.percentile(means, SPREAD_PERCENTILES))
-    low, high = np.exp(np.hypot(own, np.log(machine_spread)) * (-1, 1)).tolist()
+    spread, moved = _spreads(passes, lines, relative)
+    spread = _of_mean(spread, passes, lines, decodes)
+    drift = np.exp(np.hypot(np.log(moved), np.log(machine_spread)) * (-1, 1)).tolist()
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_logit = base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s
@@ -74,7 +80,7 @@ def shape_calibrated(
         base,
         rung="shape-calibrated",
         factors=PassFactors(
-            overlapped=overlapped, expected=expected, serial=serial, spread=(low, high),
+            overlapped=overlapped, expected=expected, serial=serial, spread=spread, drift=(drift[0], drift[1]),
             after_one_s=float(np.median(one)) if one else None,
             after_block_s=_after_block(passes),
             s_per_line=per_logit * shape.vocab,
@@ -88,6 +94,35 @@ def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, fl
     own = (attention.low_s, attention.expected_s, attention.high_s)
     first, second, third = ((measured.forward_s - a) / (whole - a) for whole, a in zip(price.forward, own, strict=True))
     return first, second, third
+
+
+def _spreads(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> tuple[Span, Span]:
+    """What is left among the decodes of a round, and what moves a whole round: multiples of the median.
+
+    What is predicted is a decode, in which single slow passes average out: so its mean is what may spread.
+    """
+    of_decode: dict[tuple[int, int, int], list[float]] = {}
+    for one, n, factor in zip(passes, lines, relative, strict=True):
+        of_decode.setdefault((one.round, one.decode, int(n)), []).append(factor)
+    rounds = np.array([round_ for round_, _, _ in of_decode])
+    means = np.log([np.mean(factors) for factors in of_decode.values()])
+    common = {round_: np.median(means[rounds == round_]) for round_ in np.unique(rounds)}
+    left = means - [common[round_] for round_ in rounds]
+    return _percentiles(left), _percentiles(np.array(list(common.values())))
+
+
+def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, decodes: int) -> Span:
+    """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
+    errors of both are independent (prediction interval of a mean).
+    """
+    measured = min(len({one.decode for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
+    narrower = math.sqrt(1 / measured + 1 / decodes)
+    return spread[0] ** narrower, spread[1] ** narrower
+
+
+def _percentiles(logarithms: Array) -> Span:
+    low, high = np.exp(np.percentile(logarithms, SPREAD_PERCENTILES)).tolist()
+    return min(low, 1.0), max(high, 1.0)
 
 
 def _after_block(passes: Sequence[MeasuredPass]) -> Points:
