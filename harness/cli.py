@@ -26,7 +26,7 @@ from harness.cli_hardware import hardware_command
 from harness.cli_history import history_app
 from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
-from harness.cli_process import process_command
+from harness.cli_process import followed, process_command
 from harness.cli_report import gallery_command, report_command, write_page
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
@@ -84,11 +84,15 @@ def run_command(
         run_on_cluster(scenario, out, report, on)
         return
     from harness.cli_progress import TerminalProgress
+    from harness.ranks import ranks_here
     from harness.scenario import find_scenario, load_scenario
 
+    if followed():
+        return
     loaded = load_scenario(scenario)  # a mistake in the file is said before a heavy import
     _need_run_extra("sbd run")
-    if calibrate and not loaded.in_fresh_processes:  # else the process that begins the run does it: this one opens no device
+    sent_out = loaded.in_fresh_processes and ranks_here() is None
+    if calibrate and not sent_out:  # else the process that begins the run does it: this one opens no device
         from harness.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)

@@ -159,10 +159,11 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
     """Ceilings from a calibration that this machine has in its cache for the case's device, dtype and model size."""
     from harness.modelshape import DTYPE_BYTES
     from harness.roofline.ceilings import ceilings_from_calibration
+    from harness.roofline.storage import shard
 
     if case.shape is None:
         return None, case.shape_reason
-    model_bytes = case.shape.streamed_params * DTYPE_BYTES[case.part.dtype]
+    model_bytes = shard(case.shape, case.part.tensor_parallel).streamed_params * DTYPE_BYTES[case.part.dtype]
     found = _cached_calibration(case.part, model_bytes)
     if found is None:
         return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"

@@ -11,6 +11,19 @@ import typer
 from harness.errors import UserError
 
 
+def followed() -> bool:
+    """Whether this process was one that follows another one; it has done so then, and is to do nothing else."""
+    from harness.ranks import ranks_here
+
+    ranks = ranks_here()
+    if ranks is None or ranks.leads:
+        return False
+    from harness.modeling.split_engine import follow
+
+    follow()
+    return True
+
+
 def process_command(
     scenario: Annotated[Path, typer.Argument(metavar="FILE", help="the scenario file of the run")],
     out: Annotated[Path, typer.Option(help="its run directory")],
@@ -27,6 +40,8 @@ def process_command(
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
     end_with_parent()
+    if followed():
+        return
     if calibrate:
         from harness.cli_own_profile import profile_of_scenario
         from harness.scenario import load_scenario

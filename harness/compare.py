@@ -152,6 +152,7 @@ def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Pl
         attention=first.attention,
         session=first.session,
         execution=first.execution,
+        tensor_parallel=first.tensor_parallel,
         timed=place.timed,
         baseline_part=place.baseline_part,
         arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),

@@ -7,7 +7,7 @@ statistic and pairs no arms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from harness.compare_pass_values import Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.compare_trace import TraceArrays
+from harness.deployment import Deployment
 from harness.errors import RecordError, SbdError
 from harness.hardware import Calibration, HardwareProfile
 from harness.modelshape import DTYPE_BYTES, ModelShape
@@ -32,6 +33,7 @@ from harness.roofline.operation import PassCounts
 from harness.roofline.ops import count_operations
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import shape_calibrated
+from harness.roofline.storage import shard
 from harness.stats import Quantity, absent
 from harness.trace import ForwardPass
 
@@ -46,6 +48,11 @@ Places = npt.NDArray[np.int64]
 """Of passes in the table of a Pricer."""
 
 
+def deployment_of(case: CaseHeader) -> Deployment:
+    """How the model of a case was stored and split: all in one dtype, over as many devices as processes shared it."""
+    return Deployment(dtype=case.dtype, tensor_parallel=case.tensor_parallel)
+
+
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
     """The calibration that holds for ``case``, or why there is none.
 
@@ -54,6 +61,8 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
     recorded = header.calibration
     if recorded is not None and "read_bandwidth" not in recorded:
         recorded = recorded.get(case.part)
+    if shared := _shared_cpu(case):
+        return shared
     if recorded is None:
         return "this machine was not calibrated for this part"
     try:
@@ -63,6 +72,13 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
     if calibration.device.partition(":")[0] != case.device.partition(":")[0]:
         return f"the calibration is of {calibration.device}, this part ran on {case.device}"
     return calibration
+
+
+def _shared_cpu(case: CaseHeader) -> Missing | None:
+    """Why the rates of a CPU that several processes of a split model shared are not known."""
+    if case.tensor_parallel == 1 or case.device != "cpu":
+        return None
+    return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
 
 
 def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
@@ -116,11 +132,16 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
         "shape-calibrated": lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case),
     }
+    shared = _shared_cpu(case)
     for rung, step in steps.items():
         try:
             found = step()
         except SbdError as error:
             found = str(error)
+        if isinstance(found, Ceilings) and shared:
+            found = shared
+        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+            found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
         if isinstance(found, Ceilings):
             ceilings[rung] = found
         else:
@@ -131,9 +152,11 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
 
 
 def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
-    """By the run's own calibration, else by what the profile of this very machine holds."""
+    """By the run's own calibration, else by what the profile of this very machine holds; the link as published by either."""
     if isinstance(calibration, Calibration):
-        return ceilings_from_calibration(calibration, dtype)
+        link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
+        found = ceilings_from_calibration(calibration, dtype)
+        return found if link is None else replace(found, link_bytes_per_s=link / 2)  # published for both directions together
     if isinstance(profile, HardwareProfile) and profile.measured is not None:
         return ceilings_from_measured(profile, dtype)
     return calibration
@@ -146,7 +169,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceil
     if isinstance(passes, Missing):
         return passes
     decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
-    return shape_calibrated(base, case.model, case.dtype, passes, machine_spread(run, case.part), max(decodes, 1))
+    return shape_calibrated(base, case.model, deployment_of(case), passes, machine_spread(run, case.part), max(decodes, 1))
 
 
 def read_ceiling(
@@ -155,15 +178,18 @@ def read_ceiling(
     profile: HardwareProfile | Missing,
     measured: Ceilings | None = None,
 ) -> Quantity:
-    """Bytes per second that memory gives a model of this size, or why no share of it may be claimed.
+    """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 
     Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile,
     its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
     cannot stay in it.
     """
-    model_bytes = case.model.streamed_params * DTYPE_BYTES[case.dtype]
+    if shared := _shared_cpu(case):
+        return absent(shared)
+    share = shard(case.model, case.tensor_parallel)
+    model_bytes = share.streamed_params * DTYPE_BYTES[case.dtype]
     if isinstance(calibration, Calibration):
-        sizes = (model_bytes, case.model.params * DTYPE_BYTES[case.dtype])
+        sizes = (model_bytes, share.params * DTYPE_BYTES[case.dtype])
         if all(abs(calibration.model_bytes / size - 1) > SAME_SIZE for size in sizes):
             calibrated_mb = calibration.model_bytes / 1e6
             return absent(f"the read rate was calibrated for a model of {calibrated_mb:,.0f} MB, not for this one")
@@ -183,7 +209,10 @@ def read_ceiling(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPass:
-    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together."""
+    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together.
+
+    Of one device, where the model is split over several.
+    """
 
     bytes_: float
     flops: float
@@ -203,7 +232,8 @@ class Pricer:
         self._shapes: dict[str | None, ModelShape] = {None: case.model}
         for name, shape in case.draft_models.items():
             self._shapes[name] = shape
-        self._dtype, self._ceilings = case.dtype, ceilings
+        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # drafts are not split
+        self._ceilings = ceilings
         self.rungs = tuple(rung for rung in RUNGS if rung in ceilings)
         self._places: dict[Counts, int] = {}
         self._table = np.empty((256, 2 + 6 * len(self.rungs)))
@@ -274,8 +304,9 @@ class Pricer:
                 f"a pass was made by {model!r}, a draft model whose shape its case does not have; the record is damaged"
             )
         counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept)
-        prices = [price_counts(shape, self._dtype, counts, self._ceilings[rung]) for rung in self.rungs]
-        operations = count_operations(shape, self._dtype, counts)
+        deployment = self._own if model is None else self._whole
+        prices = [price_counts(shape, deployment, counts, self._ceilings[rung]) for rung in self.rungs]
+        operations = count_operations(shape, deployment, counts)
         return [
             sum(operation.bytes_ for operation in operations), sum(operation.flops for operation in operations),
             *(side for price in prices for side in price.forward),

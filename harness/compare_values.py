@@ -192,8 +192,8 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Widths, curves and roofs: summaries
-    only.
+    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Bytes and predictions are those of one
+    of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
     """
 
     part: str
@@ -214,6 +214,7 @@ class Cell:
     counter_scale: CounterScale
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
+    tensor_parallel: int = 1
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
@@ -275,7 +276,7 @@ def _plain(value: Any) -> Any:
     kind: Any = type(value)
     if kind in _LEAVES:
         return value
-    names = _field_names(kind)  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
+    names = _field_names(kind)
     if names:
         return {name: one if type(one := getattr(value, name)) in _LEAVES else _plain(one) for name in names}
     if kind is dict:

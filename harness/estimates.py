@@ -12,6 +12,7 @@ from typing import Literal
 
 from harness import estimates_blocks
 from harness.arms_rivals import stages
+from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
 from harness.modelshape import DTYPE_BYTES
@@ -22,7 +23,7 @@ from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.storage import kv_cache_bytes
+from harness.roofline.storage import kv_cache_bytes, shard
 from harness.tasks import TASKS, problems
 from harness.trace import Role
 
@@ -78,21 +79,32 @@ def _longest_problem(task: str, split: str, count: int, seed: int) -> int:
 
 
 def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
-    """Memory at the longest prompt and the most new tokens, or None with the reason."""
+    """Memory at the longest prompt and the most new tokens, or None with the reason.
+
+    Of one device, where a model is split over several; of all its processes, where they share the host's memory.
+    """
     if case.shape is None:
         return None, case.shape_reason
     if case.workload.dataset is not None:
         return None, NOT_READ
     size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
+    deployed = deployment_of(case)
+    shares = case.part.tensor_parallel if case.part.device == "cpu" else 1
     return MemoryEstimate(
-        weight_bytes=case.shape.params * size + draft_weight_bytes(case.arm, case.shape, size),
-        kv_bytes=case.batch_size * (
-            kv_cache_bytes(case.shape, case.part.dtype, length)
-            + draft_kv_bytes(case.arm, case.shape, case.part.dtype, length)
+        weight_bytes=shares * (
+            shard(case.shape, case.part.tensor_parallel).params * size + draft_weight_bytes(case.arm, case.shape, size)
         ),
-        logit_bytes=case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
+        kv_bytes=shares * case.batch_size * (
+            kv_cache_bytes(case.shape, deployed, length) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, length)
+        ),
+        logit_bytes=shares * case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
     ), None
+
+
+def deployment_of(case: Case) -> Deployment:
+    """How the model of a case will be stored and split."""
+    return Deployment(dtype=case.part.dtype, tensor_parallel=case.part.tensor_parallel)
 
 
 def _widest_pass(case: Case) -> tuple[int, int]:
@@ -136,8 +148,9 @@ def _prefill_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
     tokens, masks = prompt_tokens_at_most(case), _masks_behind_prompt(case)
     prompt = describe_pass("prefill", case.batch_size, tokens + masks, 0, logits=1 + masks, kept=tokens)
-    readers = [case.shape, *filter(None, draft_shapes(case.arm, case.shape))]
-    return sum(price_pass(shape, case.part.dtype, prompt, ceilings).expected_s for shape in readers)
+    readers = [(case.shape, deployment_of(case))]
+    readers += [(shape, Deployment(dtype=case.part.dtype)) for shape in draft_shapes(case.arm, case.shape) if shape is not None]
+    return sum(price_pass(shape, how, prompt, ceilings).expected_s for shape, how in readers)
 
 
 def _masks_behind_prompt(case: Case) -> int:
@@ -152,17 +165,19 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
     if case.arm["method"] == "block_diffusion":
         slow = estimates_blocks.slowest_passes(case.arm, case.batch_size, context, new_tokens)
-        return sum(count * price_pass(case.shape, case.part.dtype, one, ceilings).expected_s for one, count in slow)
+        return sum(count * price_pass(case.shape, deployment_of(case), one, ceilings).expected_s for one, count in slow)
     if case.arm["method"] != "sbd":
         # Where the next-token head writes, the prefill's logits give the first token.
         steps = new_tokens if case.arm["method"] in ("freedave", "apd") else new_tokens - 1
-        passes = [(case.shape, *one) for one in _passes_to_one_token(case)]
+        whole = Deployment(dtype=case.part.dtype)
+        passes = [(case.shape, deployment_of(case), *one) for one in _passes_to_one_token(case)]
+        drafts = draft_passes(case.arm, case.shape)
+        passes += [(shape, whole, role, query, kept, count) for shape, role, query, kept, count in drafts]
         return steps * sum(
             count * price_pass(
-                shape, case.part.dtype,
-                describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), ceilings,
+                shape, how, describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), ceilings
             ).expected_s
-            for shape, role, query, kept, count in [*passes, *draft_passes(case.arm, case.shape)]
+            for shape, how, role, query, kept, count in passes
         )  # fmt: skip
     block = case.arm["block_size"]
     total_s = 0.0
@@ -174,7 +189,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
             logits=block, kept=committed,
         )  # fmt: skip
         later = describe_pass("decide", case.batch_size, block, context + start, logits=block)
-        first_s, later_s = (price_pass(case.shape, case.part.dtype, p, ceilings).expected_s for p in (first, later))
+        first_s, later_s = (price_pass(case.shape, deployment_of(case), p, ceilings).expected_s for p in (first, later))
         total_s += first_s + (_passes(case, slots) - 1) * later_s
     return total_s
 

@@ -17,31 +17,48 @@ from harness.meters.calibration import load_or_calibrate
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
+from harness.model_choice import RandomModel
 from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
+from harness.modeling.loading import checkpoint_shape
 from harness.modeling.sessions import stepping
+from harness.modeling.split_engine import SplitEngine, dismiss, open_split_engine
 from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
+from harness.roofline.storage import shard
 from harness.runner_machine import Machine
 from harness.scenario import Execution, Part, Scenario
 
 
 def this_machine() -> Machine:
     """Engines of transformers models, calibrated where they run."""
-    return Machine(open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile, execution=execution_of)
+    return Machine(
+        open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile, execution=execution_of, shape=_shape,
+        close=dismiss,
+    )  # fmt: skip
 
 
-def _open(part: Part) -> Engine:
-    return open_engine(part)
+def _open(part: Part) -> Engine | SplitEngine:
+    return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
+
+
+def _shape(part: Part) -> ModelShape:
+    """That of a model which is split is read from its configuration: it may not fit one process."""
+    if part.tensor_parallel == 1 or isinstance(part.model, RandomModel):
+        return open_engine(part).shape
+    return checkpoint_shape(part.model)
 
 
 def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, Any] | None:
-    """Measured ceilings for a part's device, dtype and model size; cached on this machine.
+    """Measured ceilings for a part's device, dtype and model size, of its share of the model where it is split; cached on this
+    machine. None where the processes of a split model share one CPU, whose rates one process alone does not show.
 
     In a process of its own: after its gigabytes of buffers the passes of a model in the same process took a fifth longer
     (34.6 against 28.6 ms in two runs one after the other, 251M parameters, 2-core EPYC).
     """
-    weight_bytes = shape.streamed_params * DTYPE_BYTES[part.dtype]
+    if part.tensor_parallel > 1 and part.device == "cpu":
+        return None
+    weight_bytes = shard(shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
     progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
     engine = stepping(part.session, part.attention, execution_of(part))
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:

@@ -19,6 +19,7 @@ from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
 from harness.plan_drafts import draft_shapes
 from harness.plan_replay import ReplaySpec, replay_spec
+from harness.ranks import refuse_uneven_heads
 from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
 from harness.solver_choice import setting_id, setting_in_words
@@ -99,6 +100,7 @@ class Case:
             session=self.part.session,
             execution=self.arm.get("execution", execution),
             timed=self.part.timed,
+            tensor_parallel=self.part.tensor_parallel,
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
         )
@@ -173,6 +175,7 @@ def make_plan(scenario: Scenario) -> Plan:
 
     Raises:
         UnknownModelError: a config.json that cannot be read as a decoder-only transformer.
+        ScenarioError: heads that cannot be split as a part asks.
         UserError: drafts that do not fit the model (harness.plan_drafts); synthetic prompts that are too long for the model.
     """
     return Plan(scenario=scenario, cases=tuple(case for part in scenario.parts for case in _part_cases(part)))
@@ -181,6 +184,8 @@ def make_plan(scenario: Scenario) -> Plan:
 def _part_cases(part: Part) -> Iterator[Case]:
     shape, reason = shape_of(part.model)
     _check_length(part, shape)
+    if shape is not None:
+        refuse_uneven_heads(part, shape)
     for batch_size in part.batch_sizes:
         for task in part.workload.task_names:
             for variant, replay in _variants(part):
@@ -208,6 +213,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
         compiled = kind == "cuda" or (part.session == "static" and part.execution != "eager")
+        compiled = compiled and part.tensor_parallel == 1
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None

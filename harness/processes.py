@@ -12,15 +12,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.plan import Share
+from harness.processes_ranks import end_all, first_end, start
 from harness.store import Lent
 
 COMMAND = "run-process"
@@ -41,7 +42,8 @@ class Errand:
     """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the journals of the directory, locked by the process that sends it. ``deadline_s``: the longest that it may go
-    without having anything to keep; None: for ever.
+    without having anything to keep; None: for ever. ``ranks``: so many processes share the model, and the first of them does
+    the errand.
     """
 
     scenario: Path
@@ -49,6 +51,7 @@ class Errand:
     share: Share | None
     lent: Lent
     deadline_s: float | None = None
+    ranks: int = 1
 
 
 class Spawner(Protocol):
@@ -71,16 +74,19 @@ class FreshInterpreter:
         self._debug = debug
 
     def __call__(self, errand: Errand) -> int:
-        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one kills it."""
-        child = subprocess.Popen(self.command(errand), pass_fds=errand.lent)
-        try:
-            return child.wait() if errand.deadline_s is None else _watched(child, errand.directory, errand.deadline_s)
-        except KeyboardInterrupt:
-            _interrupt(child)
-            raise
-        finally:
-            child.kill()  # nothing where it has ended
-            child.wait()
+        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one ends it."""
+        with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
+            children = start(self.command(errand), errand.ranks, Path(folder), errand.lent)
+            try:
+                if errand.deadline_s is None:
+                    return first_end(children)
+                patience = _Patience(errand.directory, errand.deadline_s)
+                return first_end(children, min(LOOK_S, errand.deadline_s / 4), patience.look)
+            except KeyboardInterrupt:
+                _interrupt(children[0])
+                raise
+            finally:
+                end_all(children, GRACE_S)
 
     def command(self, errand: Errand) -> Sequence[str]:
         """The command line of the child."""
@@ -93,19 +99,19 @@ class FreshInterpreter:
         return [*words, "--calibrate"] if self._calibrate else words
 
 
-def _watched(child: subprocess.Popen[bytes], directory: Path, deadline_s: float) -> int:
-    """Wait for a child that shows that it lives by what it leaves in its directory; killed where it leaves nothing so long."""
-    seen, since_s = _traces(directory), time.monotonic()
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            return child.wait(min(LOOK_S, deadline_s / 4))
-        now = _traces(directory)
-        if now != seen:
-            seen, since_s = now, time.monotonic()
-        elif time.monotonic() - since_s > deadline_s:
-            child.kill()
-            child.wait()
-            raise HungError(f"nothing came for {deadline_s:g} s (deadline_s), so its process was ended")
+class _Patience:
+    """With a child that shows that it lives by what it leaves in its directory; at an end where it leaves nothing so long."""
+
+    def __init__(self, directory: Path, deadline_s: float) -> None:
+        self._directory, self._deadline_s = directory, deadline_s
+        self._seen, self._since_s = _traces(directory), time.monotonic()
+
+    def look(self) -> None:
+        now = _traces(self._directory)
+        if now != self._seen:
+            self._seen, self._since_s = now, time.monotonic()
+        elif time.monotonic() - self._since_s > self._deadline_s:
+            raise HungError(f"nothing came for {self._deadline_s:g} s (deadline_s), so its process was ended")
 
 
 def _traces(directory: Path) -> list[tuple[str, int, int]]:

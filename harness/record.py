@@ -10,7 +10,7 @@ History of the format (RECORD_VERSION):
         an event holds the texts of a few tokens
     6   the passes of a sample are packed (harness.record_packed), and a pass names the model that made it, where a draft model
         did, of which the case has the shape; a sample says when it ended and, in a run over several nodes, on which it was
-        taken; a failed try of a case is an event
+        taken; a failed try of a case is an event; a case names over how many processes its model was split
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ class CaseHeader(_Frozen):
     session: str = "plain"
     execution: str = "eager"
     timed: bool
+    tensor_parallel: int = 1
     replayed: dict[str, Any] | None = None
     draft_models: dict[str, ModelShape] = {}
 

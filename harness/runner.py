@@ -12,11 +12,12 @@ from pathlib import Path
 
 from harness.cluster import Cluster
 from harness.continuing import default_directory, refuse_other_execution
-from harness.errors import HungError, InvariantError, ProcessEndedError, UserError
+from harness.errors import EXIT_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
 from harness.keeping import Failure, Keeper
 from harness.plan import Share
 from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
+from harness.ranks import ranks_here, refuse_other_world
 from harness.record import Run
 from harness.runner_header import make_header
 from harness.runner_job import Job
@@ -38,7 +39,8 @@ def run(
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
     ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then, and so it is
-    for the nodes of a ``cluster``.
+    for the nodes of a ``cluster``. Under torchrun, all of it is taken by the processes that torchrun has started; this must be
+    the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable.
@@ -46,7 +48,9 @@ def run(
         ProcessEndedError: a fresh process failed, or no node is left; likewise.
     """
     progress = progress or Silent()
-    job = Job.of(scenario_path)
+    job, ranks = Job.of(scenario_path), ranks_here()
+    if ranks is not None:
+        refuse_other_world(job.scenario, ranks.world)
     if cluster is None:
         _refuse_devices(job)
     for part in job.scenario.parts:
@@ -55,10 +59,12 @@ def run(
     with RunStore(directory) as store:
         if cluster is not None:
             spread(job, store, cluster, progress)
-        elif job.scenario.in_fresh_processes:
+        elif ranks is None and job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
-            _take_here(job, store, machine or _this_machine(), progress)
+            machine = machine or _this_machine()
+            _take_here(job, store, machine, progress)
+            machine.close()
     return directory
 
 
@@ -79,6 +85,7 @@ def run_errand(errand: Errand, progress: Progress, machine: Machine | None = Non
         refuse_other_execution(own, held, machine.execution)
         keeper = Keeper(store, progress, job.scenario.attempts, held)
         keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
+        machine.close()
 
 
 def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) -> None:
@@ -109,14 +116,17 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
         progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
     if not _unfinished(job, held):
         progress.start([])
-    counts = {part.name: part.processes for part in job.scenario.parts}
+    parts = {part.name: part for part in job.scenario.parts}
     while shares := _unfinished(job, held):
         share, before = shares[0], _size(held)
-        who = f"part {share.part}, fresh process {share.process + 1} of {counts[share.part]}"
+        part = parts[share.part]
+        who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
+        who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
         progress.note(who)
         errand = Errand(
-            scenario=scenario, directory=directory, share=share, lent=store.hold(), deadline_s=job.scenario.deadline_s
-        )
+            scenario=scenario, directory=directory, share=share, lent=store.hold(),
+            deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel,
+        )  # fmt: skip
         keeper = Keeper(store, progress, job.scenario.attempts, held)
         store.mark("")
         _expect_end(errand, spawn, keeper, who, store)
@@ -130,6 +140,8 @@ def _expect_end(errand: Errand, spawn: Spawner, keeper: Keeper, who: str, store:
     assert errand.share is not None
     try:
         status = spawn(errand)
+        if status == EXIT_AGAIN:  # it has recorded which case failed, and could not go on
+            return
         if not was_killed(status):
             expect_success(status, who)
             return

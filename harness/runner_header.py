@@ -14,13 +14,13 @@ from harness.runner_machine import Machine
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
-    """All that is known before the first sample, calibration included; a shape only the weights know opens the model."""
+    """All that is known before the first sample, calibration included; a shape only the weights know may open the model."""
     hardware, reason = machine.profile(job.scenario)
     if reason is not None:
         progress.note(f"no hardware profile in this record: {reason}")
     shapes = {case.part.name: case.shape for case in job.plan.cases}
     parts = {part.name: part for part in job.scenario.parts}
-    known = {name: shape or machine.open_engine(parts[name]).shape for name, shape in shapes.items()}
+    known = {name: shape or machine.shape_of(parts[name]) for name, shape in shapes.items()}
     calibration = {
         name: found
         for name, part in parts.items()

@@ -63,6 +63,8 @@ class Machine:
 
     ``calibrate`` and ``profile`` give plain data for the record, or None; ``free_bytes`` is the memory that a part's device
     has to spare before its model is loaded, None where that is not known; ``execution`` is how a part's forwards run here.
+    ``shape`` is that of a part's model where only its weights or its hub know it; None: ask an engine. ``close`` is called when
+    a run has come to its end.
     """
 
     open_engine: Callable[[Part], Engine]
@@ -70,3 +72,9 @@ class Machine:
     free_bytes: Callable[[Part], int | None]
     profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
     execution: Callable[[Part], str]
+    shape: Callable[[Part], ModelShape] | None = None
+    close: Callable[[], None] = lambda: None
+
+    def shape_of(self, part: Part) -> ModelShape:
+        """The shape of the part's model."""
+        return self.open_engine(part).shape if self.shape is None else self.shape(part)

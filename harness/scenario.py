@@ -64,6 +64,7 @@ class Part(Frozen):
     process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
     ``devices``: accelerator types of a cluster, as Ray calls them (H100, A100-80G): the part is measured on each, as a part of
     its own. For `sbd run --on ray` only.
+    ``tensor_parallel``: the model is split over so many processes, each with a GPU of its own, or all on the CPU.
     ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
     is not slow; 0 leaves it out.
     """
@@ -90,6 +91,7 @@ class Part(Frozen):
     # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
     devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
+    tensor_parallel: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
     warmup: CountOrZero = 4
     seed: CountOrZero = 1
     timed: Flag = True
@@ -116,8 +118,10 @@ class Part(Frozen):
     def engine(self) -> dict[str, Any]:
         """All that decides what is loaded for this part; parts that agree in it can share one engine."""
         return self.model_dump(
-            include={"model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed"}
-        )
+            include={
+                "model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed", "tensor_parallel"
+            }
+        )  # fmt: skip
 
     @property
     def has_ntp(self) -> bool:
@@ -170,6 +174,16 @@ class Part(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _can_be_split(self) -> Part:
+        if self.tensor_parallel == 1:
+            return self
+        if ":" in self.device:
+            raise ValueError(f"tensor_parallel gives every process a GPU of its own, but device is {self.device}; use cuda")
+        if self.execution == "compiled":
+            raise ValueError("a model split by tensor_parallel is not compiled; use execution: eager, graphs or auto")
+        return self
+
+    @model_validator(mode="after")
     def _workload_fits(self) -> Part:
         if isinstance(self.model, RandomModel) and self.workload.synthetic is None:
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
@@ -209,8 +223,11 @@ class Scenario(Frozen):
 
     @property
     def in_fresh_processes(self) -> bool:
-        """Whether every part is taken by processes of its own: some part asks for several, or a hung one could be ended."""
-        return self.deadline_s is not None or any(part.processes > 1 for part in self.parts)
+        """Whether every part is taken by processes of its own: some part asks for several, one after the other or together, or
+        a hung one could be ended.
+        """
+        many = any(part.processes > 1 or part.tensor_parallel > 1 for part in self.parts)
+        return many or self.deadline_s is not None
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:

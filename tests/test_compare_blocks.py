@@ -92,7 +92,7 @@ def test_timeline_takes_the_first_decode_and_the_texts_of_its_part() -> None:
     assert timeline(run(), "a", ["c"], 1) == NO_DECODE
 
 
-@pytest.mark.parametrize("version", [1, 3, 5])
+@pytest.mark.parametrize("version", [1, 3, 5, 6])
 def test_published_records(version: int) -> None:
     """What a real decode left: counts agree with the trace's own columns whatever the version; positions from version 5 on."""
     found = read_run(RECORDS / f"v{version}")

@@ -15,7 +15,7 @@ from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.graphs import GraphMeter
 from harness.meters.host import HostMemoryMeter, HostMeter
 from harness.meters.kernel import KernelMeter
-from harness.meters.nvml import find_nvml
+from harness.meters.nvml import ENERGY, find_nvml
 from harness.meters.rapl import RaplMeter, find_rapl
 from harness.meters.window import Absent, Figure, Windows
 
@@ -54,8 +54,8 @@ class DeviceMemoryMeter:
         return {"peak_device_memory_bytes": float(self._cuda.max_memory_allocated(self._device))}
 
 
-def find_meters(device: str) -> Available:
-    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1).
+def find_meters(device: str, ranks: int = 1) -> Available:
+    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1), the first of so many where it is split.
 
     Where the device counts its memory traffic, known bytes are streamed for 3 s to learn what the counter's percent means.
     """
@@ -73,6 +73,8 @@ def find_meters(device: str) -> Available:
         return Available(windows=Windows(meters), absent=(*absent, *find_nvml(None)[1]))
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     found, missing = bandwidth_by_dcgm(uuid, *find_nvml(uuid))
+    if ranks > 1:
+        found, missing = without_energy(found, missing, ranks)
     meters += [DeviceMemoryMeter(device), *found]
     counter = next((meter for meter in found if COUNTED in meter.figures), None)
     windows, missing = Windows(meters), [*absent, *missing]
@@ -95,6 +97,14 @@ def bandwidth_by_dcgm(
         reason = f"by NVML: {without.reason.removeprefix('NVML: ')}; by DCGM: {found.reason}"
         return meters, [*rest, replace(found, reason=reason)]
     return [*meters, found], rest
+
+
+def without_energy(meters: list[Any], absent: list[Absent], ranks: int) -> tuple[list[Any], list[Absent]]:
+    """Meters and absences of one GPU of several that share a model: what it alone consumes is not what a token costs."""
+    reason = f"the model is split over {ranks} GPUs, and the counter is that of the first one"
+    told = Absent(figures=tuple(ENERGY), reason=reason, remedy="none yet: the others' counters are not read")
+    metered = [meter for meter in meters if not ENERGY.keys() & meter.figures.keys()]
+    return metered, absent if len(metered) == len(meters) else [*absent, told]
 
 
 def fixed_kernel(device: str) -> Callable[[], float]:

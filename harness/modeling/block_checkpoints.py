@@ -44,12 +44,15 @@ class Opened:
     family: BlockModelFamily | None
 
 
-def open_checkpoint(path: str, dtype: torch.dtype, attention: str, options: dict[str, Any]) -> Opened:
-    """``options``: the revision, and whether the checkpoint's own code may run.
+def open_checkpoint(
+    path: str, dtype: torch.dtype, attention: str, options: dict[str, Any], share: dict[str, Any] | None = None
+) -> Opened:
+    """``options``: the revision, and whether the checkpoint's own code may run. ``share``: what transformers is to be told
+    where the model will be split over several processes; None: it stays whole.
 
     Raises:
         OSError, ValueError: there is no such checkpoint, or it cannot be loaded so.
-        UnknownModelError: it is of a public family, but its tensors do not fit.
+        UnknownModelError: it is of a public family, but its tensors do not fit, or it is to be split.
     """
     revision = {key: value for key, value in options.items() if key == "revision"}
     config, _ = PreTrainedConfig.get_config_dict(path, **revision)
@@ -58,8 +61,10 @@ def open_checkpoint(path: str, dtype: torch.dtype, attention: str, options: dict
     if family is None:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
         auto: Any = AutoModelForCausalLM
-        module = auto.from_pretrained(path, use_safetensors=True, **how, **options)
+        module = auto.from_pretrained(path, use_safetensors=True, **how, **options, **(share or {}))
         return Opened(module=module, tokenizer=tokenizer, config=config, family=None)
+    if share is not None:
+        raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
     native = native_config(family, config)
     as_native = AutoConfig.for_model(native.pop("model_type"), **native)
     native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]

@@ -19,7 +19,7 @@ KINDS_OF_FORWARD = 64
 def execution_of(part: Part) -> Execution:
     """How the forwards of a part are run here: what it asks for, or, where that is auto, compiled if that can be done.
 
-    Where it cannot, auto is eager on a CPU and graphs on a GPU.
+    Where it cannot, or the model is split over processes, auto is eager on a CPU and graphs on a GPU.
 
     Raises:
         ScenarioError: it asks for what this device cannot do, or for compiled forwards and the tool chain is missing.
@@ -34,7 +34,7 @@ def execution_of(part: Part) -> Execution:
                 "use device: cuda, or execution: auto, compiled or eager"
             )
         return "graphs"
-    if can_compile(kind):
+    if part.tensor_parallel == 1 and can_compile(kind):
         return "compiled"
     if part.execution == "auto":
         return "eager" if kind == "cpu" else "graphs"

@@ -32,9 +32,12 @@ from harness.modeling.drafters import DraftModels, drafter_of
 from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
+from harness.modeling.rank_group import RankGroup
+from harness.modeling.rank_session import RankClock, RankSession
 from harness.modeling.sessions import open_session
 from harness.modelshape import ModelShape
 from harness.plan import Case
+from harness.roofline.storage import shard
 from harness.scenario import Part
 from harness.trace import ForwardPass, Generation
 
@@ -98,8 +101,9 @@ class Engine:
         }
 
     def fingerprint(self, part: Part) -> dict[str, Any]:
-        """What the model really runs on here, for the shapes of ``part``."""
-        return fingerprint(part, self._model)
+        """What the model, or this rank's share of it, really runs on here, for the shapes of ``part``."""
+        share = shard(self.shape, part.tensor_parallel)
+        return fingerprint(part, replace(self._model, shape=share))
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """Decode one batch with the case's arm.
@@ -250,11 +254,11 @@ def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
             return generation
 
 
-def open_engine(part: Part) -> Engine:
-    """Load a part's model and start its clock.
+def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
+    """Load a part's model and start its clock; with a ``group``, this rank's share of it, on this rank's device.
 
     Raises:
-        UnknownModelError, DoesNotFitError: see harness.modeling.loading.load_model.
+        UnknownModelError, ScenarioError, DoesNotFitError: see harness.modeling.loading.load_model.
         ScenarioError: the device is not there.
     """
     if part.device.startswith("cuda") and not torch.cuda.is_available():
@@ -262,21 +266,27 @@ def open_engine(part: Part) -> Engine:
             f"part {part.name}: device {part.device} asked for, but torch sees no CUDA device here; "
             "use device: cpu, or run on a machine with a GPU and a CUDA build of torch"
         )
+    if group is not None and part.device == "cuda":
+        part = part.model_copy(update={"device": f"cuda:{group.ranks.local}"})
+        torch.cuda.set_device(part.device)
     if part.threads is not None:
         torch.set_num_threads(part.threads)
     gc.unfreeze()  # an earlier part's model was frozen below; what it left in cycles must be found
     gc.collect()
     map_what_comes()
-    model = load_model(part)
+    model = load_model(part, group)
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     execution = execution_of(part)
-    session = open_session(model.module, part.session, part.attention, execution)
+    session = open_session(model.module, part.session, part.attention, execution, part.tensor_parallel)
     drafts = DraftModels(
         model,
         load=lambda choice: load_model(part.model_copy(update={"model": choice})),
         open_session=lambda module: open_session(module, part.session, part.attention, execution),
     )
+    if group is not None:
+        clock, session = RankClock(clock, group), RankSession(session, group)
     gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
-    meters = find_meters(part.device) if part.timed else None
+    metered = part.timed and (group is None or group.ranks.leads)
+    meters = find_meters(part.device, part.tensor_parallel) if metered else None
     return Engine(model, session, part.device, clock, meters, drafts)

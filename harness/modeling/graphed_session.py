@@ -43,8 +43,10 @@ class GraphedSession(StaticSession):
     by the next one.
     """
 
-    def __init__(self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None) -> None:
-        super().__init__(model)
+    def __init__(
+        self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1
+    ) -> None:
+        super().__init__(model, ranks=ranks)
         self._capture = capture
         self._captured_forward = forward or model
         self._graphs: dict[Kind, Captured] = {}

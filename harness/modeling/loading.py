@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from harness.block_checkpoints import mask_id as mask_id_of
 from harness.block_families import BlockModelFamily
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
 from harness.modeling.block_checkpoints import Opened, open_checkpoint
+from harness.modeling.rank_group import RankGroup
+from harness.modeling.splitting import loading_options, loads_split, refuse_older_transformers, split
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
+from harness.ranks import refuse_uneven_heads
 from harness.scenario import Part
 
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -91,23 +94,26 @@ class TextTokenizer:
         return text
 
 
-def load_model(part: Part) -> LoadedModel:
-    """Load the model of a part onto its device.
+def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
+    """Load the model of a part onto its device: its share of it where there is a ``group`` to share it with.
 
     Raises:
         UnknownModelError: it cannot be found, or its family is not supported.
+        ScenarioError: its heads cannot be split as the part asks.
         DoesNotFitError: the weights do not fit into memory.
     """
     torch.set_grad_enabled(False)
+    if group is not None:
+        refuse_older_transformers()
     try:
         if isinstance(part.model, RandomModel):
-            return _random(part.model, part)
-        return _pretrained(part.model, part)
+            return _random(part.model, part, group)
+        return _pretrained(part.model, part, group)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise DoesNotFitError(f"the weights do not fit into the memory of {part.device}: {error}") from error
 
 
-def _random(choice: RandomModel, part: Part) -> LoadedModel:
+def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedModel:
     shape = KNOWN_SHAPES[choice.random] if isinstance(choice.random, str) else choice.random
     if shape.architecture not in _CONFIGS:
         raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
@@ -123,7 +129,8 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
         tie_word_embeddings=shape.tied_embeddings,
     )
     torch.manual_seed(part.seed)
-    with torch.device(part.device):
+    # What is to be split is larger than a GPU; every rank draws all of it, the same, and keeps its share.
+    with torch.device(part.device if group is None else "cpu"):
         auto: Any = AutoModelForCausalLM  # its methods carry no types
         module = auto.from_config(
             config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
@@ -133,31 +140,25 @@ def _random(choice: RandomModel, part: Part) -> LoadedModel:
             f"{shape.name}: random weights of this shape cannot be built ({module.num_parameters():,} parameters instead of "
             f"{shape.params:,}, or sliding windows); allowed are plain {shape.architecture} models"
         )
+    if group is not None:
+        split(module, shape.name, part.device, group)
     return LoadedModel(
-        module=module.eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
+        module=module.to(part.device).eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
     )  # fmt: skip
 
 
-def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part) -> LoadedModel:
-    options: dict[str, Any] = {}
-    if isinstance(choice, HuggingFaceModel):
-        path, name = choice.huggingface, choice.huggingface
-        options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
-    else:
-        path, name = str(REFERENCE_DIR / choice.reference), f"reference-{choice.reference}"
-        if not Path(path).is_dir():
-            raise UnknownModelError(
-                f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
-                f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
-            )
-    try:
-        found = open_checkpoint(path, getattr(torch, part.dtype), part.attention, options)
-    except (OSError, ValueError) as error:
-        raise UnknownModelError(
-            f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
-        ) from error
+def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
+    path, name, options = _place(choice)
+    share: dict[str, Any] | None = None
+    if group is not None:
+        refuse_uneven_heads(part, checkpoint_shape(choice))
+        share = loading_options(group) if loads_split(part.device) else {}
+    with _said_by_transformers(name):
+        found = open_checkpoint(path, getattr(torch, part.dtype), part.attention, options, share)
     module, tokenizer = found.module, found.tokenizer
     _refuse_sliding_window(name, module.config)
+    if group is not None and not share:
+        split(module, name, part.device, group)
     return LoadedModel(
         module=module.to(part.device).eval(),
         shape=shape_from_config(name, module.config.to_dict()),
@@ -174,6 +175,41 @@ def _mask_id(choice: ReferenceModel | HuggingFaceModel, found: Opened) -> int | 
         return choice.mask_token_id
     of_tokenizer: int | None = found.tokenizer.mask_token_id
     return of_tokenizer if found.family is None else mask_id_of(found.family, found.config, of_tokenizer)[0]
+def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
+    """The shape of a checkpoint by its configuration alone.
+
+    Raises:
+        UnknownModelError: it cannot be found, or is not a decoder-only transformer.
+    """
+    path, name, options = _place(choice)
+    with _said_by_transformers(name):
+        config = AutoConfig.from_pretrained(path, **options)
+    return shape_from_config(name, config.to_dict())
+
+
+def _place(choice: ReferenceModel | HuggingFaceModel) -> tuple[str, str, dict[str, Any]]:
+    """Where a checkpoint is, what it is called, and what else transformers wants to know."""
+    if isinstance(choice, HuggingFaceModel):
+        options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
+        return choice.huggingface, choice.huggingface, options
+    path = REFERENCE_DIR / choice.reference
+    if not path.is_dir():
+        raise UnknownModelError(
+            f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
+            f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
+        )
+    return str(path), f"reference-{choice.reference}", {}
+
+
+@contextmanager
+def _said_by_transformers(name: str) -> Iterator[None]:
+    """Its complaints about a checkpoint in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UnknownModelError(
+            f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
+        ) from error
 
 
 def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:

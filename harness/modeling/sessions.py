@@ -28,13 +28,17 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     return Stepping(engine=engine_words(session, execution), steps=steps)
 
 
-def open_session(module: Any, session: str, attention: str, execution: Execution) -> ModelSession:
-    """The plain session with its attention, or a static one: on a GPU captured into graphs unless it is eager."""
+def open_session(module: Any, session: str, attention: str, execution: Execution, ranks: int = 1) -> ModelSession:
+    """The plain session with its attention, or a static one: on a GPU captured into graphs unless it is eager.
+
+    ``ranks``: over so many the module's heads are split.
+    """
     if session == "plain":
         return TransformersSession(module, attention)
     if execution == "eager" or module.device.type == "cpu":
-        return StaticSession(module, execution)
-    return GraphedSession(module, cuda_graphs(), compiled(module, dynamic=False) if execution == "compiled" else None)
+        return StaticSession(module, execution, ranks)
+    forward = compiled(module, dynamic=False) if execution == "compiled" else None
+    return GraphedSession(module, cuda_graphs(), forward, ranks)
 
 
 def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:

@@ -20,15 +20,17 @@ from harness.scenario import Execution
 
 
 class StaticSession:
-    """A harness.decoding.session.ModelSession over one loaded model of the Llama family.
+    """A harness.decoding.session.ModelSession over one loaded model of the Llama family, or, where it is split over so many
+    ``ranks``, over this one's share of its heads.
 
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
     forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
     seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
     """
 
-    def __init__(self, model: PreTrainedModel, execution: Execution = "eager") -> None:
+    def __init__(self, model: PreTrainedModel, execution: Execution = "eager", ranks: int = 1) -> None:
         self._model = model
+        self._ranks = ranks
         model.set_attn_implementation(register())
         self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
         self._keys: list[Tensor] = []
@@ -55,7 +57,7 @@ class StaticSession:
         held = self._keys[0].shape if self._keys else (0, 0, 0, 0)
         if rows and (held[0] != rows or held[2] <= capacity):
             config: Any = self._model.config
-            heads = config.num_key_value_heads
+            heads = config.num_key_value_heads // self._ranks
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, width)
 

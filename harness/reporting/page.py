@@ -125,7 +125,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     return PartView(
         name=first.part,
         byline="; ".join((
-            f"{wording.model(first)} on {first.device}",
+            f"{wording.model(first)} on {wording.place(first)}",
             f"{first.session} session, {first.execution}, attention {first.attention}",
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",

@@ -22,6 +22,13 @@ def model(cell: Cell) -> str:
     return f"{cell.model} ({_params(cell.params)} parameters, {cell.dtype})"
 
 
+def place(cell: Cell) -> str:
+    """Where a cell was decoded: ``cuda``, or ``cuda, split over 2 processes (bytes and predictions are of one)``."""
+    if cell.tensor_parallel == 1:
+        return cell.device
+    return f"{cell.device}, split over {cell.tensor_parallel} processes (bytes and predictions are of one)"
+
+
 def arm(found: ArmResult) -> str:
     """The arm: ``SBD with block size 16 and bound γ=0.1``; the label of an arm whose solver has another name says it all."""
     if found.method != "sbd" or found.block_size is None or found.solver not in (None, "entropy_bounded"):
