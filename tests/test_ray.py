@@ -145,6 +145,21 @@ def overlaps(held):
     return found
 
 
+def test_two_decodes_at_once_on_a_node_are_seen():
+    """And those on two nodes, or one behind the other, are not."""
+    from tests.synthetic_run import build
+
+    def at(number, node, start, end):
+        times = {"started_at": f"2026-11-20T10:00:{start:02d}.000+00:00", "ended_at": f"2026-11-20T10:00:{end:02d}.000+00:00"}
+        return run.samples[number].model_copy(update={"node": node, **times})
+
+    run = build()
+    apart = [at(0, "a", 0, 10), at(1, "b", 5, 15), at(2, "a", 10, 20)]
+    assert overlaps(run.model_copy(update={"samples": apart})) == []
+    [pair] = overlaps(run.model_copy(update={"samples": [*apart, at(3, "b", 14, 16)]}))
+    assert [one[2] for one in pair] == [run.samples[1].key, run.samples[3].key]
+
+
 def free_port():
     """One that nobody has now."""
     with socket.socket() as one:
