@@ -65,6 +65,17 @@ def test_how_a_unit_was_lost_is_told_in_few_words(kind, text, words):
     assert words in why_lost(type(kind, (Exception,), {})(text))
 
 
+def test_what_is_no_cluster_is_refused(monkeypatch, capsys):
+    """Another kind of cluster, and Ray that is not installed: exit code 2 and what to do."""
+    from tests.test_cli import sbd
+
+    assert sbd(monkeypatch, "run", "quickstart", "--on", "spark") == 2
+    assert "--on spark: allowed are ray, for the cluster of this machine, and ray://host:port" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert sbd(monkeypatch, "run", "quickstart", "--on", "ray") == 2
+    assert "pip install 'sbd-bench[run,ray]'" in capsys.readouterr().err
+
+
 TWENTY_FOUR = """
 version: 1
 name: twenty_four
