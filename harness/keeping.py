@@ -52,9 +52,12 @@ Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
 
 
 class Keeper:
-    """The way from entries to a run directory. ``held``: what that directory had before."""
+    """The way from entries to a run directory. ``held``: what that directory had before; ``marks``: say there which case is
+    next, for another process that looks after this one.
+    """
 
-    def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run) -> None:
+    def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False) -> None:
+        self._marks = marks
         self._store = store
         self._progress = progress
         self._attempts = attempts
@@ -77,7 +80,8 @@ class Keeper:
         elif isinstance(entry, Skipped):
             self._progress.skip(entry.case_id)
         elif isinstance(entry, Begun):
-            self._store.mark(entry.case_id)
+            if self._marks:
+                self._store.mark(entry.case_id)
         else:
             self._store.append_session(entry)
 

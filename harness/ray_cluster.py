@@ -139,19 +139,17 @@ class RayCluster:
 def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     """What a part's units ask for, so that nothing of sbd's runs beside a timed one.
 
-    A GPU unit asks for its GPUs and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
-    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it, or 1 for each GPU, and a CPU unit for nothing else:
-    that makes nodes of several sizes usable.
+    A GPU unit asks for its GPU and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
+    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it, and a CPU unit for nothing else: that makes nodes
+    of several sizes usable.
     """
     custom = {f"accelerator_type:{device}": SOME for device in part.devices}
     fitting = [node for node in nodes if _fits(part, node)]
     cores = max((node.get("CPU", 0.0) for node in fitting), default=float(part.threads or 1))
     if part.device.startswith("cuda"):
-        gpus = gpus_of(part)
         on_node = max((node.get("GPU", 1.0) for node in fitting), default=1.0)
-        offered = any(NODE_RESOURCE in node for node in fitting)
-        custom |= {NODE_RESOURCE: gpus} if offered else {}
-        return Needs(cpus=max(1.0, cores * gpus // on_node), gpus=gpus, custom=custom)
+        custom |= {NODE_RESOURCE: 1} if any(NODE_RESOURCE in node for node in fitting) else {}
+        return Needs(cpus=max(1.0, cores // on_node), gpus=1, custom=custom)
     if not part.timed and part.threads is not None:
         return Needs(cpus=part.threads, custom=custom)
     if any(NODE_RESOURCE in node for node in fitting):
@@ -159,24 +157,19 @@ def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     return Needs(cpus=cores, custom=custom)
 
 
-def gpus_of(part: Part) -> int:
-    """GPUs that one unit of a part needs."""
-    return int(getattr(part, "tensor_parallel", 1) or 1)
-
-
 def lacking(part: Part, nodes: Sequence[dict[str, float]]) -> str | None:
     """What a part needs that no node has, in words."""
     if any(_fits(part, node) for node in nodes):
         return None
-    gpus = f"{gpus_of(part)} GPU" if part.device.startswith("cuda") else "a node"
+    wanted = "1 GPU" if part.device.startswith("cuda") else "a node"
     of_kind = f" of accelerator_type {part.devices[0]}" if part.devices else ""
     there = sorted({name for node in nodes for name in node if name == "GPU" or name.startswith("accelerator_type:")})
-    return f"{gpus}{of_kind}; {len(nodes)} nodes are there, with {', '.join(there) or 'CPUs only'}"
+    return f"{wanted}{of_kind}; {len(nodes)} nodes are there, with {', '.join(there) or 'CPUs only'}"
 
 
 def _fits(part: Part, node: dict[str, float]) -> bool:
     kinds = all(f"accelerator_type:{device}" in node for device in part.devices)
-    return kinds and (not part.device.startswith("cuda") or node.get("GPU", 0) >= gpus_of(part))
+    return kinds and (not part.device.startswith("cuda") or node.get("GPU", 0) >= 1)
 
 
 def _options(needs: Needs) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def run_errand(errand: Errand, progress: Progress, machine: Machine | None = Non
         held = store.resume(job.resolved, job.digest)
         own = [part for part in job.scenario.parts if part.name == errand.share.part]
         refuse_other_execution(own, held, machine.execution)
-        keeper = Keeper(store, progress, job.scenario.attempts, held)
+        keeper = Keeper(store, progress, job.scenario.attempts, held, marks=True)
         keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
         machine.close()
 

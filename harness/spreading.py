@@ -64,7 +64,7 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> N
     order = Order(
         scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
     )  # fmt: skip
-    _refuse_numbered_devices(job)
+    _refuse_what_nodes_cannot(job)
     if not store.exists:
         store.create(_header(job, order, cluster, progress))
     else:
@@ -82,8 +82,13 @@ def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> Run
         raise ProcessEndedError(f"the process that begins the run was lost ({error}); start the same command again") from error
 
 
-def _refuse_numbered_devices(job: Job) -> None:
+def _refuse_what_nodes_cannot(job: Job) -> None:
     for part in job.scenario.parts:
+        if getattr(part, "tensor_parallel", 1) > 1:
+            raise UserError(
+                f"part {part.name}: tensor_parallel: a node of a cluster takes a unit with one process, and would not split "
+                "the model; run this part without --on ray"
+            )
         if part.device not in {"cpu", "cuda"}:
             raise UserError(f"part {part.name}: device {part.device}: a cluster numbers its GPUs itself; give device: cuda")
 

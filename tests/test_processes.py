@@ -269,6 +269,7 @@ class SlowChild:
         if self.killed:
             return -signal.SIGKILL
         before, self.now_s = self.now_s, self.now_s + timeout
+        assert self.now_s < 10_000, "it is never ended"
         if self.now_s // self.every_s > before // self.every_s and self.now_s < self.until_s:
             (self.folder / "samples.jsonl").write_text(f"{self.now_s}")
         if self.ends_s is not None and self.now_s >= self.ends_s:

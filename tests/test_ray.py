@@ -65,6 +65,17 @@ def test_how_a_unit_was_lost_is_told_in_few_words(kind, text, words):
     assert words in why_lost(type(kind, (Exception,), {})(text))
 
 
+def test_what_is_no_cluster_is_refused(monkeypatch, capsys):
+    """Another kind of cluster, and Ray that is not installed: exit code 2 and what to do."""
+    from tests.test_cli import sbd
+
+    assert sbd(monkeypatch, "run", "quickstart", "--on", "spark") == 2
+    assert "--on spark: allowed are ray, for the cluster of this machine, and ray://host:port" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert sbd(monkeypatch, "run", "quickstart", "--on", "ray") == 2
+    assert "pip install 'sbd-bench[run,ray]'" in capsys.readouterr().err
+
+
 TWENTY_FOUR = """
 version: 1
 name: twenty_four
@@ -143,6 +154,21 @@ def overlaps(held):
         taken.sort()
         found += [(one, other) for one, other in pairwise(taken) if other[0] < one[1]]
     return found
+
+
+def test_two_decodes_at_once_on_a_node_are_seen():
+    """And those on two nodes, or one behind the other, are not."""
+    from tests.synthetic_run import build
+
+    def at(number, node, start, end):
+        times = {"started_at": f"2026-11-20T10:00:{start:02d}.000+00:00", "ended_at": f"2026-11-20T10:00:{end:02d}.000+00:00"}
+        return run.samples[number].model_copy(update={"node": node, **times})
+
+    run = build()
+    apart = [at(0, "a", 0, 10), at(1, "b", 5, 15), at(2, "a", 10, 20)]
+    assert overlaps(run.model_copy(update={"samples": apart})) == []
+    [pair] = overlaps(run.model_copy(update={"samples": [*apart, at(3, "b", 14, 16)]}))
+    assert [one[2] for one in pair] == [run.samples[1].key, run.samples[3].key]
 
 
 def free_port():

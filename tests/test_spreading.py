@@ -179,8 +179,8 @@ def test_a_lost_unit_is_taken_up_again_where_the_record_ends(scenario, alone, tm
 
 
 def test_it_goes_on_where_it_was_begun_if_that_is_still_there(scenario, tmp_path):
-    """The pairs of a unit stay on one machine."""
-    held = spread(scenario, tmp_path / "out", FakeCluster(fault=Once(30, lost)))
+    """The pairs of a unit stay on one machine, although others are free."""
+    held = spread(scenario, tmp_path / "out", FakeCluster(nodes=6, fault=Once(30, lost)))
     nodes = {}
     for sample in held.samples:
         nodes.setdefault(sample.case_id.rpartition("/")[0], set()).add(sample.node)
