@@ -18,13 +18,14 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding import self_speculation, verified_blocks  # noqa: E402 - after the import guard
 from harness.decoding.acceptance import EverySlot, SolverAcceptance  # noqa: E402
+from harness.decoding.draft_check import NextTokenCheck  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.verified_row import VerifiedRow  # noqa: E402
 
 PROMPT = (2, 0, 1)
-METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "linear", "quadratic")
+METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic")
 TOLERANCE = 1e-12
 SLIVER = 1e-15
 """Less of a number than rounding leaves over."""
@@ -64,13 +65,17 @@ class Table:
         for segment in segments:
             tokens, places = segment.tokens[0].tolist(), segment.positions[0].tolist()
             assert places[0] == len(self.held) + len(self.fed)
+            real = [True] * len(tokens) if segment.valid is None else segment.valid[0].tolist()
             for i, token in enumerate(tokens):
+                if not real[i]:
+                    logits.append(torch.zeros(self.words + 1, dtype=torch.float64))
+                    continue
                 rule = {"causal": range(i + 1), "bidirectional": range(len(tokens))}
                 sees = rule.get(segment.visibility) or [j for j in range(len(tokens)) if segment.seen[i, j]]
                 text = (*self.held, *self.fed, *(tokens[j] for j in sees))
                 head = "block" if token == self.words or segment.visibility == "bidirectional" else "ntp"
                 logits.append(table(self.words, head, text if head == "ntp" else (*text, places[i])))
-            self.fed += tokens
+            self.fed += [token for token, ok in zip(tokens, real, strict=True) if ok]
         self.checked = [token for token in self.fed[: segments[0].tokens.shape[1]] if token != self.words]
         return torch.stack(logits)[None, -sum(segment.logits for segment in segments) :].clone()
 
@@ -193,8 +198,9 @@ def run(method, session, request, block_size, mask_id, script):
     else:
         acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
         acceptance.choose = watched(acceptance.choose, script)
+        check = NextTokenCheck(mask_id, 0.4 if method.startswith("short") else 0.0)
         decoder = verified_blocks.decode_verified_blocks(
-            session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance
+            session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance, check=check
         )
     while True:
         try:
