@@ -238,7 +238,7 @@ def test_hundreds_of_prompts_are_identical_to_ntp(tmp_path: Path) -> None:
     from harness.runner import run
 
     many = SCENARIO.replace("[word_problems, record_to_json]", "[word_problems, record_to_json, variable_trace, short_trace]")
-    many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("max_new_tokens: 24", "max_new_tokens: 80")
+    many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("tokens: 24", "tokens: 80")
     (tmp_path / "s.yaml").write_text(many)
     summary = next(cell for cell in compare(read_run(run(tmp_path / "s.yaml", tmp_path / "out"))).cells if cell.is_summary)
     assert [arm.identical_to_ntp.value for arm in summary.arms[1:]] == [1.0] * 5
