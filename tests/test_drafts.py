@@ -141,21 +141,21 @@ def check_kv(kind, name):
         return sessions[-1][1]
 
     generator, who, _ = decode(name, few_words("llama", 12), "llama", 12, open_session, WORK.request())
+    (_, target), drafts = sessions[-1], sessions[:-1]
+    own = few_words("llama", 12)
+    references = [reference_of(model, name) for model, _ in drafts]
+    stages = []
+    while isinstance(who, DraftModel):
+        stages.insert(0, who)  # sessions are opened from the bottom of the stack upwards
+        who = who._below
     outputs = [list(out) for out in drain(decode_next_token(StaticSession(few_words("llama", 12)), WORK.request())).output_ids]
     written = [1] * len(WORK.prompts)
     for one in generator:
         if one.role != "prefill" and one.model is None:
             written = [count + final for count, final in zip(written, one.final_tokens, strict=True)]
-        (_, target), *drafts = [sessions[-1], *sessions[:-1]]
         held = [[*prompt, *out[: count - 1]] for prompt, out, count in zip(WORK.prompts, outputs, written, strict=True)]
-        pairs = [(few_words("llama", 12), target, held)]
-        stages, below = [], who
-        while isinstance(below, DraftModel):
-            stages.append(below)
-            below = below._below
-        for (model, session), stage in zip(drafts, reversed(stages), strict=True):
-            pairs.append((reference_of(model, name), session, stage._held))
-        for reference, session, rows in pairs:
+        pairs = [(references[i], session, stages[i]._held) for i, (_, session) in enumerate(drafts)]
+        for reference, session, rows in [(own, target, held), *pairs]:
             assert session.context_tokens == tuple(map(len, rows))
             for row, tokens in enumerate(rows):
                 for (keys, values), layer in zip(committed_kv(session, row), causal_kv(reference, tokens), strict=True):

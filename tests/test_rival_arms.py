@@ -237,6 +237,20 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -
     assert found["draft_passes"] > 0 and found["draft_query_tokens"] >= found["draft_passes"]
 
 
+@pytest.mark.full
+def test_hundreds_of_prompts_are_identical_to_ntp(tmp_path: Path) -> None:
+    """52 prompts of each of four tasks in float64, in batches: every rival writes the very tokens of NTP on all 208."""
+    pytest.importorskip("torch")
+    from harness.runner import run
+
+    many = SCENARIO.replace("[word_problems, record_to_json]", "[word_problems, record_to_json, variable_trace, short_trace]")
+    many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("tokens: 24", "tokens: 80")
+    (tmp_path / "s.yaml").write_text(many)
+    summary = next(cell for cell in compare(read_run(run(tmp_path / "s.yaml", tmp_path / "out"))).cells if cell.is_summary)
+    assert [arm.identical_to_ntp.value for arm in summary.arms[1:]] == [1.0] * 5
+    assert {arm.identical_to_ntp.n for arm in summary.arms[1:]} == {208}
+
+
 def test_passes_are_counted_as_by_hand(reference_run: Path) -> None:
     """NFE, query tokens and draft passes added up from the record itself, and the frames say the same."""
     run, frames = read_run(reference_run), load_run(reference_run)
