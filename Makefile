@@ -14,11 +14,11 @@ bench: $(VENV)/run.stamp
 # Everything a change must pass; offline once the environment is there.
 # One process a core with one thread each: two threads that wait for one another would cost more than they bring.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray" -n 2 --dist loadfile
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_ray.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/test_ray.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)

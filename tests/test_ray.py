@@ -111,6 +111,7 @@ def ray():
     return pytest.importorskip("ray", reason="the extra [ray] is not installed")
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
 def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monkeypatch):
     """24 timed cases over three raylets: every output, trace and seed is that of one process, and no two decodes of different
@@ -185,6 +186,7 @@ def short_folder():
         yield folder
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_from_outside_the_cluster(ray, tmp_path, short_folder):
     """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
@@ -236,6 +238,7 @@ def test_the_count_finds_what_is_lost_doubled_and_different():
     assert verdict(broken, Counter([first.key]), whole) == {"trials": 1, "lost": 1, "doubled": 1, "different": 1}
 
 
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_is_lost_or_doubled_whatever_breaks(ray, tmp_path):
     """One planted fault of each kind, with real processes; benchmarks/faults has the full count."""
