@@ -170,11 +170,10 @@ def rival_id(arm: Mapping[str, Any]) -> str:
 
 
 def rival_label(arm: Mapping[str, Any]) -> str:
-    """As tables have it: ``draft model (reference draft) n=5``."""
+    """As tables have it, without the temperature: ``draft model (reference draft) n=5``."""
     who = " on ".join(_stage_words(stage) for stage in stages(arm))
     universal = "universal " if arm["method"] == "universal_draft" else ""
-    warm = f" T={arm['temperature']:.12g}" if arm["temperature"] else ""
-    return f"{universal}{who}{warm}"
+    return f"{universal}{who}"
 
 
 def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from harness import compare_accuracy as on_accuracy
 from harness.compare_baseline import baseline_check
 from harness.compare_counter import TrafficCounter, counters
-from harness.compare_pricing import Ladder, Pricer, ladder
+from harness.compare_pricer import Pricer
+from harness.compare_pricing import Ladder, ladder
 from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json

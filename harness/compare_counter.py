@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.bandwidth_scale import BandwidthScale
-from harness.compare_pricing import Pricer
+from harness.compare_pricer import Pricer
 from harness.compare_trace import TraceArrays
 from harness.compare_values import CounterScale
 from harness.record import Run, Sample

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.compare_counter import Counted, TrafficCounter
-from harness.compare_pricing import Band, Places, Pricer
+from harness.compare_pricer import Band, Places, Pricer
 from harness.compare_trace import TraceArrays
 from harness.record import CaseHeader, Sample
 

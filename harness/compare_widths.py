@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.compare_pass_values import PassCurve, PassWidth
-from harness.compare_pricing import Places, Pricer
+from harness.compare_pricer import Places, Pricer
 from harness.compare_tally import Tally, TimedPasses
 from harness.compare_trace import ROLES
 from harness.roofline.decode import describe_pass

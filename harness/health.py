@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.record import Run, Sample
-from harness.scenario import HealthLimits
+from harness.scenario_limits import HealthLimits
 
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its fastest clock in the run was not warm, or held down."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.arms import GREEDY
-from harness.compare_pricing import Pricer
+from harness.compare_pricer import Pricer
 from harness.compare_tally import tally
 from harness.compare_trace import TraceArrays
 from harness.errors import SbdError

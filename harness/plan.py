@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness import arms_masked, arms_public
 from harness.arms import GENERATE_MODES, GREEDY
-from harness.arms_rivals import RIVALS, rival_id, rival_label
 from harness.errors import UserError
 from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
 from harness.plan_drafts import draft_shapes
+from harness.plan_names import arm_id, arm_label
 from harness.plan_replay import ReplaySpec, replay_spec
 from harness.ranks import refuse_uneven_heads
 from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
-from harness.solver_choice import setting_id, setting_in_words
 from harness.workload_choice import Workload
 
 PLAN_VERSION = 1
@@ -192,10 +190,10 @@ def _part_cases(part: Part) -> Iterator[Case]:
                 if shape is not None:
                     draft_shapes(variant, shape)  # refused before anything runs
                 yield Case(
-                    case_id=f"{part.name}/{task}/b{batch_size}/{_arm_id(variant, replay)}",
+                    case_id=f"{part.name}/{task}/b{batch_size}/{arm_id(variant, replay)}",
                     part=part,
                     arm=variant,
-                    label=_label(variant, replay),
+                    label=arm_label(variant, replay),
                     batch_size=batch_size,
                     task=task,
                     shape=shape,
@@ -231,69 +229,6 @@ def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
             random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat, *turn)).shuffle(order)
             for case in order:
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)
-
-
-def _number(value: float) -> str:
-    return format(value, ".12g")
-
-
-def _arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    if is_check(arm):
-        return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
-    temperature = _number(arm["temperature"])
-    if arm["method"] == "ntp":
-        return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{temperature}"
-    if arm["method"] in RIVALS:
-        return rival_id(arm)
-    if arm["method"] == "self_speculation":
-        return f"{arm['form']}-k{arm['block_size']}-t{temperature}"
-    if arm["method"] in ("freedave", "apd"):
-        return arms_masked.arm_id(arm)
-    if arm["method"] == "sbd_verified":
-        end = f"-c{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-        return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{temperature}-{arm['solver']}{end}"
-    if arm["method"] == "block_diffusion":
-        return arms_public.arm_id(arm)
-    chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
-    ragged = "-ragged" if arm["batching"] == "ragged" else ""
-    return f"sbd-k{arm['block_size']}-{chosen}-t{temperature}-{arm['solver']}{ragged}"
-
-
-def _replay_id(replay: ReplaySpec) -> str:
-    if cell := replay.source.get("table1"):
-        return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
-    if trace := replay.source.get("trace"):
-        return f"trace-{hashlib.sha256(trace.encode()).hexdigest()[:8]}"
-    return f"{_number(replay.source['nfe_speedup'])}x"
-
-
-def _label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    if is_check(arm):
-        by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
-        return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
-    warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
-    if arm["method"] == "ntp":
-        return f"NTP{warm}"
-    if arm["method"] in RIVALS:
-        return rival_label(arm)
-    if arm["method"] == "self_speculation":
-        return f"{arm['form']} self-speculation k={arm['block_size']}{warm}"
-    if arm["method"] in ("freedave", "apd"):
-        return f"{arms_masked.label(arm)}{warm}"
-    if arm["method"] == "sbd_verified":
-        end = f" c>{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-        return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{end}{warm}"
-    if arm["method"] == "block_diffusion":
-        return f"{arms_public.label(arm)}{warm}"
-    if arm["batching"] == "ragged":
-        warm += " ragged"
-    if replay is None:
-        return f"SBD k={arm['block_size']} {setting_in_words(arm)}{warm}"
-    if cell := replay.source.get("table1"):
-        bound = "γ low" if cell["sampling"].endswith("low") else "γ high"
-        return f"SBD k={arm['block_size']} replayed {cell['task']} {bound}{warm}"
-    what = f"{_number(replay.nfe_speedup)}x" if replay.nfe_speedup else "trace"
-    return f"SBD k={arm['block_size']} replayed {what}{warm}"
 
 
 def _check_length(part: Part, shape: ModelShape | None) -> None:

@@ -18,9 +18,10 @@ from harness.axes import Counts, distinct
 from harness.claims import Claims, misplaced
 from harness.datafiles import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
-from harness.frozen import Count, CountOrZero, Flag, Frozen, Name, NonNegative
+from harness.frozen import Count, CountOrZero, Flag, Frozen, Name
 from harness.model_choice import ModelChoice, RandomModel
 from harness.scenario_devices import by_device
+from harness.scenario_limits import HealthLimits, Until
 from harness.workload_choice import SOURCES, Workload
 from harness.yaml_lines import read_yaml
 
@@ -31,27 +32,6 @@ ATTEMPTS = 2
 NOT_MEASURED = ("claims", "attempts", "deadline_s")
 """Keys of a scenario that no sample depends on."""
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
-
-
-class HealthLimits(Frozen):
-    """How much disturbance a timed sample may show before its times are void; shared machines need more.
-
-    ``kernel``: by how much of its usual time the calibration kernel may take longer. ``steal``: share of the cores' time
-    that the hypervisor may have given to others.
-    """
-
-    kernel: NonNegative = 0.03
-    steal: NonNegative = 0.01
-
-
-class Until(Frozen):
-    """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
-
-    Looked at after 2, 4, 8, … repeats and never after more than ``at_most``.
-    """
-
-    standard_error: NonNegative = 0.01
-    at_most: Count = 16
 
 
 class Part(Frozen):

@@ -6,7 +6,7 @@ import pytest
 
 from harness.compare import compare
 from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
-from harness.compare_pricing import Pricer
+from harness.compare_pricer import Pricer
 from harness.compare_values import ArmResult, Cell
 from harness.modelshape import ModelShape
 from harness.record import Run

@@ -7,7 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.compare_pricing import Pricer, ladder
+from harness.compare_pricer import Pricer
+from harness.compare_pricing import ladder
 from harness.compare_trace import TraceArrays
 from harness.record_packed import read_passes
 from harness.roofline.pricing import price_pass

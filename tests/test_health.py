@@ -7,7 +7,7 @@ import pytest
 from harness.compare import compare
 from harness.health import RULES, Usual, broken_rules, usual_of, without_void_times
 from harness.reporting.page import render
-from harness.scenario import HealthLimits
+from harness.scenario_limits import HealthLimits
 from tests import synthetic_run as synthetic
 
 USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)

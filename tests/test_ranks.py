@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare_pricing import Pricer, ladder
+from harness.compare_pricer import Pricer
+from harness.compare_pricing import ladder
 from harness.errors import EXIT_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.hardware import load_profile

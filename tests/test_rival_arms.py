@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.compare import compare, to_json
-from harness.compare_pricing import Pricer
+from harness.compare_pricer import Pricer
 from harness.compare_trace import TraceArrays
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time

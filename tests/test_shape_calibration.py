@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from harness.compare import compare
 from harness.compare_arms import pair_up, predictions
 from harness.compare_passes import machine_spread, measured_passes
-from harness.compare_pricing import Pricer, ladder
+from harness.compare_pricer import Pricer
+from harness.compare_pricing import ladder
 from harness.compare_tally import tally
 from harness.errors import UserError
 from harness.modelshape import KNOWN_SHAPES

@@ -1,0 +1,91 @@
+"""How an arm is called: its part of a case id, which never changes, and its label, which people read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from harness import arms_masked, arms_public
+from harness.arms import GREEDY
+from harness.arms_rivals import RIVALS, rival_id, rival_label
+from harness.plan_replay import ReplaySpec
+from harness.record import is_check
+from harness.solver_choice import setting_id, setting_in_words
+
+Arm = dict[str, Any]
+Named = Callable[[Arm], str]
+
+
+def arm_id(arm: Arm, replay: ReplaySpec | None) -> str:
+    """Its part of a case id."""
+    if is_check(arm):
+        return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
+    return _NAMES[arm["method"]][0](arm) if arm["method"] != "sbd" else _sbd_id(arm, replay)
+
+
+def arm_label(arm: Arm, replay: ReplaySpec | None) -> str:
+    """Its name in tables and figures; a temperature above 0 is said."""
+    if is_check(arm):
+        by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
+        return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
+    warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
+    ragged = " ragged" if arm.get("batching") == "ragged" else ""
+    label = _sbd_label(arm, replay) if arm["method"] == "sbd" else _NAMES[arm["method"]][1](arm)
+    return f"{label}{warm}{ragged}"
+
+
+def _number(value: float) -> str:
+    return format(value, ".12g")
+
+
+def _sbd_id(arm: Arm, replay: ReplaySpec | None) -> str:
+    chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
+    ragged = "-ragged" if arm["batching"] == "ragged" else ""
+    return f"sbd-k{arm['block_size']}-{chosen}-t{_number(arm['temperature'])}-{arm['solver']}{ragged}"
+
+
+def _replay_id(replay: ReplaySpec) -> str:
+    if cell := replay.source.get("table1"):
+        return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
+    if trace := replay.source.get("trace"):
+        return f"trace-{hashlib.sha256(trace.encode()).hexdigest()[:8]}"
+    return f"{_number(replay.source['nfe_speedup'])}x"
+
+
+def _sbd_label(arm: Arm, replay: ReplaySpec | None) -> str:
+    if replay is None:
+        return f"SBD k={arm['block_size']} {setting_in_words(arm)}"
+    if cell := replay.source.get("table1"):
+        bound = "γ low" if cell["sampling"].endswith("low") else "γ high"
+        return f"SBD k={arm['block_size']} replayed {cell['task']} {bound}"
+    return f"SBD k={arm['block_size']} replayed {f'{_number(replay.nfe_speedup)}x' if replay.nfe_speedup else 'trace'}"
+
+
+def _ntp_id(arm: Arm) -> str:
+    return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{_number(arm['temperature'])}"
+
+
+def _verified_id(arm: Arm) -> str:
+    end = f"-c{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+    return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{_number(arm['temperature'])}-{arm['solver']}{end}"
+
+
+def _verified_label(arm: Arm) -> str:
+    end = f" c>{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+    return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{end}"
+
+
+def _self_speculation_id(arm: Arm) -> str:
+    return f"{arm['form']}-k{arm['block_size']}-t{_number(arm['temperature'])}"
+
+
+_NAMES: dict[str, tuple[Named, Named]] = {
+    "ntp": (_ntp_id, lambda arm: "NTP"),
+    "sbd_verified": (_verified_id, _verified_label),
+    "self_speculation": (_self_speculation_id, lambda arm: f"{arm['form']} self-speculation k={arm['block_size']}"),
+    "block_diffusion": (arms_public.arm_id, arms_public.label),
+    **dict.fromkeys(("freedave", "apd"), (arms_masked.arm_id, arms_masked.label)),
+    **dict.fromkeys(RIVALS, (rival_id, rival_label)),
+}
+"""Of every method but SBD, whose acceptance may be replayed: what names it in an id, and in a label."""
