@@ -27,7 +27,7 @@ EXIT_USER_ERROR = 2
 EXIT_INCONCLUSIVE = 3
 EXIT_VOID = 4
 EXIT_TOOL_ERROR = 5
-EXIT_AGAIN = 75
+STATUS_AGAIN = 75
 """The processes of a split model ended at a case that cannot be run; started again they leave it out (EX_TEMPFAIL)."""
 EXIT_INTERRUPTED = 130
 

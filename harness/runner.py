@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cluster import Cluster
 from harness.continuing import default_directory, refuse_other_execution
-from harness.errors import EXIT_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
+from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
 from harness.keeping import Failure, Keeper
 from harness.plan import Share
 from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
@@ -140,7 +140,7 @@ def _expect_end(errand: Errand, spawn: Spawner, keeper: Keeper, who: str, store:
     assert errand.share is not None
     try:
         status = spawn(errand)
-        if status == EXIT_AGAIN:  # it has recorded which case failed, and could not go on
+        if status == STATUS_AGAIN:  # it has recorded which case failed, and could not go on
             return
         if not was_killed(status):
             expect_success(status, who)

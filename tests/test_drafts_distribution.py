@@ -5,6 +5,8 @@ The tables and the script are those of tests/test_verified_distribution.py; draf
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
 
 import pytest
@@ -20,7 +22,6 @@ from harness.decoding.stopping import StopRule  # noqa: E402
 from tests.test_verified_distribution import (  # noqa: E402
     PROMPT,
     TOLERANCE,
-    Script,
     Table,
     Undecided,
     next_word,
@@ -46,6 +47,44 @@ class OtherTable(NoDrafts):
             said = next_word(WORDS, text) if self._by_ntp else table(WORDS, "draft", tuple(text))[:WORDS].tolist()
             text.append(max(range(WORDS), key=said.__getitem__))
         return [text[len(row) :]]
+
+
+class Script:
+    """Stands in for the sampler: draws what is written, and asks where nothing is written yet."""
+
+    def __init__(self, session, written, every):
+        self.session, self.written, self.every, self.chance = session, list(written), every, 1.0
+
+    def __call__(self, logits, temperature, generator):
+        """The words of one call, (1, n)."""
+        assert temperature == 1 and logits.shape[0] == 1
+        p = logits[0].softmax(dim=-1).tolist()
+        if not self.written:
+            raise Undecided(list(self.all_draws(p) if self.every else self.draws_that_matter(p)))
+        words, chance = self.written.pop(0)
+        self.chance *= chance
+        return torch.tensor([words])
+
+    @staticmethod
+    def all_draws(p):
+        """Every combination of words."""
+        for words in itertools.product(*(range(len(row)) for row in p)):
+            chance = math.prod(row[word] for row, word in zip(p, words, strict=True))
+            if chance:
+                yield words, chance
+
+    def draws_that_matter(self, p):
+        """Up to the first draw that differs from the draft it is held against; behind it stands any word at all."""
+        drafts = self.session.checked[1:] if len(p) > 1 else []
+        chance = 1.0
+        for at, row in enumerate(p):
+            for word, of_word in enumerate(row):
+                agrees = at + 1 < len(p) and at < len(drafts) and word == drafts[at]
+                if of_word and not agrees:
+                    yield (*drafts[:at], word, *[0] * (len(p) - at - 1)), chance * of_word
+            if at >= len(drafts) or at + 1 == len(p):
+                return
+            chance *= row[drafts[at]]
 
 
 DRAFTERS = {

@@ -262,12 +262,10 @@ class SlowChild:
 
     def __init__(self, folder, every_s, until_s, ends_s=None):
         self.folder, self.every_s, self.until_s, self.ends_s = folder, every_s, until_s, ends_s
-        self.now_s, self.killed = 0.0, False
+        self.now_s = 0.0
 
     def wait(self, timeout=None):
         """Time passes."""
-        if self.killed:
-            return -signal.SIGKILL
         before, self.now_s = self.now_s, self.now_s + timeout
         assert self.now_s < 10_000, "it is never ended"
         if self.now_s // self.every_s > before // self.every_s and self.now_s < self.until_s:
@@ -276,9 +274,14 @@ class SlowChild:
             return 0
         raise subprocess.TimeoutExpired("child", timeout)
 
-    def kill(self):
-        """At once."""
-        self.killed = True
+    def watched(self, deadline_s):
+        """What it ends with, under eyes that look four times in a deadline."""
+        patience = processes._Patience(self.folder, deadline_s)
+        while True:
+            try:
+                return self.wait(deadline_s / 4)
+            except subprocess.TimeoutExpired:
+                patience.look()
 
 
 def test_a_child_that_leaves_nothing_behind_so_long_is_ended(tmp_path, monkeypatch):
@@ -286,11 +289,11 @@ def test_a_child_that_leaves_nothing_behind_so_long_is_ended(tmp_path, monkeypat
     steady = SlowChild(tmp_path, 4, 10_000, ends_s=3600)
     monkeypatch.setattr(processes.time, "monotonic", lambda: child.now_s)
     child = steady
-    assert processes._watched(steady, tmp_path, 5.0) == 0 and not steady.killed
+    assert steady.watched(5.0) == 0
     child = stuck = SlowChild(tmp_path, 4, 100)
     with pytest.raises(HungError, match=r"nothing came for 5 s \(deadline_s\), so its process was ended"):
-        processes._watched(stuck, tmp_path, 5.0)
-    assert stuck.killed and 101 < stuck.now_s < 105
+        stuck.watched(5.0)
+    assert 101 < stuck.now_s < 105
 
 
 def test_nobody_else_writes_from_the_first_process_to_the_last(mixed, shape, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from harness.compare_pricer import Pricer
 from harness.compare_pricing import ladder
-from harness.errors import EXIT_AGAIN, ProcessEndedError, ScenarioError, UserError
+from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.hardware import load_profile
 from harness.plan import Case, make_plan
@@ -231,12 +231,12 @@ def test_each_process_is_told_who_it_is_and_has_its_share_of_the_cores(tmp_path:
 
 
 class EndsAtWhatDoesNotFit(InThisProcess):
-    """A Spawner whose processes end where the ranks of a split model would: behind the first case that cannot be run."""
+    """A Spawner whose processes end where the ranks of a split model would: behind cases that cannot be run."""
 
     def __call__(self, errand: Errand) -> int:
-        """The engine of the first share refuses batches of 2, and nothing more can be asked of it then."""
+        """The engines refuse batches of 2, and nothing more can be asked of them then; each case has two attempts."""
         self.errands.append(errand)
-        torn = len(self.errands) == 2
+        torn = len(self.errands) > 1
         self.engines.append(FakeEngine(self.shape, too_big=2) if torn else FakeEngine(self.shape))
         machine = replace(fake_machine(self.engines[-1]), close=refusing if torn else lambda: None)
         try:
@@ -248,7 +248,7 @@ class EndsAtWhatDoesNotFit(InThisProcess):
 
 def refusing() -> None:
     """What closing the machine says of a split model that did not come to the end of its order."""
-    raise ProcessEndedError("torn", EXIT_AGAIN)
+    raise ProcessEndedError("torn", STATUS_AGAIN)
 
 
 def test_a_share_is_taken_up_again_behind_a_case_that_did_not_fit(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.errors import (  # noqa: E402 - after the import guard
-    EXIT_AGAIN,
+    STATUS_AGAIN,
     DoesNotFitError,
     ProcessEndedError,
     ScenarioError,
@@ -247,7 +247,7 @@ def test_nothing_is_led_behind_an_order_that_was_not_carried_out(only_one: RankG
     for call in (lambda: only_one.lead(Order("open"), lambda: 7), only_one.dismiss):
         with pytest.raises(ProcessEndedError, match="decode did not come to its end in all 1 processes") as ended:
             call()
-        assert ended.value.exit_code == EXIT_AGAIN
+        assert ended.value.exit_code == STATUS_AGAIN
 
 
 def test_what_ended_another_rank_is_told_if_it_said_so(only_one: RankGroup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,13 @@ EXAMPLES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def gradients():
+    """Loading a model to decode with switches them off for good; whichever test did so ran before."""
+    with torch.set_grad_enabled(True):
+        yield
+
+
 def batch(seed: int, **options):
     """One doubled batch."""
     return doubled_batch(EXAMPLES, IDS, torch.Generator().manual_seed(seed), **options)

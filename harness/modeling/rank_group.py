@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from harness.errors import EXIT_AGAIN, CaseError, InvariantError, ProcessEndedError
+from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
 from harness.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
@@ -134,7 +134,7 @@ class RankGroup:
         return ProcessEndedError(
             f"{order.method} did not come to its end in all {self.ranks.world} processes of the split model, so they end here; "
             "finished samples are kept, and the same command goes on without the case that failed",
-            EXIT_AGAIN,
+            STATUS_AGAIN,
         )
 
     def _lost(self, error: RuntimeError) -> Exception:
