@@ -5,8 +5,14 @@ Reads records and comparisons only and computes no statistic of its own.
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+Made = TypeVar("Made")
 
 __all__ = ["write_report"]
 
@@ -38,12 +44,29 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from harness.store import REPORTS, read_run
 
     page = out or run_dir / REPORTS[0]
-    run, *others = by_machine(read_run(run_dir))
-    if others:
-        return write_side_by_side(compare_several([run, *others]), page)
-    comparison = compare(run)
-    data = to_json(comparison)
-    json.dumps(data, allow_nan=False)  # refuses what is no number, which the faster writer below would let through
-    write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
-    write_whole(page, render(run, comparison, data).encode())
+    with out_of_the_collectors_sight(lambda: by_machine(read_run(run_dir))) as (run, *others):
+        if others:
+            return write_side_by_side(compare_several([run, *others]), page)
+        comparison = compare(run)
+        data = to_json(comparison)
+        json.dumps(data, allow_nan=False)  # refuses what is no number, which the faster writer below would let through
+        write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
+        write_whole(page, render(run, comparison, data).encode())
     return page
+
+
+@contextmanager
+def out_of_the_collectors_sight(make: Callable[[], Made]) -> Iterator[Made]:
+    """What ``make`` makes, for as long as it is worked on: the collector would walk a large run's millions of values again and
+    again, and find nothing to free.
+    """
+    gc.disable()
+    try:
+        made = make()
+        gc.freeze()
+    finally:
+        gc.enable()
+    try:
+        yield made
+    finally:
+        gc.unfreeze()
