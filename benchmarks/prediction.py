@@ -87,14 +87,14 @@ class Row:
 
 
 def rows(comparison: Comparison) -> list[Row]:
-    """Every predicted cell. Seen: of the batch and context that the measured passes were made at."""
+    """Every predicted cell that was measured. Seen: of the batch and context that the measured passes were made at."""
     return [
         _row(cell, arm, prediction)
         for cell in comparison.cells
         if cell.is_summary
         for arm in cell.arms
         for prediction in arm.predictions
-        if not arm.is_ntp and prediction.rung in RUNGS
+        if not arm.is_ntp and prediction.rung in RUNGS and arm.wall_speedup_totals.value and prediction.wall_speedup.low
     ]
 
 
