@@ -62,11 +62,13 @@ def compare(run: Run) -> Comparison:
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
-    """Ladder and pricer per case id, shared by the cases of one part, dtype, device, model and draft models."""
+    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models: a
+    part has the fewer decodes to average the larger the batch is, and an interval must know how many.
+    """
     shared: dict[Any, tuple[Ladder, Pricer]] = {}
     found = {}
     for case in run.header.cases:
-        place = (case.part, case.model, case.dtype, case.device, *sorted(case.draft_models.items()))
+        place = (case.part, case.batch_size, case.model, case.dtype, case.device, *sorted(case.draft_models.items()))
         if place not in shared:
             rungs = ladder(run, case)
             shared[place] = (rungs, Pricer(case, rungs.ceilings))
