@@ -6,6 +6,7 @@ Which node that is, and when, Ray decides. The extra [ray] brings it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from harness.scenario import Part
 
 NODE_RESOURCE = "sbd"
 """A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""
+JOIN_TRIES = 5
+JOIN_PAUSE_S = 2.0
 SOME = 0.001
 """What Ray's own accelerator_type asks for: a node that has it at all."""
 
@@ -62,10 +65,10 @@ class RayCluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = None if where == "ray" else where
         try:
-            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+            _join(self._ray, address)
         except (ConnectionError, ImportError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"--on {where}: no Ray cluster answers ({_first(error)}); start one with `ray start --head`, or see "
+                f"--on {where}: no Ray cluster answers ({_ends(error)}); start one with `ray start --head`, or see "
                 "docs/clusters"
             ) from error
         self._actors = self._ray.remote(RayUnit)
@@ -136,6 +139,21 @@ class RayCluster:
             raise LostError(why_lost(error)) from error
 
 
+def _join(ray: Any, address: str | None) -> None:
+    """``ray.init``, asked again where the head refuses: Ray's client server forks a process for every client while its own
+    threads speak gRPC, and on a busy head that process now and then dies at once; the next one seldom does.
+    """
+    for left in reversed(range(JOIN_TRIES)):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except ConnectionAbortedError:
+            if not left:
+                raise
+            time.sleep(JOIN_PAUSE_S)
+        else:
+            return
+
+
 def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     """What a part's units ask for, so that nothing of sbd's runs beside a timed one.
 
@@ -192,3 +210,9 @@ def why_lost(error: Exception) -> str:
 
 def _first(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def _ends(error: BaseException) -> str:
+    """The first and the last line: a client server that cannot begin sends its traceback back, which names the cause last."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(dict.fromkeys((lines[0].strip(), lines[-1].strip())))

@@ -8,13 +8,16 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness.ray_cluster import Needs, lacking, needs_of, why_lost
+from harness import ray_cluster
+from harness.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario import Part
 from harness.store import read_run
 from tests.test_processes import calibrated as calibrated
@@ -63,6 +66,29 @@ def test_what_no_node_has_is_said():
 def test_how_a_unit_was_lost_is_told_in_few_words(kind, text, words):
     """What the record says of a failed try."""
     assert words in why_lost(type(kind, (Exception,), {})(text))
+
+
+def test_a_client_server_that_cannot_begin_is_told_with_its_cause():
+    """Its answer is a traceback, of which the first line alone says nothing."""
+    reply = "Initialization failure from server:\nTraceback (most recent call last):\n  File x\nRuntimeError: no room\n"
+    assert _ends(ConnectionAbortedError(reply)) == "Initialization failure from server: RuntimeError: no room"
+    assert (_ends(ValueError("one line")), _ends(ValueError())) == ("one line", "ValueError")
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 4, 5])
+def test_a_head_that_refuses_is_asked_again(refusals, monkeypatch):
+    """Five times at most; the last refusal is the user's to read."""
+
+    def init(**options):
+        asked.append(options["address"])
+        if len(asked) <= refusals:
+            raise ConnectionAbortedError("Initialization failure from server:\nno")
+
+    asked: list[str] = []
+    monkeypatch.setattr(ray_cluster, "JOIN_PAUSE_S", 0)
+    with pytest.raises(ConnectionAbortedError) if refusals == 5 else nullcontext():
+        _join(SimpleNamespace(init=init), "ray://head:1")
+    assert asked == ["ray://head:1"] * min(refusals + 1, 5)
 
 
 def test_what_is_no_cluster_is_refused(monkeypatch, capsys):
@@ -186,28 +212,55 @@ def short_folder():
         yield folder
 
 
+def pretended_decodes():
+    """The environment of a process whose decodes are pretended."""
+    from benchmarks.faults import sbd_environment
+
+    return sbd_environment({"fault": "none", "engine": "pretended"}, PYTHONPATH=str(ROOT))
+
+
+@pytest.fixture
+def head_address(ray, short_folder):
+    """The ray:// address of a cluster begun by `ray start`, which a client of Ray's own has reached."""
+    pytest.importorskip("grpc", reason="the extra [ray] is not whole")
+    # Nodes use the sbd that is installed there: this checkout, and not another one.
+    environment = pretended_decodes()
+    port, client_port = free_port(), free_port()
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--include-dashboard=false"]
+    options = [f"--port={port}", f"--ray-client-server-port={client_port}", f"--temp-dir={short_folder}", "--block"]
+    address = f"ray://127.0.0.1:{client_port}"
+    with subprocess.Popen([*start, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
+        try:
+            wait_for(client_port, head)
+            why = reached_by_ray_alone(address)
+            if why is not None:
+                pytest.skip(f"Ray's own client does not reach a cluster on this machine: {why}")
+            yield address
+        finally:
+            head.terminate()
+
+
+def reached_by_ray_alone(address, tries=4):
+    """None, or what Ray says: its head listens before it can serve, and on some machines it never can."""
+    for _ in range(tries):
+        client = f"import ray; ray.init({address!r}, log_to_driver=False); ray.cluster_resources()"
+        done = subprocess.run([sys.executable, "-c", client], capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode == 0:
+            return None
+    return done.stderr.strip().splitlines()[-1]
+
+
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_from_outside_the_cluster(ray, tmp_path, short_folder):
+def test_a_run_from_outside_the_cluster(head_address, tmp_path):
     """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
-    pytest.importorskip("grpc", reason="the extra [ray] is not whole")
-    from benchmarks.faults import SCENARIO, sbd_command, sbd_environment
+    from benchmarks.faults import SCENARIO, sbd_command
     from harness.plan import make_plan
     from harness.scenario import load_scenario
 
-    # Nodes use the sbd that is installed there: this checkout, and not another one.
-    environment = sbd_environment({"fault": "none", "engine": "pretended"}, PYTHONPATH=str(ROOT))
-    ports = free_port(), free_port()
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--include-dashboard=false"]
-    options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={short_folder}", "--block"]
-    with subprocess.Popen([*start, *options], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
-        try:
-            wait_for(ports[1], head)
-            command = sbd_command(tmp_path / "out", f"ray://127.0.0.1:{ports[1]}")
-            done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-            assert done.returncode == 0, done.stderr
-        finally:
-            head.terminate()
+    command = sbd_command(tmp_path / "out", head_address)
+    done = subprocess.run(command, env=pretended_decodes(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
     taken = sorted(sample.key for sample in read_run(tmp_path / "out").samples)
     assert taken == sorted(slot.key for slot in make_plan(load_scenario(SCENARIO)).slots())
 
