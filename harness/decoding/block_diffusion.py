@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-import torch
 from torch import Tensor
 
 from harness.block_protocol import BlockProtocol
@@ -42,7 +41,7 @@ def decode_block_diffusion(
     """
     plan: FeedPlan = LAYOUTS[protocol.layout](request, protocol, block_size, mask_id, acceptance.begin_block)
     session.reset(len(request.prompts), plan.capacity)
-    suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
+    suppressed = request.never_written(mask_id)
     passes: list[ForwardPass] = []
     for feed in plan.feeds():
         passes.append(_pass(session, request, plan, feed, suppressed, acceptance, first=not passes))

@@ -19,6 +19,7 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.nested_row import NestedRow, Seen
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
+from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation, Role
@@ -36,19 +37,14 @@ def decode_nested_drafts(
         raise ValueError(f"nested drafts at temperature {request.temperature:g}: they are exact at temperature 0 only")
     room = (-(-request.max_new_tokens // block_size) + draft_steps) * block_size
     _, lengths = prefill(session, request.prompts, request.device, room)
-    suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
+    suppressed = request.never_written(mask_id)
     rows = [NestedRow(request.stop, request.max_new_tokens, block_size, mask_id, draft_steps) for _ in lengths]
     passes = [prefill_pass(lengths, final_tokens=0)]
     yield passes[-1]
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, suppressed))
         yield passes[-1]
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=lengths,
-        output_ids=tuple(tuple(row.output) for row in rows),
-        stop_reasons=tuple(row.stop_reason for row in rows),
-    )
+    return finished(rows, passes)
 
 
 def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], suppressed: Tensor) -> ForwardPass:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from harness.decoding.stopping import StopRule
 
@@ -20,3 +21,7 @@ class DecodeRequest:
     temperature: float
     generator: torch.Generator
     device: torch.device
+
+    def never_written(self, *also: int) -> Tensor:
+        """(s,) ids that no token may have: the suppressed ones, and those given (the mask)."""
+        return torch.tensor(sorted({*self.suppressed_ids, *also}), device=self.device)

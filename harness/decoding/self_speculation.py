@@ -18,11 +18,12 @@ from harness.decoding.acceptance import EverySlot
 from harness.decoding.draft_check import NextTokenCheck
 from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
+from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verified_row import VerifiedRow
-from harness.decoding.verified_start import finished, never_written, start_rows
+from harness.decoding.verified_start import start_rows
 from harness.trace import ForwardPass, Generation
 
 
@@ -49,7 +50,7 @@ def decode_quadratic(
     )  # fmt: skip
     passes = [prompt]
     yield prompt
-    suppressed = never_written(request, mask_id)
+    suppressed = request.never_written(mask_id)
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, suppressed, mask_id, noise))
         yield passes[-1]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
@@ -20,6 +19,7 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
+from harness.decoding.rows_written import finished
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Generation
@@ -40,7 +40,7 @@ def decode_set_block(
     # Every block of the answer, and the masks of the one behind it.
     room = (-(-request.max_new_tokens // block_size) + 1) * block_size
     _, lengths = prefill(session, request.prompts, request.device, room)
-    suppressed = torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
+    suppressed = request.never_written(mask_id)
     rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in lengths]
     blocks = OpenBlocks(lengths, block_size, mask_id, request.device)
     passes = [prefill_pass(lengths, final_tokens=0)]
@@ -48,12 +48,7 @@ def decode_set_block(
     while any(active := _open_blocks(rows, blocks, acceptance, batching)):
         passes.append(_pass(session, request, rows, blocks, active, suppressed, acceptance))
         yield passes[-1]
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=lengths,
-        output_ids=tuple(tuple(row.output) for row in rows),
-        stop_reasons=tuple(row.stop_reason for row in rows),
-    )
+    return finished(rows, passes)
 
 
 def _open_blocks(rows: list[BlockRow], blocks: OpenBlocks, acceptance: Acceptance, batching: Batching) -> list[bool]:

@@ -25,10 +25,11 @@ from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafted_blocks import DraftedBlocks
 from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
+from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_row import Checked, VerifiedRow
-from harness.decoding.verified_start import finished, never_written, start_rows
+from harness.decoding.verified_start import start_rows
 from harness.trace import ForwardPass, Generation
 
 NOT_CHECKED = Checked(final=0, agreed=0)
@@ -58,7 +59,7 @@ def decode_verified_blocks(
     )  # fmt: skip
     passes = [prompt]
     yield prompt
-    suppressed = never_written(request, mask_id)
+    suppressed = request.never_written(mask_id)
     blocks = DraftedBlocks(block_size, mask_id, opens_ahead, request.device)
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, blocks, suppressed, acceptance, noise, check))

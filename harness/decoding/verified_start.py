@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_view import BlockView
@@ -22,7 +21,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.verified_row import VerifiedRow
-from harness.trace import ForwardPass, Generation
+from harness.trace import ForwardPass
 
 
 def start_rows(
@@ -44,7 +43,7 @@ def start_rows(
     drafts = acceptance is not None and bool(masked.any())
     masks = [_first_block(lengths, block_size, mask_id, request.device)] if drafts else []
     logits = prefill_with(session, request.prompts, request.device, room, masks)
-    logits = usable(logits, never_written(request, mask_id))
+    logits = usable(logits, request.never_written(mask_id))
     said = noise.draw(logits[:, :1], 0)
     if drafts and acceptance is not None:
         for index, row in enumerate(rows):
@@ -57,21 +56,6 @@ def start_rows(
     decided = [_take(row, *tokens) for row, tokens in zip(rows, session.read(said), strict=True)]
     noise.advance([row_type.KNOWN] * len(rows))
     return rows, _with_masks(prefill_pass(lengths, final_tokens=row_type.KNOWN), block_size if drafts else 0, decided)
-
-
-def never_written(request: DecodeRequest, mask_id: int) -> Tensor:
-    """Ids that no token may have: those of the request, and the mask."""
-    return torch.tensor(sorted({*request.suppressed_ids, mask_id}), device=request.device)
-
-
-def finished(rows: Sequence[VerifiedRow], passes: Sequence[ForwardPass]) -> Generation:
-    """The whole decode."""
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=passes[0].kept_tokens,
-        output_ids=tuple(tuple(row.output) for row in rows),
-        stop_reasons=tuple(row.stop_reason for row in rows),
-    )
 
 
 def _first_block(lengths: Sequence[int], size: int, mask_id: int, device: torch.device) -> Segment:
