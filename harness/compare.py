@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -24,9 +25,10 @@ from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
+from harness.forked import side_by_side
 from harness.health import without_void_times
 from harness.machines import of_one_machine
-from harness.record import CaseHeader, Run
+from harness.record import CaseHeader, Run, Sample
 from harness.scenario import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -34,6 +36,8 @@ __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
 Tallies = dict[str, tuple[Tally, ...]]
 """Tallies of every case by case id; warm-up left out."""
 
+MANY_SAMPLES = 2000
+"""From here on the cells are worked out side by side."""
 _T = TypeVar("_T")
 
 
@@ -45,13 +49,16 @@ def compare(run: Run) -> Comparison:
         UserError: the samples are of several kinds of machine.
     """
     run, health = without_void_times(of_one_machine(run))
-    pricers = _pricers(run)
-    counter_of = counters(run)
-    tallies = _tallies(run, {case_id: pricer for case_id, (_, pricer) in pricers.items()}, counter_of)
-    cells: list[Cell] = []
-    for part, batch_size in _unique((case.part, case.batch_size) for case in run.header.cases):
+    pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
+
+    def cells_of(part: str, batch_size: int) -> list[Cell]:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
-        cells += _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
+        tallies = _tallies([*cases, *_baseline(run, part)], samples, pricers, counter_of)
+        return _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
+
+    places = _unique((case.part, case.batch_size) for case in run.header.cases)
+    found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
+    cells = [cell for group in found for cell in group]
     return Comparison(
         run_id=run.header.run_id,
         cells=tuple(cells),
@@ -76,17 +83,32 @@ def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
     return found
 
 
-def _tallies(run: Run, pricers: dict[str, Pricer], counter_of: dict[str, TrafficCounter]) -> Tallies:
-    cases = {case.case_id: case for case in run.header.cases}
-    gathered: dict[str, dict[tuple[int, int, int], Tally]] = {case_id: {} for case_id in cases}
+def _by_case(run: Run) -> dict[str, list[Sample]]:
+    """The samples of every case that are not warm-ups; of one recorded twice, the later."""
+    gathered: dict[str, dict[tuple[int, int, int], Sample]] = {case.case_id: {} for case in run.header.cases}
     for sample in run.samples:
-        case = cases.get(sample.case_id)
-        if case is not None and not sample.warmup:
-            priced = case.timed and sample.decode_s is not None and not case.is_check
-            pricer = pricers[case.case_id] if priced else None
-            place = (sample.group, sample.repeat, sample.process)
-            gathered[case.case_id][place] = tally(case, sample, pricer, counter_of[case.part])
-    return {case_id: tuple(found.values()) for case_id, found in gathered.items()}
+        if sample.case_id in gathered and not sample.warmup:
+            gathered[sample.case_id][sample.group, sample.repeat, sample.process] = sample
+    return {case_id: list(found.values()) for case_id, found in gathered.items()}
+
+
+def _tallies(
+    cases: Iterable[CaseHeader],
+    samples: dict[str, list[Sample]],
+    pricers: dict[str, tuple[Ladder, Pricer]],
+    counter_of: dict[str, TrafficCounter],
+) -> Tallies:
+    return {
+        case.case_id: tuple(
+            tally(case, sample, _pricer(case, sample, pricers), counter_of[case.part]) for sample in samples[case.case_id]
+        )
+        for case in cases
+    }
+
+
+def _pricer(case: CaseHeader, sample: Sample, pricers: dict[str, tuple[Ladder, Pricer]]) -> Pricer | None:
+    """What prices a sample whose time counts."""
+    return pricers[case.case_id][1] if case.timed and sample.decode_s is not None and not case.is_check else None
 
 
 def _cells(
@@ -104,23 +126,32 @@ def _cells(
 
 def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> Place:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    parts = run.header.scenario.get("parts", [])
-    name = next((p.get("baseline") for p in parts if isinstance(p, dict) and p.get("name") == case.part), None)
-    found = [other for other in run.header.cases if other.part == name and other.arm.get("method") == "ntp"]
+    found = _baseline(run, case.part)
     same = [other for other in found if other.batch_size == case.batch_size]
     graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
     return Place(
-        ladder=rungs, counter_scale=scale, timed=timed, baseline_part=name, baseline_grades=graded,
-        why_unchecked=_why_unchecked(parts, case.part),
+        ladder=rungs, counter_scale=scale, timed=timed, baseline_part=_written(run, case.part).get("baseline"),
+        baseline_grades=graded, why_unchecked=_why_unchecked(_written(run, case.part)),
     )  # fmt: skip
 
 
-def _why_unchecked(parts: list[Any], name: str) -> str:
+def _written(run: Run, name: str) -> dict[str, Any]:
+    """A part as the recorded scenario has it; empty where it has none."""
+    parts = run.header.scenario.get("parts", [])
+    return next((part for part in parts if isinstance(part, dict) and part.get("name") == name), {})
+
+
+def _baseline(run: Run, part: str) -> list[CaseHeader]:
+    """The NTP cases of the part that ``part`` names as its baseline."""
+    name = _written(run, part).get("baseline")
+    return [case for case in run.header.cases if case.part == name and case.arm.get("method") == "ntp"]
+
+
+def _why_unchecked(part: dict[str, Any]) -> str:
     """Why the part's NTP arm was not held against generate(), by the recorded scenario."""
-    for part in parts:
-        if isinstance(part, dict) and part.get("name") == name and "baseline_check" in part:
-            with suppress(ValidationError):
-                return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
+    if "baseline_check" in part:
+        with suppress(ValidationError):
+            return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
     return "this run did not decode with generate()"
 
 

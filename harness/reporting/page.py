@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import units
 from harness.capacity_panel import panel_of
+from harness.compare import MANY_SAMPLES
 from harness.compare_values import Cell, Comparison, to_json
 from harness.exports.wording import tally, verdict_words
+from harness.forked import side_by_side
 from harness.record import Run
 from harness.reporting import evidence, tables, tables_time, wording
 from harness.reporting.answers import answers, has_contender
@@ -22,7 +25,7 @@ from harness.reporting.entries import Table
 from harness.reporting.explain import explain_drawings
 from harness.reporting.planner import planner_view
 from harness.reporting.pointers import Pointers
-from harness.reporting.samples import raw_frame, raw_table
+from harness.reporting.samples import RawTable, raw_frame, raw_table
 
 MOST_BY_TASK = 500
 """Arms of single tasks that have rows of their own; of more a page would be nothing but these."""
@@ -52,8 +55,11 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
     )  # fmt: skip
     header, pointers = run.header, Pointers(comparison)
     held, overall, unread = held_claims(comparison, header)
-    parts = list(dict.fromkeys(cell.part for cell in comparison.cells))
-    samples = raw_frame(run)
+    slow: list[Callable[[], Any]] = [
+        partial(_samples, run, comparison, data), lambda: planner_view(panel_of(run, comparison)),
+        *(partial(_part, run, comparison, pointers, part, f"part-{i}") for i, part in enumerate(_parts(comparison))),
+    ]  # fmt: skip
+    (raw, downloads), planner, *parts = side_by_side(slow, len(run.samples) >= MANY_SAMPLES)
     return environment.get_template("report.html.j2").render(
         header=header,
         machine=" and ".join(dict.fromkeys(wording.machine(header, case.device) for case in header.cases)) or "no machine",
@@ -66,18 +72,28 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=[_part(run, comparison, pointers, name, f"part-{i}") for i, name in enumerate(parts)],
-        planner=planner_view(panel_of(run, comparison)),
+        parts=parts,
+        planner=planner,
         health=evidence.health(comparison),
         environment=evidence.facts(header.environment),
         sessions=evidence.pretty(run.sessions) if run.sessions else "",
         scenario=evidence.pretty(header.scenario),
         calibration=evidence.pretty(header.calibration) if header.calibration else "",
         hardware=evidence.pretty(header.hardware) if header.hardware else "",
-        raw=raw_table(samples),
-        downloads=evidence.downloads(comparison.run_id, data or to_json(comparison), samples),
+        raw=raw,
+        downloads=downloads,
         comparison_version=comparison.version,
     )  # fmt: skip
+
+
+def _parts(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys(cell.part for cell in comparison.cells))
+
+
+def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[RawTable, list[evidence.Download]]:
+    """The table of the raw numbers, and everything to download."""
+    frame = raw_frame(run)
+    return raw_table(frame), evidence.downloads(comparison.run_id, data or to_json(comparison), frame)
 
 
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
