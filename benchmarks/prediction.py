@@ -42,7 +42,7 @@ def scenario() -> dict[str, Any]:
     parts: list[dict[str, Any]] = [
         shared | random | {
             "name": f"250m_context_{context}",
-            "workload": {"synthetic": {"prompt_tokens": context}, "prompts": 16, "max_new_tokens": 24},
+            "workload": {"synthetic": {"prompt_tokens": context}, "prompts": 24, "max_new_tokens": 24},
         }
         for context in CONTEXTS
     ]  # fmt: skip

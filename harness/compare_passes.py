@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,16 +24,9 @@ def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
     try:
         decodes = [decode for event in events for decode in event["decodes"]]
         found = [one for number, decode in enumerate(decodes) for one in _of_decode(decode, number)]
-        found = _in_rounds(found)
     except (KeyError, TypeError, ValidationError) as error:
         return f"the measured passes of this part cannot be read ({type(error).__name__})"
     return found or str(events[-1].get("reason", "its decodes made no pass"))
-
-
-def _in_rounds(passes: list[MeasuredPass]) -> list[MeasuredPass]:
-    """Every decode one token a pass begins a round: see harness.modeling.bench_decodes."""
-    starts = sorted({one.decode for one in passes if one.counts.query == 1})
-    return [replace(one, round=bisect_right(starts, one.decode)) for one in passes]
 
 
 def machine_spread(run: Run, part: str) -> tuple[float, float]:

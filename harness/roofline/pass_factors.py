@@ -21,7 +21,7 @@ class PassFactors:
     ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
                        each way of adding memory and arithmetic
     ``spread``         the mean of the decodes that are predicted lies between these multiples of the median: from the 10th
-                       and 90th percentile of the means of measured decodes, what all decodes of a round share taken out
+                       and 90th percentile of the means of measured decodes
     ``drift``          between these multiples of its median the machine's speed moved, for all passes alike: no pass price
                        holds it, for it cancels in a ratio of arms that were interleaved
     ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none

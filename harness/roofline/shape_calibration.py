@@ -32,14 +32,13 @@ Span = tuple[float, float]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
     """One decode pass by the clock: its forward, and everything behind it until the next one; ``decode`` numbers the decode
-    that it was part of, ``round`` the run of neighbouring decodes, one of every kind.
+    that it was part of.
     """
 
     counts: PassCounts
     forward_s: float
     after_s: float
     decode: int = 0
-    round: int = 0
 
 
 def shape_calibrated(
@@ -53,7 +52,7 @@ def shape_calibrated(
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
     ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows.
-    Like what moved all passes of a round, it is drift, and kept apart from the spread that is left among passes.
+    It is drift, and kept apart from the spread among passes.
     ``decodes``: how many decodes will be averaged to hold against a price.
 
     Raises:
@@ -70,9 +69,7 @@ def shape_calibrated(
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
-    spread, moved = _spreads(passes, lines, relative)
-    spread = _of_mean(spread, passes, lines, decodes)
-    drift = np.exp(np.hypot(np.log(moved), np.log(machine_spread)) * (-1, 1)).tolist()
+    spread = _of_mean(_spread(passes, lines, relative), passes, lines, decodes)
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_logit = base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s
@@ -80,7 +77,7 @@ def shape_calibrated(
         base,
         rung="shape-calibrated",
         factors=PassFactors(
-            overlapped=overlapped, expected=expected, serial=serial, spread=spread, drift=(drift[0], drift[1]),
+            overlapped=overlapped, expected=expected, serial=serial, spread=spread, drift=machine_spread,
             after_one_s=float(np.median(one)) if one else None,
             after_block_s=_after_block(passes),
             s_per_line=per_logit * shape.vocab,
@@ -96,19 +93,18 @@ def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, fl
     return first, second, third
 
 
-def _spreads(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> tuple[Span, Span]:
-    """What is left among the decodes of a round, and what moves a whole round: multiples of the median.
+def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Span:
+    """Of the decodes' means, as multiples of the median: in a decode, which is what is predicted, slow passes average out.
 
-    What is predicted is a decode, in which single slow passes average out: so its mean is what may spread.
+    What all neighbouring decodes share is in it. It would cancel in a ratio of arms that were decoded in turn, were these as
+    short as the measured ones; the larger a batch, the further apart its arms are decoded, and the less they share.
     """
-    of_decode: dict[tuple[int, int, int], list[float]] = {}
+    of_decode: dict[tuple[int, int], list[float]] = {}
     for one, n, factor in zip(passes, lines, relative, strict=True):
-        of_decode.setdefault((one.round, one.decode, int(n)), []).append(factor)
-    rounds = np.array([round_ for round_, _, _ in of_decode])
+        of_decode.setdefault((one.decode, int(n)), []).append(factor)
     means = np.log([np.mean(factors) for factors in of_decode.values()])
-    common = {round_: np.median(means[rounds == round_]) for round_ in np.unique(rounds)}
-    left = means - [common[round_] for round_ in rounds]
-    return _percentiles(left), _percentiles(np.array(list(common.values())))
+    low, high = np.exp(np.percentile(means, SPREAD_PERCENTILES)).tolist()
+    return min(low, 1.0), max(high, 1.0)
 
 
 def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, decodes: int) -> Span:
@@ -118,11 +114,6 @@ def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, decodes
     measured = min(len({one.decode for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
     narrower = math.sqrt(1 / measured + 1 / decodes)
     return spread[0] ** narrower, spread[1] ** narrower
-
-
-def _percentiles(logarithms: Array) -> Span:
-    low, high = np.exp(np.percentile(logarithms, SPREAD_PERCENTILES)).tolist()
-    return min(low, 1.0), max(high, 1.0)
 
 
 def _after_block(passes: Sequence[MeasuredPass]) -> Points:
