@@ -27,7 +27,7 @@ from harness.cli_history import history_app
 from harness.cli_noise import noise_command
 from harness.cli_plan import plan_command
 from harness.cli_process import followed, process_command
-from harness.cli_report import gallery_command, report_command, write_page
+from harness.cli_report import gallery_command, report_command, take_and_tell
 from harness.cli_roofline import roofline_command
 from harness.cli_train import train_command
 from harness.cli_verify import verify_command
@@ -83,7 +83,6 @@ def run_command(
 
         run_on_cluster(scenario, out, report, on)
         return
-    from harness.cli_progress import TerminalProgress
     from harness.ranks import ranks_here
     from harness.scenario import find_scenario, load_scenario
 
@@ -99,18 +98,8 @@ def run_command(
     from harness.processes import FreshInterpreter
     from harness.runner import run
 
-    progress = TerminalProgress(sys.stderr)
-    try:
-        spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
-        directory = run(find_scenario(scenario), out, progress, spawn=spawn)
-    except KeyboardInterrupt:
-        progress.end_line()
-        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
-        raise
-    progress.end_line()
-    print(f"record  {directory}")
-    if report:
-        write_page(directory, None)
+    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)
 
 
 app.command("run-process", hidden=True)(process_command)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from harness.history_trend import Trend
+    from harness.progress import Progress
     from harness.record import Run
 
 REPORT_JSON_VERSION = 1
@@ -61,6 +63,23 @@ def gallery_command(
     from harness.reporting.gallery import write_gallery
 
     print(f"gallery {write_gallery(folder)}")
+
+
+def take_and_tell(take: Callable[[Progress], Path], report: bool) -> None:
+    """Take the samples of a run, with progress on the terminal; say where its record lies and, if wanted, make its page."""
+    from harness.cli_progress import TerminalProgress
+
+    progress = TerminalProgress(sys.stderr)
+    try:
+        directory = take(progress)
+    except KeyboardInterrupt:
+        progress.end_line()
+        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
+        raise
+    progress.end_line()
+    print(f"record  {directory}")
+    if report:
+        write_page(directory, None)
 
 
 def write_page(run: Path, out: Path | None) -> Path:

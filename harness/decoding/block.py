@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.decoding.stopping import StopRule
-from harness.trace import StopReason
+from harness.decoding.stopping import EndingRow, StopRule
 
 
-class BlockRow:
+class BlockRow(EndingRow):
     """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
     ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
     ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked set.
@@ -25,24 +24,12 @@ class BlockRow:
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
-        self._reason: StopReason | None = None
         self._opened = False
-
-    @property
-    def ended(self) -> bool:
-        """True once every position up to the first stop, or to the length limit, is final."""
-        return self._reason is not None
 
     @property
     def deciding(self) -> bool:
         """Whether any slot of the open block is still to be decided."""
         return True in self.masked
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why the row ended."""
-        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
-        return self._reason
 
     def open_block(self) -> int:
         """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.decoding.next_token import stop_reason
 from harness.decoding.request import DecodeRequest
+from harness.decoding.stopping import EndingRow
 from harness.decoding.verified_row import Checked
-from harness.trace import StopReason
 
 
-class DraftedRow:
+class DraftedRow(EndingRow):
     """The state of one batch row. ``sequence``: its prompt and its output, of which the target holds all KV but the newest
     token's.
     """
@@ -22,23 +21,11 @@ class DraftedRow:
         self._request = request
         self._prompt_tokens = len(prompt)
         self.sequence = list(prompt)
-        self._reason: StopReason | None = None
 
     @property
     def output(self) -> list[int]:
         """What it has written."""
         return self.sequence[self._prompt_tokens :]
-
-    @property
-    def ended(self) -> bool:
-        """True once the stop, or the last token that fits, is final."""
-        return self._reason is not None
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why the row ended."""
-        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
-        return self._reason
 
     @property
     def worth_drafting(self) -> int:
@@ -48,7 +35,7 @@ class DraftedRow:
     def write(self, token: int) -> None:
         """A token is final."""
         self.sequence.append(token)
-        self._reason = stop_reason(self.output, self._request)
+        self._reason = self._request.stop.ending(self.output, self._request.max_new_tokens)
 
     def up_to_a_stop(self, drafts: Sequence[int]) -> list[int]:
         """The drafts less those behind an id that stops: were it wrong, so would be all behind it."""

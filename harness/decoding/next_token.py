@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 import torch
 
@@ -10,7 +10,7 @@ from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, Segment
-from harness.trace import ForwardPass, Generation, StopReason
+from harness.trace import ForwardPass, Generation
 
 
 def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generator[ForwardPass, None, Generation]:
@@ -19,24 +19,27 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     suppressed = torch.tensor(request.suppressed_ids, device=request.device)
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
     tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
+    ending, most = request.stop.ending, request.max_new_tokens
     outputs: list[list[int]] = [[token] for [token] in session.read(tokens)]
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
-    ended = [stop_reason(out, request) for out in outputs]
-    positions = torch.tensor([[length] for length in lengths], device=request.device)
+    ended = [ending(out, most) for out in outputs]
+    # All at once: a sum in every pass would be one more operation behind a forward that has emptied the caches.
+    starts = torch.tensor([[length] for length in lengths], device=request.device)
+    positions = (starts + torch.arange(request.max_new_tokens, device=request.device)[:, None, None]).unbind(0)
     while any(reason is None for reason in ended):
         context = session.context_tokens
         width = session.context_width
-        logits = session.forward([Segment(tokens=tokens, positions=positions, visibility="causal", logits=1)])
+        at = positions[len(passes) - 1]  # every row's, ended or not
+        logits = session.forward([Segment(tokens=tokens, positions=at, visibility="causal", logits=1)])
         tokens = draw(usable(logits, suppressed), request.temperature, request.generator)
         read = session.read(tokens)
         session.keep(one)
-        positions = positions + 1  # every row, ended or not: nothing to copy to the device
         active = tuple([reason is None for reason in ended])
         for row, [token] in enumerate(read):
             if active[row]:
                 outputs[row].append(token)
-                ended[row] = stop_reason(outputs[row], request)
+                ended[row] = ending(outputs[row], most)
         passes.append(step_pass(context, width, active))
         yield passes[-1]
     return Generation(
@@ -45,13 +48,6 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         output_ids=tuple(map(tuple, outputs)),
         stop_reasons=tuple(reason for reason in ended if reason is not None),
     )
-
-
-def stop_reason(output: Sequence[int], request: DecodeRequest) -> StopReason | None:
-    """Why a row ends at its newest token, or None."""
-    if request.stop.stops_at(output, len(output) - 1) is not None:
-        return "stop"
-    return "length" if len(output) == request.max_new_tokens else None
 
 
 def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:

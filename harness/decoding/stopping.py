@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.trace import StopReason
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
@@ -21,6 +23,29 @@ class StopRule:
             if self.ends_text is not None and self.ends_text(output[: index + 1]):
                 return index
         return None
+
+    def ending(self, output: Sequence[int], most: int) -> StopReason | None:
+        """Why a row that may write ``most`` tokens ends at its newest one, or None."""
+        if self.stops_at(output, len(output) - 1) is not None:
+            return "stop"
+        return "length" if len(output) == most else None
+
+
+class EndingRow:
+    """What every batch row has: an end, and why it ended."""
+
+    _reason: StopReason | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once the stop, or the last token that fits, is final."""
+        return self._reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the row ended."""
+        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
+        return self._reason
 
 
 NEVER = StopRule()

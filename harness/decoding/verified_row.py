@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.decoding.stopping import StopRule
-from harness.trace import StopReason
+from harness.decoding.stopping import EndingRow, StopRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Checked:
     agreed: int
 
 
-class VerifiedRow:
+class VerifiedRow(EndingRow):
     """The state of one batch row. ``slots`` holds the open block: first the newest final token, whose KV is not kept yet, then
     the drafts, the mask id where there is none; ``masked`` says which slots are still to be drafted.
 
@@ -43,18 +42,6 @@ class VerifiedRow:
         self.slots: list[int] = []
         self.masked: list[bool] = []
         self.end = block_size
-        self._reason: StopReason | None = None
-
-    @property
-    def ended(self) -> bool:
-        """True once the stop, or the last token that fits, is final."""
-        return self._reason is not None
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why the row ended."""
-        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
-        return self._reason
 
     @property
     def drafting(self) -> bool:
@@ -123,10 +110,7 @@ class VerifiedRow:
 
     def _finish(self, token: int) -> None:
         self.output.append(token)
-        if self._stop.stops_at(self.output, len(self.output) - 1) is not None:
-            self._reason = "stop"
-        elif self._left == 0:
-            self._reason = "length"
+        self._reason = self._stop.ending(self.output, self._max_new_tokens)
 
     def _open(self) -> None:
         """Begin a block, with the newest token if that is known; a row that has ended has nothing to draft."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
-from harness.decoding.next_token import step_pass, stop_reason
+from harness.decoding.next_token import step_pass
 from harness.decoding.prefill import left_padded, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.trace import Generation
@@ -123,7 +123,7 @@ def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any
 
 def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: int, slots: int | None) -> Generation:
     """Cut every row at its stop and describe the passes; a static cache is read to its end, all its ``slots``."""
-    outputs = []
+    outputs, ending = [], request.stop.ending
     for row in written:
         stop = request.stop.stops_at(row, 0)
         outputs.append(tuple(row if stop is None else row[: stop + 1]))
@@ -141,5 +141,5 @@ def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: i
         passes=(prefill_pass(lengths, final_tokens=1), *steps),
         prompt_tokens=lengths,
         output_ids=tuple(outputs),
-        stop_reasons=tuple(reason for output in outputs if (reason := stop_reason(output, request)) is not None),
+        stop_reasons=tuple(reason for output in outputs if (reason := ending(output, request.max_new_tokens)) is not None),
     )
