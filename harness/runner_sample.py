@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,8 +66,8 @@ def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenize
 
 def pass_columns(decoded: Decoded) -> PassColumns:
     columns: dict[str, Any] = {}
-    for field in fields(ForwardPass):
-        values = [getattr(one, field.name) for one in decoded.generation.passes]
+    for name in ForwardPass._fields:
+        values = [getattr(one, name) for one in decoded.generation.passes]
         if any(v is not None for v in values):
-            columns[field.name] = [list(v) if isinstance(v, tuple) else v for v in values]
+            columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
     return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 
 import pytest
 
@@ -47,7 +46,7 @@ def decoded(prompts, batching, gamma=2.2):
 
 def columns(generation):
     """The passes as a record keeps them."""
-    lists = {field.name: [getattr(one, field.name) for one in generation.passes] for field in fields(ForwardPass)}
+    lists = {name: [getattr(one, name) for one in generation.passes] for name in ForwardPass._fields}
     return PassColumns(**{name: [list(v) if isinstance(v, tuple) else v for v in values] for name, values in lists.items()})
 
 

@@ -166,7 +166,7 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
     header = case_of("draft_model", arms=arms_with(MODEL)).header(TARGET, "eager")
     pricer = Pricer(header, {"datasheet": CEILINGS})
     own = describe_pass("draft", 1, 1, 70, logits=1, kept=1)
-    theirs = replace(own, model="small")
+    theirs = own._replace(model="small")
     for shape, one in ((TARGET, own), (SMALL, theirs), (TARGET, own)):
         price = pricer.price(one)
         assert price.bytes_ == pass_bytes(shape, "bfloat16", own)
@@ -186,7 +186,7 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
     assert [one.model for one in columns.passes()] == [None, "small", None]
     assert columns.model_copy(update={"model": None}).passes()[1].model is None
     with pytest.raises(RecordError, match="'tiny', a draft model whose shape"):
-        pricer.price(replace(own, model="tiny"))
+        pricer.price(own._replace(model="tiny"))
 
 
 SCENARIO = """

@@ -46,17 +46,17 @@ class BlockRow(EndingRow):
 
     def decide(self, tokens: Sequence[int]) -> int:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
+        slots, masked, stops = self.slots, self.masked, self._stop.token_ids
         self.decided = tuple([slot for slot, token in enumerate(tokens) if token >= 0])
         for slot in self.decided:
-            token = tokens[slot]
-            self.slots[slot], self.masked[slot] = token, False
-            if token in self._stop.token_ids:
+            slots[slot], masked[slot] = tokens[slot], False
+            if tokens[slot] in stops:
                 self._limit = min(self._limit, slot + 1)
         final = self._advance()
         behind = 0 if self.ended else self._limit
-        self.cut = True in self.masked[behind:]
+        self.cut = True in masked[behind:]
         if self.cut:
-            self.masked[behind:] = [False] * (len(tokens) - behind)
+            masked[behind:] = [False] * (len(tokens) - behind)
         return final
 
     def _advance(self) -> int:

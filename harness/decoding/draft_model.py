@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class DraftModel:
         _, lengths = prefill(self._session, prompts, self._never.device, room)
         self._capacity = max(lengths) + room
         self._held = [list(prompt) for prompt in prompts]
-        yield replace(prefill_pass(lengths, final_tokens=0), model=self._name)
+        yield prefill_pass(lengths, final_tokens=0)._replace(model=self._name)
         yield from self._below.begin(prompts, max_new_tokens)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:

@@ -17,6 +17,8 @@ class StopRule:
 
     def stops_at(self, output: Sequence[int], start: int) -> int | None:
         """Index of the first stop at or after ``start`` in a row's known output, or None."""
+        if self.ends_text is None and self.token_ids.isdisjoint(output[start:]):
+            return None
         for index in range(start, len(output)):
             if output[index] in self.token_ids:
                 return index

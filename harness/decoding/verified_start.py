@@ -8,7 +8,6 @@ that the prompt's own logits give, as in next-token prediction. Axes: B rows, k 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -78,8 +77,8 @@ def _take(row: VerifiedRow, token: int, *drafts: int) -> int:
 
 def _with_masks(one: ForwardPass, masks: int, decided: Sequence[int]) -> ForwardPass:
     """The prompt pass with so many masks behind every prompt."""
-    return replace(
-        one, query_tokens=tuple([tokens + masks for tokens in one.query_tokens]),
+    return one._replace(
+        query_tokens=tuple([tokens + masks for tokens in one.query_tokens]),
         logit_tokens=tuple([tokens + masks for tokens in one.logit_tokens]), decided_tokens=tuple(decided),
         padded_query=one.padded_query + masks,
     )  # fmt: skip
