@@ -123,7 +123,7 @@ def test_it_beats_the_rung_below_away_from_what_was_measured():
 
 
 def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
-    """By hand: 1 ms behind an NTP pass; 2 ms behind 8 and 4 ms behind 16 logit lines; 0.5 ns a logit in the sampler."""
+    """By hand: 1 ms behind an NTP pass, 0.5 ns a logit of further rows; 2 ms behind 8 lines, 4 behind 16, so 8 behind 32."""
     base = replace(BASE, sampler_s_per_logit=0.5e-9)
     passes = (counts(1, 1, 9), counts(1, 8, 9, 8), MEASURED[1])
     price = {one: price_counts(SHAPE, "bfloat16", one, base).forward_s for one in passes}
@@ -135,7 +135,7 @@ def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
     found = [price_counts(SHAPE, "bfloat16", one, top).sampler_s for one in (
         counts(1, 1, 700), counts(4, 1, 9), counts(1, 16, 9, 16), counts(2, 16, 9, 16), counts(1, 4, 9, 4)
     )]  # fmt: skip
-    assert found == pytest.approx([0.001, 0.001 + 3 * line_s, 0.004, 0.004 + 16 * line_s, 0.002])
+    assert found == pytest.approx([0.001, 0.001 + 3 * line_s, 0.004, 0.008, 0.002])
 
 
 def test_a_grid_is_priced_like_its_cells():
@@ -221,8 +221,35 @@ def test_what_moves_neighbouring_decodes_alike_is_spread_too():
     ]
     factors = shape_calibrated(BASE, SHAPE, "bfloat16", passes, (0.9, 1.25)).factors
     assert factors.drift == (0.9, 1.25)
-    means = np.exp(np.percentile(np.log([1 / 1.1, 1.0, 1.3 / 1.1] * 3), (10, 90)) * math.sqrt(1 / 3 + 1))
+    own = np.percentile(np.log([1 / 1.1, 1.0, 1.3 / 1.1] * 3), (10, 90)) * math.sqrt(1 / 3 + 1)
+    means = np.exp(np.hypot(own, np.log((0.9, 1.25))) * (-1, 1))
     assert factors.spread == pytest.approx(means, rel=5e-3)  # attention is not scaled
+
+
+def test_of_the_drift_a_mean_of_many_decodes_keeps_little():
+    """Passes that all took the same: what is left is the machine's own movement, over the root of the decodes."""
+    passes = seen(TRUTH, *MEASURED)
+    for decodes in (1, 16):
+        spread = shape_calibrated(BASE, SHAPE, "bfloat16", passes, (0.9, 1.25), decodes).factors.spread
+        assert spread == pytest.approx((0.9 ** (decodes**-0.5), 1.25 ** (decodes**-0.5)), rel=1e-6)
+
+
+def test_beyond_the_largest_measured_block_each_line_takes_what_the_measured_ones_took():
+    """4 ms behind 16 lines and 8 ms behind 32: 24 ms behind 96; a single one, or none that grows, is carried on by the rung."""
+    block = [replace(seen(TRUTH, counts(1, k, 128, k))[0], after_s=after_s) for k, after_s in ((16, 4e-3), (32, 8e-3))]
+    assert after(block, 96) == pytest.approx(24e-3)
+    assert after(block[1:], 96) == pytest.approx(8e-3 + 64 * per_line())
+    assert after([block[0], replace(block[1], after_s=4e-3)], 96) == pytest.approx(4e-3 + 64 * per_line())
+
+
+def per_line():
+    """Seconds of one line by the rung below."""
+    return shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, MEASURED[0])).factors.s_per_line
+
+
+def after(passes, lines):
+    """Seconds behind a pass of so many logit lines."""
+    return shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors.after_s(counts(lines // 16, 16, 128, 16))
 
 
 def test_drift_widens_a_predicted_decode_and_not_a_predicted_ratio():

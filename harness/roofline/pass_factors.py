@@ -27,7 +27,8 @@ class PassFactors:
     ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
                        was measured
     ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several
-    ``s_per_line``     seconds that each further logit line takes in the sampler
+    ``s_per_line``     seconds that each further row takes in the sampler where a row wants one logit
+    ``s_per_block_line``  seconds that each logit line beyond the largest measured pass takes
     """
 
     overlapped: Points
@@ -38,6 +39,7 @@ class PassFactors:
     after_one_s: float | None
     after_block_s: Points
     s_per_line: float
+    s_per_block_line: float
 
     def after_s(self, counts: PassCounts) -> Any:
         """Sampler and loop behind the forward of a pass: as measured, and beyond the largest measured one line by line."""
@@ -45,7 +47,7 @@ class PassFactors:
         several = self.after_one_s
         if self.after_block_s:
             most, _ = self.after_block_s[-1]
-            several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_line
+            several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_block_line
         one = self.after_one_s if self.after_one_s is not None else several
         assert one is not None and several is not None, "made from no pass"
         return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)

@@ -51,8 +51,8 @@ def shape_calibrated(
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
-    ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows.
-    It is drift, and kept apart from the spread among passes.
+    ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows
+    beside every sample. It is drift; of it only what is left in a mean of so many decodes counts as spread among passes too.
     ``decodes``: how many decodes will be averaged to hold against a price.
 
     Raises:
@@ -69,18 +69,20 @@ def shape_calibrated(
     lines = np.array([one.counts.lines for one in passes])
     medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
     relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
-    spread = _of_mean(_spread(passes, lines, relative), passes, lines, decodes)
+    spread = _of_mean(_spread(passes, lines, relative), passes, lines, machine_spread, decodes)
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
-    per_logit = base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s
+    per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
+    after_block = _after_block(passes)
     return replace(
         base,
         rung="shape-calibrated",
         factors=PassFactors(
             overlapped=overlapped, expected=expected, serial=serial, spread=spread, drift=machine_spread,
             after_one_s=float(np.median(one)) if one else None,
-            after_block_s=_after_block(passes),
-            s_per_line=per_logit * shape.vocab,
+            after_block_s=after_block,
+            s_per_line=per_line,
+            s_per_block_line=_slope(after_block) or per_line,
         ),
     )  # fmt: skip
 
@@ -107,16 +109,27 @@ def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Sp
     return min(low, 1.0), max(high, 1.0)
 
 
-def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, decodes: int) -> Span:
+def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, machine_spread: Span, decodes: int) -> Span:
     """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
     errors of both are independent (prediction interval of a mean).
+
+    The measured decodes stand at both ends of a part, the predicted ones in between, where the machine moves: each of these
+    adds what it drew of that by itself.
     """
     measured = min(len({one.decode for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
-    narrower = math.sqrt(1 / measured + 1 / decodes)
-    return spread[0] ** narrower, spread[1] ** narrower
+    own, moved = np.log(spread) * math.sqrt(1 / measured + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
+    low, high = np.exp(np.hypot(own, moved) * (-1, 1)).tolist()
+    return low, high
 
 
 def _after_block(passes: Sequence[MeasuredPass]) -> Points:
     block = [p for p in passes if p.counts.logits > 1]
     lines = sorted({p.counts.logit_lines for p in block})
     return tuple((n, float(np.median([p.after_s for p in block if p.counts.logit_lines == n]))) for n in lines)
+
+
+def _slope(points: Points) -> float | None:
+    """Seconds a line from the smallest measured pass to the largest; None where that says nothing."""
+    if len(points) < 2 or points[-1][1] <= points[0][1]:
+        return None
+    return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
