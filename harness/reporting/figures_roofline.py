@@ -63,8 +63,7 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     axes.annotate(f"{roof.rung} read rate\n{units.gigabytes(roof.bandwidth_bytes_per_s)} GB/s", (ends[0], ends[0] * memory),
                   (12, -2), textcoords="offset points", va="top", color=colour, fontsize=9)  # fmt: skip
     text = f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s\nridge at {ridge:.3g} flops per byte"
-    leftmost = ridge < (ends[0] ** 2 * ends[1]) ** (1 / 3)
-    side, offset = ("left", -4) if leftmost else ("right", 4)
+    side, offset = ("left", -4) if ridge**2 < ends[0] * ends[1] else ("right", 4)  # to where there is more room
     axes.annotate(text, (ridge, peak), (offset, 6), textcoords="offset points", ha=side,
                   va="bottom", color=colour, fontsize=9)  # fmt: skip
 
