@@ -78,12 +78,23 @@ class YamlDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what is nested so deep that PyYAML, whose work grows with the square of the depth, would seem to hang."""
+    """Refuses what is nested so deep that PyYAML, whose work grows with the square of the depth, would seem to hang; and puts
+    together the surrogate pairs that JSON writes a character beyond U+FFFF with, which YAML takes for two.
+    """
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         if self.flow_level >= DEEPEST:
             raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} lists inside each other", problem_mark=self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            problem = "half of a surrogate pair (\\ud800 to \\udfff) is no character"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        return node
 
 
 def read_yaml(
@@ -106,7 +117,7 @@ def read_yaml(
         if _values(root, {}) > MOST_VALUES:
             raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         _refuse_duplicates(file, root, set(), refusal)
-        return YamlDocument(file=file, data=yaml.safe_load(text), root=root)
+        return YamlDocument(file=file, data=yaml.load(text, Loader=_Loader), root=root)
     except (yaml.YAMLError, RecursionError, *_OF_CONSTRUCTORS) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1

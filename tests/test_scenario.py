@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
 from harness.scenario import Scenario, find_scenario, load_scenario, scenario_digest, shipped_scenarios
+from harness.yaml_lines import read_yaml
 
 GOOD = """\
 version: 1
@@ -127,6 +128,16 @@ def test_unknown_models_and_tasks_have_errors_of_their_own(tmp_path: Path) -> No
     text = GOOD.replace(old, "model: {reference: sbd}").replace("synthetic: {prompt_tokens: 8}", "tasks: [chess]")
     with pytest.raises(UnknownTaskError, match="word_problems"):
         load_scenario(write(tmp_path, text))
+
+
+def test_a_character_in_two_halves_is_one_and_a_half_is_none(tmp_path: Path) -> None:
+    """JSON's spelling of what lies beyond U+FFFF; YAML by itself would make text of it that no file can hold."""
+    file = tmp_path / "written.yaml"
+    file.write_text('{"here": "\\ud83d\\ude00", "\\ud83d\\ude00": 1}')
+    assert read_yaml(file).data == {"here": "\U0001f600", "\U0001f600": 1}
+    file.write_text('here: 1\nthere: "\\ud83d"\n')
+    with pytest.raises(ScenarioError, match=r"written.yaml:2: .*half of a surrogate pair"):
+        read_yaml(file)
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
