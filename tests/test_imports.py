@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Longest prefix wins. A module may import its own layer and those below it. A new module is added here, on purpose.
 LAYERS = {
     "harness": 0,
-    **dict.fromkeys(("differing", "errors", "units", "progress"), 0),
+    **dict.fromkeys(("differing", "errors", "forked", "units", "progress"), 0),
     **dict.fromkeys(("anchors", "arms", "bandwidth_scale", "claims", "datafiles", "deployment", "frozen", "hardware"), 1),
     **dict.fromkeys(("block_checkpoints", "block_families", "block_protocol", "model_facts", "model_scenario"), 1),
     **dict.fromkeys(("local_profile", "measured", "model_choice", "modelshape", "paper_table1", "prompts"), 1),

@@ -36,10 +36,7 @@ def ceilings(**changes: Any) -> Ceilings:
 
 def test_operations_of_a_hand_worked_pass():
     """Two rows, 3 queries on 5 cached keys, logits at 1 position, 1 + 3 tokens kept: every count worked out by hand."""
-    forward_pass = describe_pass("decide", 2, 3, 5, logits=1)
-    forward_pass = type(forward_pass)(
-        **{name: getattr(forward_pass, name) for name in forward_pass.__slots__ if name != "kept_tokens"}, kept_tokens=(1, 3)
-    )
+    forward_pass = describe_pass("decide", 2, 3, 5, logits=1)._replace(kept_tokens=(1, 3))
     found = {operation.name: operation for operation in forward_operations(TINY, "bfloat16", forward_pass)}
     # qkv: width 4*2 + 2*2*2 = 16; 6 lines; 2 layers.
     assert (found["qkv"].flops, found["qkv"].weight_bytes) == (2 * 2 * 6 * 8 * 16, 2 * 8 * 16 * 2)

@@ -7,7 +7,7 @@ replayed run costs what a real one of the same acceptance would cost with that s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -18,7 +18,6 @@ from harness.decoding.solvers import Solver, lowest_entropy
 
 PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
-DRAWN_AHEAD = 16
 
 
 class Acceptance(Protocol):
@@ -66,20 +65,15 @@ class ReplayedAcceptance:
     def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:
         self._draw_passes = draw_passes
         self._seed = seed
-        self._streams: dict[int, Iterator[int]] = {}
+        self._streams: dict[int, random.Random] = {}
         self._quotas: dict[int, list[int]] = {}
 
     def begin_block(self, row: int, masked: int) -> None:
-        """Take the row's passes for this block."""
+        """Draw the row's passes for this block."""
         stream = self._streams.get(row)
-        if stream is None:
-            stream = self._streams[row] = self._drawn(random.Random(f"replay/{self._seed}/{row}"))
-        self._quotas[row] = spread(masked, min(next(stream), masked)) if masked else []
-
-    def _drawn(self, stream: random.Random) -> Iterator[int]:
-        """Passes of block after block, drawn many at a time: the clock runs while a block is opened."""
-        while True:
-            yield from [self._draw_passes(stream) for _ in range(DRAWN_AHEAD)]
+        if stream is None:  # seeding one takes longer than all the rest of opening a block
+            stream = self._streams[row] = random.Random(f"replay/{self._seed}/{row}")
+        self._quotas[row] = spread(masked, min(self._draw_passes(stream), masked)) if masked else []
 
     def choose(self, view: BlockView) -> Tensor:
         """The next quota of each row, lowest entropies first."""
