@@ -39,12 +39,14 @@ def scenario() -> dict[str, Any]:
         "health": {"kernel": 0.5, "steal": 0.05},
     }  # fmt: skip
     random = {"model": {"random": "llama-250m"}, "dtype": "bfloat16"}
+    # A batch is one decode, so batches take more prompts to be known as well; they are parts of their own for that.
     parts: list[dict[str, Any]] = [
         shared | random | {
-            "name": f"250m_context_{context}",
-            "workload": {"synthetic": {"prompt_tokens": context}, "prompts": 24, "max_new_tokens": 24},
+            "name": f"250m_context_{context}{name}", "batch_sizes": sizes,
+            "workload": {"synthetic": {"prompt_tokens": context}, "prompts": prompts, "max_new_tokens": 24},
         }
         for context in CONTEXTS
+        for name, sizes, prompts in (("", BATCHES[:1], 8), ("_batches", BATCHES[1:], 64))
     ]  # fmt: skip
     parts.append(
         shared | {
