@@ -50,10 +50,13 @@ def compare(run: Run) -> Comparison:
     """
     run, health = without_void_times(of_one_machine(run))
     pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
+    tallies: Tallies = {}  # a part that is others' baseline is tallied once in a process
 
     def cells_of(part: str, batch_size: int) -> list[Cell]:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
-        tallies = _tallies([*cases, *_baseline(run, part)], samples, pricers, counter_of)
+        for case in (*cases, *_baseline(run, part)):
+            if case.case_id not in tallies:
+                tallies[case.case_id] = _tallied(case, samples[case.case_id], pricers[case.case_id][1], counter_of[case.part])
         return _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
 
     places = _unique((case.part, case.batch_size) for case in run.header.cases)
@@ -92,23 +95,10 @@ def _by_case(run: Run) -> dict[str, list[Sample]]:
     return {case_id: list(found.values()) for case_id, found in gathered.items()}
 
 
-def _tallies(
-    cases: Iterable[CaseHeader],
-    samples: dict[str, list[Sample]],
-    pricers: dict[str, tuple[Ladder, Pricer]],
-    counter_of: dict[str, TrafficCounter],
-) -> Tallies:
-    return {
-        case.case_id: tuple(
-            tally(case, sample, _pricer(case, sample, pricers), counter_of[case.part]) for sample in samples[case.case_id]
-        )
-        for case in cases
-    }
-
-
-def _pricer(case: CaseHeader, sample: Sample, pricers: dict[str, tuple[Ladder, Pricer]]) -> Pricer | None:
-    """What prices a sample whose time counts."""
-    return pricers[case.case_id][1] if case.timed and sample.decode_s is not None and not case.is_check else None
+def _tallied(case: CaseHeader, samples: Iterable[Sample], pricer: Pricer, counter: TrafficCounter) -> tuple[Tally, ...]:
+    """Samples whose time counts are priced too."""
+    timed = case.timed and not case.is_check
+    return tuple(tally(case, one, pricer if timed and one.decode_s is not None else None, counter) for one in samples)
 
 
 def _cells(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-import torch
 from torch import Tensor
 
 from harness.decoding.causal_pass import causal_pass
@@ -20,6 +19,7 @@ from harness.decoding.drafted_row import DraftedRow
 from harness.decoding.drafter import Drafter
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
+from harness.decoding.rows_written import finished
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Generation
@@ -32,7 +32,7 @@ def decode_draft_and_check(
 
     The first of them is yielded when the target and every draft model have read the prompts.
     """
-    suppressed = torch.tensor(request.suppressed_ids, device=request.device)
+    suppressed = request.never_written()
     # A row may be as long as all it may write while another one's drafts make the pass wide.
     rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
     passes = [prompt, *drafter.begin(request.prompts, request.max_new_tokens)]
@@ -40,12 +40,7 @@ def decode_draft_and_check(
     for one in _rounds(session, request, drafter, rows, suppressed):
         passes.append(one)
         yield one
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=prompt.query_tokens,
-        output_ids=tuple(tuple(row.output) for row in rows),
-        stop_reasons=tuple(row.stop_reason for row in rows),
-    )
+    return finished(rows, passes)
 
 
 def _start(

@@ -16,7 +16,7 @@ from harness.trace import ForwardPass, Generation
 def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
     one = [1] * len(request.prompts)
-    suppressed = torch.tensor(request.suppressed_ids, device=request.device)
+    suppressed = request.never_written()
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
     tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
     ending, most = request.stop.ending, request.max_new_tokens

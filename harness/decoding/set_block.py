@@ -87,7 +87,7 @@ def _pass(
     logits = session.forward(segments)
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
     session.keep(commits)
-    final = tuple(map(BlockRow.decide, rows, read))
+    final = tuple([row.decide(tokens) for row, tokens in zip(rows, read, strict=True)])
     decided = tuple([row.decided for row in rows])
     if True in [row.cut for row in rows]:
         blocks.ask_for([row.masked for row in rows])
