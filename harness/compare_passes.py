@@ -22,8 +22,8 @@ def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
     if not events:
         return "no pass of this model was measured apart from the samples (a record older than version 3)"
     try:
-        decodes = [decode for event in events for decode in event["decodes"]]
-        found = [one for number, decode in enumerate(decodes) for one in _of_decode(decode, number)]
+        decodes = [(visit, decode) for visit, event in enumerate(events) for decode in event["decodes"]]
+        found = [one for number, (visit, decode) in enumerate(decodes) for one in _of_decode(decode, number, visit)]
     except (KeyError, TypeError, ValidationError) as error:
         return f"the measured passes of this part cannot be read ({type(error).__name__})"
     return found or str(events[-1].get("reason", "its decodes made no pass"))
@@ -41,7 +41,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     return low, high
 
 
-def _of_decode(decode: dict[str, Any], number: int) -> list[MeasuredPass]:
+def _of_decode(decode: dict[str, Any], number: int, visit: int) -> list[MeasuredPass]:
     """The passes behind the prompt; what the loop spends beyond forwards and samplers is shared out evenly."""
     columns = PassColumns.model_validate(decode["passes"])
     if columns.forward_s is None or columns.sampler_s is None:
@@ -53,6 +53,8 @@ def _of_decode(decode: dict[str, Any], number: int) -> list[MeasuredPass]:
     ]
     rest_s = float(decode["decode_s"]) - sum(forward_s + sampler_s for _, forward_s, sampler_s in timed)
     return [
-        MeasuredPass(counts=counts, forward_s=forward_s, after_s=sampler_s + rest_s / len(timed), decode=number)
+        MeasuredPass(
+            counts=counts, forward_s=forward_s, after_s=sampler_s + rest_s / len(timed), decode=number, visit=visit
+        )
         for counts, forward_s, sampler_s in timed
     ]

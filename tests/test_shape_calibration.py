@@ -42,10 +42,12 @@ def counts(rows: int, query: int, context: int, logits: int = 1) -> PassCounts:
 
 
 def seen(ceilings: Ceilings, *passes: PassCounts, factor: float = 1.0) -> list[MeasuredPass]:
-    """What a clock would say on a machine with these ceilings; every factor is another decode."""
+    """What a clock would say on a machine with these ceilings; every factor is another decode, at a time of its own."""
     times = {one: factor * price_counts(SHAPE, "bfloat16", one, ceilings).forward_s for one in passes}
     return [
-        MeasuredPass(counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor))
+        MeasuredPass(
+            counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor), visit=round(100 * factor)
+        )
         for one, forward_s in times.items()
     ]
 
@@ -74,9 +76,36 @@ def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
 def test_single_slow_passes_of_a_decode_average_out():
     """Every decode has one pass of 1.3 and nine of 1: the median is 1, and every decode's mean 1.03, not 1.3."""
     one = MEASURED[1]
-    passes = [replace(p, decode=d) for d in range(4) for f in (1.3, *[1.0] * 9) for p in seen(TRUTH, one, factor=f)]
+    passes = [replace(p, decode=d, visit=d) for d in range(4) for f in (1.3, *[1.0] * 9) for p in seen(TRUTH, one, factor=f)]
     factors = shape_calibrated(BASE, SHAPE, "bfloat16", passes).factors
     assert factors.spread == pytest.approx((1.0, 1.03 ** math.sqrt(1 / 4 + 1)), rel=2e-3)
+
+
+def test_decodes_taken_together_count_as_one():
+    """Two visits of two decodes each: the mean of them is as sure as that of two, for what a visit's decodes share stays."""
+    passes = [
+        replace(p, decode=d, visit=d // 2) for d, f in enumerate((0.9, 0.9, 1.1, 1.1)) for p in seen(TRUTH, *MEASURED, factor=f)
+    ]
+    low, high = shape_calibrated(BASE, SHAPE, "bfloat16", passes, decodes=4).factors.spread
+    wider = math.sqrt(1 / 2 + 1 / 4)
+    assert (low, high) == pytest.approx((0.9**wider, 1.1**wider), rel=5e-3)  # attention is not scaled
+
+
+def test_a_width_nobody_measured_is_less_sure_by_what_leaving_one_out_misses():
+    """By hand: factors 1, 1.1 and 1 at 1, 16 and 256 lines. Without the second the others say 1 there, without the last the
+    second says 1.1: both miss by ln 1.1, and 80 % of a normal error lies within 1.2816 of that.
+    """
+    wide = (counts(1, 1, 0), counts(1, 16, 0, 16), counts(1, 256, 0, 16))
+    passes = [p for one, f in zip(wide, (1.0, 1.1, 1.0), strict=True) for p in seen(BASE, one, factor=f)]
+    top = shape_calibrated(BASE, SHAPE, "bfloat16", [replace(p, decode=0, visit=0) for p in passes])
+    assert top.factors.spread == pytest.approx((1.0, 1.0))
+    missed = 1.1**1.2815515655
+    assert top.factors.spread_between == pytest.approx((1 / missed, missed), rel=1e-3)  # attention is not scaled
+    for lines, wider in ((16, 1.0), (17, missed), (300, missed)):
+        price = price_counts(SHAPE, "bfloat16", counts(lines, 1, 0), top)
+        assert price.forward[2] >= price.forward_s * wider * (1 - 1e-3)
+        if wider == 1.0:
+            assert price.forward[2] == pytest.approx(price.forward_s)
 
 
 def test_only_the_part_without_attention_is_corrected():

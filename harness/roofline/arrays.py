@@ -7,6 +7,7 @@ A count or a time in this package may be a number or a numpy array with one entr
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +29,11 @@ def smaller(one: Any, other: Any) -> Any:
 def choose(condition: Any, yes: Any, no: Any) -> Any:
     """``yes`` where the condition holds, else ``no``."""
     return np.where(condition, yes, no) if isinstance(condition, np.ndarray) else (yes if condition else no)
+
+
+def is_one_of(value: Any, known: Sequence[int]) -> Any:
+    """Whether it is among ``known``, entry by entry."""
+    return np.isin(value, known) if isinstance(value, np.ndarray) else value in known
 
 
 def some(condition: Any) -> bool:

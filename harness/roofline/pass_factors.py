@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.roofline.arrays import Points, choose, interpolate, larger
+from harness.roofline.arrays import Points, choose, interpolate, is_one_of, larger
 from harness.roofline.operation import PassCounts
 
 
@@ -22,6 +22,7 @@ class PassFactors:
                        each way of adding memory and arithmetic
     ``spread``         the mean of the decodes that are predicted lies between these multiples of the median: from the 10th
                        and 90th percentile of the means of measured decodes
+    ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
     ``drift``          between these multiples of its median the machine's speed moved, for all passes alike: no pass price
                        holds it, for it cancels in a ratio of arms that were interleaved
     ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
@@ -35,11 +36,18 @@ class PassFactors:
     expected: Points
     serial: Points
     spread: tuple[float, float]
+    spread_between: tuple[float, float]
     drift: tuple[float, float]
     after_one_s: float | None
     after_block_s: Points
     s_per_line: float
     s_per_block_line: float
+
+    def spread_at(self, lines: Any) -> tuple[Any, Any]:
+        """``spread`` where that number of lines was measured, else ``spread_between``."""
+        measured = is_one_of(lines, [n for n, _ in self.expected])
+        low, high = (choose(measured, at, between) for at, between in zip(self.spread, self.spread_between, strict=True))
+        return low, high
 
     def after_s(self, counts: PassCounts) -> Any:
         """Sampler and loop behind the forward of a pass: as measured, and beyond the largest measured one line by line."""

@@ -223,7 +223,7 @@ def _by_factors(
         own + interpolate(points, counts.lines) * (whole - own)
         for whole, own, points in zip(forward, attention, by_lines, strict=True)
     )
-    shortest, longest = factors.spread
+    shortest, longest = factors.spread_at(counts.lines)
     after_s = factors.after_s(counts)
     return (
         shortest * smaller(expected_s, smaller(low_s, high_s)),

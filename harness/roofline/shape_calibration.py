@@ -7,8 +7,10 @@ at, the change with batch, width and context. Knows no record; the passes come a
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.modelshape import ModelShape
-from harness.roofline.arrays import Points
+from harness.roofline.arrays import Points, interpolate
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.ops import LOGIT_BYTES, SAMPLER_SWEEPS
@@ -32,13 +34,14 @@ Span = tuple[float, float]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
     """One decode pass by the clock: its forward, and everything behind it until the next one; ``decode`` numbers the decode
-    that it was part of.
+    that it was part of, ``visit`` the time at which that and its neighbours were decoded.
     """
 
     counts: PassCounts
     forward_s: float
     after_s: float
     decode: int = 0
+    visit: int = 0
 
 
 def shape_calibrated(
@@ -78,7 +81,8 @@ def shape_calibrated(
         base,
         rung="shape-calibrated",
         factors=PassFactors(
-            overlapped=overlapped, expected=expected, serial=serial, spread=spread, drift=machine_spread,
+            overlapped=overlapped, expected=expected, serial=serial,
+            spread=spread, spread_between=_between(spread, expected), drift=machine_spread,
             after_one_s=float(np.median(one)) if one else None,
             after_block_s=after_block,
             s_per_line=per_line,
@@ -114,11 +118,27 @@ def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, machine
     errors of both are independent (prediction interval of a mean).
 
     The measured decodes stand at both ends of a part, the predicted ones in between, where the machine moves: each of these
-    adds what it drew of that by itself.
+    adds what it drew of that by itself. Decodes of one end share the state the machine was in, so they count as one.
     """
-    measured = min(len({one.decode for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
-    own, moved = np.log(spread) * math.sqrt(1 / measured + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
+    visits = min(len({one.visit for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
+    own, moved = np.log(spread) * math.sqrt(1 / visits + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
     low, high = np.exp(np.hypot(own, moved) * (-1, 1)).tolist()
+    return low, high
+
+
+def _between(spread: Span, factors: Points) -> Span:
+    """``spread`` where a factor is taken from its neighbours: wider by how far each measured factor but the first, below
+    which nothing lies, is from what the others would have said (leave one out), as much as 80 % of a normal error.
+    """
+    missed = [
+        math.log(interpolate(factors[:place] + factors[place + 1 :], n) / factor)
+        for place, (n, factor) in enumerate(factors)
+        if place
+    ]
+    if not missed:
+        return spread
+    beyond = NormalDist().inv_cdf(SPREAD_PERCENTILES[1] / 100) * math.sqrt(statistics.fmean(error**2 for error in missed))
+    low, high = np.exp(np.hypot(np.log(spread), beyond) * (-1, 1)).tolist()
     return low, high
 
 
