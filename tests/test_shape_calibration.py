@@ -105,7 +105,7 @@ def test_a_width_nobody_measured_is_less_sure_by_what_leaving_one_out_misses():
         price = price_counts(SHAPE, "bfloat16", counts(lines, 1, 0), top)
         assert price.forward[2] >= price.forward_s * wider * (1 - 1e-3)
         if wider == 1.0:
-            assert price.forward[2] == pytest.approx(price.forward_s)
+            assert price.forward[2] == pytest.approx(price.forward_s, rel=1e-3)
 
 
 def test_only_the_part_without_attention_is_corrected():
