@@ -27,7 +27,7 @@ from harness.arms_rivals import DraftModelArm, EarlyExitArm, HierarchicalArm, Pr
 from harness.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.frozen import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
-from harness.solver_choice import DEFAULT_SOLVER, SolverChoice, Younger
+from harness.solver_choice import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
@@ -83,9 +83,12 @@ class ReplayFromTable1(Frozen):
 
 
 class ReplayFromTrace(Frozen):
-    """Passes per block drawn from a recorded run (its directory)."""
+    """Drawn from what arms of the same method and block size did in a recorded run (its directory): ``arm`` by its label there,
+    all of them without it.
+    """
 
     trace: Text
+    arm: Annotated[Text | None, Younger] = None
 
     @field_validator("trace")
     @classmethod
@@ -116,8 +119,20 @@ class Replay(Frozen):
     replay: ReplaySource
 
 
+class TraceReplay(Frozen):
+    """Real passes of the real shapes; drafts and checks go as those of a recorded run did."""
+
+    replay: ReplayFromTrace
+
+
 Acceptance = Annotated[
     Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
+    Discriminator(lambda value: "real" if isinstance(value, str) else "replay"),
+]
+
+
+RecordedAcceptance = Annotated[
+    Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")],
     Discriminator(lambda value: "real" if isinstance(value, str) else "replay"),
 ]
 
@@ -148,13 +163,9 @@ class SbdArm(SolverChoice):
     def _solver_decides_real_acceptance(self) -> SbdArm:
         if self.acceptance == "real":
             self.check_knobs()
-            return self
-        if self.given_knobs:
-            knob = self.given_knobs[0]
-            raise ValueError(f"{knob} decides nothing where acceptance is replayed; remove {knob}")
-        if self.solver != (DEFAULT_SOLVER,):
-            raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")
-        self._check_speedup()
+        else:
+            self.check_replayed()
+            self._check_speedup()
         return self
 
     def _check_speedup(self) -> None:
@@ -179,26 +190,35 @@ class SbdArm(SolverChoice):
 class VerifiedSbdArm(SolverChoice):
     """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts. In a
     batch every row goes on by itself. ``least_confidence``: a block is checked, and the next one opened, before its first draft
-    of that confidence or less; without it, whole.
+    of that confidence or less; without it, whole. Replayed, a recorded run says in how many passes a block is drafted and with
+    how many of its drafts the next-token head agrees.
     """
 
     method: Literal["sbd_verified"]
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
     least_confidence: Annotated[Shares | None, Younger] = None
+    acceptance: Annotated[RecordedAcceptance, Field(exclude_if=lambda value: value == "real")] = "real"
 
     @model_validator(mode="after")
     def _solver_has_its_knobs(self) -> VerifiedSbdArm:
-        self.check_knobs(otherwise="")
+        if self.acceptance == "real":
+            self.check_knobs(otherwise="")
+            return self
+        self.check_replayed()
+        if self.least_confidence is not None:
+            raise ValueError("least_confidence decides nothing where acceptance is replayed; remove least_confidence")
         return self
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""
         ends = [{} if one is None else {"least_confidence": one} for one in self.least_confidence or (None,)]
         axes = product(self.block_size, self.settings(), self.temperature, self.solver, ends)
+        real = self.acceptance == "real"
+        replayed = {} if self.acceptance == "real" else {"acceptance": self.acceptance.model_dump(mode="json")}
         return [
-            {"method": "sbd_verified", "block_size": size, **setting, "temperature": temperature, "solver": solver, **end,
-             "lossless": lossless_against(temperature)}
+            {"method": "sbd_verified", **replayed, "block_size": size, **setting, "temperature": temperature, "solver": solver,
+             **end, **({"lossless": lossless_against(temperature)} if real else {})}
             for size, setting, temperature, solver, end in axes
         ]  # fmt: skip
 
@@ -230,7 +250,7 @@ Arm = Annotated[
 ]  # fmt: skip
 
 
-def replayed_speedup(arm: SbdArm) -> float | None:
+def replayed_speedup(arm: SbdArm | VerifiedSbdArm) -> float | None:
     """The mean NFE speedup that the arm replays; None where acceptance is real or comes from a trace."""
     if arm.acceptance == "real":
         return None

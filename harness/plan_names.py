@@ -15,13 +15,14 @@ from harness.solver_choice import setting_id, setting_in_words
 
 Arm = dict[str, Any]
 Named = Callable[[Arm], str]
+ReplayNamed = Callable[[Arm, ReplaySpec | None], str]
 
 
 def arm_id(arm: Arm, replay: ReplaySpec | None) -> str:
     """Its part of a case id."""
     if is_check(arm):
         return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
-    return _NAMES[arm["method"]][0](arm) if arm["method"] != "sbd" else _sbd_id(arm, replay)
+    return _REPLAYABLE[arm["method"]][0](arm, replay) if arm["method"] in _REPLAYABLE else _NAMES[arm["method"]][0](arm)
 
 
 def arm_label(arm: Arm, replay: ReplaySpec | None) -> str:
@@ -31,7 +32,8 @@ def arm_label(arm: Arm, replay: ReplaySpec | None) -> str:
         return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
     warm = f" T={_number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     ragged = " ragged" if arm.get("batching") == "ragged" else ""
-    label = _sbd_label(arm, replay) if arm["method"] == "sbd" else _NAMES[arm["method"]][1](arm)
+    replayable = arm["method"] in _REPLAYABLE
+    label = _REPLAYABLE[arm["method"]][1](arm, replay) if replayable else _NAMES[arm["method"]][1](arm)
     return f"{label}{warm}{ragged}"
 
 
@@ -40,40 +42,49 @@ def _number(value: float) -> str:
 
 
 def _sbd_id(arm: Arm, replay: ReplaySpec | None) -> str:
-    chosen = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
+    chosen = _chosen_id(arm, replay)
     ragged = "-ragged" if arm["batching"] == "ragged" else ""
     return f"sbd-k{arm['block_size']}-{chosen}-t{_number(arm['temperature'])}-{arm['solver']}{ragged}"
+
+
+def _chosen_id(arm: Arm, replay: ReplaySpec | None) -> str:
+    """Who decides what is accepted, or drafted."""
+    return setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
 
 
 def _replay_id(replay: ReplaySpec) -> str:
     if cell := replay.source.get("table1"):
         return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
     if trace := replay.source.get("trace"):
-        return f"trace-{hashlib.sha256(trace.encode()).hexdigest()[:8]}"
+        drawn_from = trace + (f"\n{arm}" if (arm := replay.source.get("arm")) else "")
+        return f"trace-{hashlib.sha256(drawn_from.encode()).hexdigest()[:8]}"
     return f"{_number(replay.source['nfe_speedup'])}x"
 
 
 def _sbd_label(arm: Arm, replay: ReplaySpec | None) -> str:
+    return f"SBD k={arm['block_size']} {_chosen_in_words(arm, replay)}"
+
+
+def _chosen_in_words(arm: Arm, replay: ReplaySpec | None) -> str:
     if replay is None:
-        return f"SBD k={arm['block_size']} {setting_in_words(arm)}"
+        return setting_in_words(arm)
     if cell := replay.source.get("table1"):
-        bound = "γ low" if cell["sampling"].endswith("low") else "γ high"
-        return f"SBD k={arm['block_size']} replayed {cell['task']} {bound}"
-    return f"SBD k={arm['block_size']} replayed {f'{_number(replay.nfe_speedup)}x' if replay.nfe_speedup else 'trace'}"
+        return f"replayed {cell['task']} {'γ low' if cell['sampling'].endswith('low') else 'γ high'}"
+    return f"replayed {f'{_number(replay.nfe_speedup)}x' if replay.nfe_speedup else replay.source.get('arm') or 'trace'}"
 
 
 def _ntp_id(arm: Arm) -> str:
     return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{_number(arm['temperature'])}"
 
 
-def _verified_id(arm: Arm) -> str:
+def _verified_id(arm: Arm, replay: ReplaySpec | None) -> str:
     end = f"-c{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-    return f"sbd-verified-k{arm['block_size']}-{setting_id(arm)}-t{_number(arm['temperature'])}-{arm['solver']}{end}"
+    return f"sbd-verified-k{arm['block_size']}-{_chosen_id(arm, replay)}-t{_number(arm['temperature'])}-{arm['solver']}{end}"
 
 
-def _verified_label(arm: Arm) -> str:
+def _verified_label(arm: Arm, replay: ReplaySpec | None) -> str:
     end = f" c>{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-    return f"SBD verified k={arm['block_size']} {setting_in_words(arm)}{end}"
+    return f"SBD verified k={arm['block_size']} {_chosen_in_words(arm, replay)}{end}"
 
 
 def _self_speculation_id(arm: Arm) -> str:
@@ -82,10 +93,14 @@ def _self_speculation_id(arm: Arm) -> str:
 
 _NAMES: dict[str, tuple[Named, Named]] = {
     "ntp": (_ntp_id, lambda arm: "NTP"),
-    "sbd_verified": (_verified_id, _verified_label),
     "self_speculation": (_self_speculation_id, lambda arm: f"{arm['form']} self-speculation k={arm['block_size']}"),
     "block_diffusion": (arms_public.arm_id, arms_public.label),
     **dict.fromkeys(("freedave", "apd"), (arms_masked.arm_id, arms_masked.label)),
     **dict.fromkeys(RIVALS, (rival_id, rival_label)),
 }
-"""Of every method but SBD, whose acceptance may be replayed: what names it in an id, and in a label."""
+"""What names a method in an id, and in a label."""
+_REPLAYABLE: dict[str, tuple[ReplayNamed, ReplayNamed]] = {
+    "sbd": (_sbd_id, _sbd_label),
+    "sbd_verified": (_verified_id, _verified_label),
+}
+"""The same of methods whose acceptance may be replayed."""

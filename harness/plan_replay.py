@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import Arm, ReplayFromTrace, SbdArm, replayed_speedup
+from harness.arms import Arm, ReplayFromTrace, SbdArm, VerifiedSbdArm, replayed_speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class ReplaySpec:
 
 def replay_spec(arm: Arm, variant: dict[str, Any]) -> ReplaySpec | None:
     """None where the sampler decides."""
-    if not isinstance(arm, SbdArm) or arm.acceptance == "real":
+    if not isinstance(arm, SbdArm | VerifiedSbdArm) or arm.acceptance == "real":
         return None
     speedup = replayed_speedup(arm)
     return ReplaySpec(

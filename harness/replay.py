@@ -22,15 +22,19 @@ class RecordedArm:
     rows: tuple[RecordedRow, ...]
 
 
-def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
-    """Passes that each finished block of each row took in the SBD samples of a run, in recorded order. Those of verified
-    blocks are none: there a block may be finished in part.
+def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -> list[int]:
+    """Passes that each finished block of each row took in the SBD samples of a run, or of the arm of that ``label`` alone, in
+    recorded order. Those of verified blocks are none: there a block may be finished in part (see harness.replay_checks).
 
     Raises:
         RecordError: the run holds no full block of this size.
     """
     run = read_run(run_dir)
-    sizes = {case.case_id: case.arm.get("block_size") for case in run.header.cases if _replayable(case)}
+    sizes = {
+        case.case_id: case.arm.get("block_size")
+        for case in run.header.cases
+        if _replayable(case) and label in (None, case.label)
+    }
     found = [
         passes
         for sample in run.samples
@@ -41,7 +45,8 @@ def passes_per_block(run_dir: Path, block_size: int) -> list[int]:
     ]
     if not found:
         raise RecordError(
-            f"{run_dir}: no full block of size {block_size} in its samples (block sizes there: {_known(run)}); "
+            f"{run_dir}: no full block of size {block_size}{'' if label is None else f' and label {label!r}'} in its samples "
+            f"(block sizes there: {_known(run)}); "
             "replay with one of those, or give an nfe_speedup"
         )
     return found

@@ -170,6 +170,18 @@ class SolverChoice(Frozen):
                     f"({KNOBS[knob].allowed}); add {knob}: {list(SOLVERS[self.solver[0]].sweep[knob])}{otherwise}"
                 )
 
+    def check_replayed(self) -> None:
+        """Nothing here may claim to decide what a replay decides.
+
+        Raises:
+            ValueError: a knob, or a solver other than the default one, is given.
+        """
+        if self.given_knobs:
+            knob = self.given_knobs[0]
+            raise ValueError(f"{knob} decides nothing where acceptance is replayed; remove {knob}")
+        if self.solver != (DEFAULT_SOLVER,):
+            raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")
+
     def settings(self) -> list[dict[str, float | None]]:
         """Every point of the product of the knobs that have a value; γ alone, None, where there is none."""
         names = self.given_knobs

@@ -7,7 +7,7 @@ replayed run costs what a real one of the same acceptance would cost with that s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -101,6 +101,6 @@ def assumed_passes(block_size: int, mean_passes: float) -> PassesPerBlock:
     return lambda rng: 1 + sum(rng.random() < chance for _ in range(block_size - 1))
 
 
-def recorded_passes(passes_per_block: list[int]) -> PassesPerBlock:
+def recorded_passes(passes_per_block: Sequence[int]) -> PassesPerBlock:
     """Draws from the passes per block of a recorded trace."""
     return lambda rng: rng.choice(passes_per_block)

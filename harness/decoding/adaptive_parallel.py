@@ -59,6 +59,10 @@ class MixtureCheck:
         # A token that is never written has no logit to mix: 0 times minus infinity is no number.
         return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
 
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
+        """What was drawn."""
+        return verdicts
+
 
 class AdaptiveRow(VerifiedRow):
     """A row that writes its own drafts: no slot of a block is final before it is checked."""

@@ -5,6 +5,7 @@ Axes: B rows, k slots of a block, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -24,6 +25,9 @@ class DraftCheck(Protocol):
 
     def verdicts(self, behind: Tensor) -> Tensor:
         """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks."""
+
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
+        """What a row takes for the tokens drawn from these, behind every slot of its block."""
 
 
 class NextTokenCheck:
@@ -50,3 +54,7 @@ class NextTokenCheck:
     def verdicts(self, behind: Tensor) -> Tensor:
         """As they are."""
         return behind
+
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
+        """What was drawn."""
+        return verdicts

@@ -86,7 +86,7 @@ def _pass(
             acceptance.begin_block(index, sum(row.masked_next))
     logits = usable(session.forward(segments), suppressed)
     read = session.read(_sample(logits, blocks, request, acceptance, noise, check, rows[0].KNOWN))
-    checked, drafted = zip(*(_take(blocks, acceptance, rows, i, tokens) for i, tokens in enumerate(read)), strict=True)
+    checked, drafted = zip(*(_take(blocks, acceptance, check, rows, i, read[i]) for i in range(len(rows))), strict=True)
     kept = tuple([one.final for one in checked])
     session.keep(kept)
     noise.advance(kept)
@@ -128,8 +128,9 @@ def _sample(
 
 
 def _take(
-    blocks: DraftedBlocks, acceptance: Acceptance, rows: Sequence[VerifiedRow], index: int, said: Sequence[int]
-) -> tuple[Checked, int]:
+    blocks: DraftedBlocks, acceptance: Acceptance, check: DraftCheck, rows: Sequence[VerifiedRow], index: int,
+    said: Sequence[int],
+) -> tuple[Checked, int]:  # fmt: skip
     """What a pass means for one row: what was checked, and how many drafts of an open block became known."""
     row, size = rows[index], blocks.masked.shape[1]
     drafts = said[-size:]
@@ -137,7 +138,7 @@ def _take(
         if row.drafting and row.draft(drafts):
             blocks.ask_anew()
         return NOT_CHECKED, row.known(drafts) if blocks.drafts[index] else 0
-    end, checked = row.end, row.check(said[:size])
+    end, checked = row.end, row.check(check.heard(index, row.slots, said[:size]))
     if row.ended:
         return checked, 0
     if blocks.opens[index] and checked.final == end:

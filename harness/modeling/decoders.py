@@ -13,10 +13,11 @@ from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAc
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.draft_and_check import decode_draft_and_check
-from harness.decoding.draft_check import NextTokenCheck
+from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafter import Drafter
 from harness.decoding.nested_drafts import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
+from harness.decoding.replayed_check import ReplayedCheck
 from harness.decoding.request import DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
@@ -27,6 +28,7 @@ from harness.errors import ScenarioError
 from harness.modeling.loading import LoadedModel
 from harness.plan import Case
 from harness.replay import passes_per_block
+from harness.replay_checks import RecordedChecks, recorded_checks
 from harness.solver_choice import knobs_of
 from harness.trace import ForwardPass, Generation
 
@@ -72,7 +74,7 @@ def decoder_of(
             session, request, protocol=protocol_of(arm), block_size=size, mask_id=mask_id, acceptance=acceptance
         )
     if arm["method"] == "sbd_verified":
-        check = NextTokenCheck(mask_id, arm.get("least_confidence", 0.0))
+        check = _check(case, mask_id, seed)
         return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, check=check)
     return decode_set_block(
         session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
@@ -89,16 +91,37 @@ def _check_family(case: Case, model: LoadedModel) -> None:
         raise ScenarioError(f"{case.case_id}: {reason}")
 
 
+def _check(case: Case, mask_id: int, seed: int) -> DraftCheck:
+    if case.replay is None:
+        return NextTokenCheck(mask_id, case.arm.get("least_confidence", 0.0))
+    return ReplayedCheck(_recorded_checks(*_trace(case)).misses, mask_id, seed)
+
+
 def _acceptance(case: Case, seed: int) -> Acceptance:
     if case.replay is None:
         return SolverAcceptance(SOLVERS[case.arm["solver"]], **knobs_of(case.arm))
     size = case.arm["block_size"]
     if case.replay.mean_passes_per_block is not None:
         return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)
-    return ReplayedAcceptance(recorded_passes(_recorded(case.replay.source["trace"], size)), seed)
+    if case.arm["method"] == "sbd_verified":
+        return ReplayedAcceptance(recorded_passes(_recorded_checks(*_trace(case)).draft_passes), seed)
+    return ReplayedAcceptance(recorded_passes(_recorded_passes(*_trace(case))), seed)
+
+
+def _trace(case: Case) -> tuple[Path, int, str | None]:
+    """The run that a case replays, the block size, and the label of the arm there."""
+    assert case.replay is not None, "only a replayed case has a trace"
+    source = case.replay.source
+    return Path(source["trace"]), case.arm["block_size"], source.get("arm")
 
 
 @cache
-def _recorded(run_dir: str, block_size: int) -> list[int]:
+def _recorded_passes(run_dir: Path, block_size: int, label: str | None) -> list[int]:
     """Read once a process: a run that is replayed does not change."""
-    return passes_per_block(Path(run_dir), block_size)
+    return passes_per_block(run_dir, block_size, label)
+
+
+@cache
+def _recorded_checks(run_dir: Path, block_size: int, label: str | None) -> RecordedChecks:
+    """As _recorded_passes."""
+    return recorded_checks(run_dir, block_size, label)
