@@ -214,11 +214,10 @@ class VerifiedSbdArm(SolverChoice):
         """One mapping per point of the product of the axes, every key with a single value."""
         ends = [{} if one is None else {"least_confidence": one} for one in self.least_confidence or (None,)]
         axes = product(self.block_size, self.settings(), self.temperature, self.solver, ends)
-        real = self.acceptance == "real"
         replayed = {} if self.acceptance == "real" else {"acceptance": self.acceptance.model_dump(mode="json")}
         return [
             {"method": "sbd_verified", **replayed, "block_size": size, **setting, "temperature": temperature, "solver": solver,
-             **end, **({"lossless": lossless_against(temperature)} if real else {})}
+             **end, **({} if replayed else {"lossless": lossless_against(temperature)})}
             for size, setting, temperature, solver, end in axes
         ]  # fmt: skip
 

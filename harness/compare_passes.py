@@ -17,7 +17,7 @@ Missing = str
 
 
 def measured_passes(run: Run, part: str) -> list[MeasuredPass] | Missing:
-    """Every decode pass that was measured before and after the part's samples, over all sessions, or why there is none."""
+    """Every decode pass that was measured before, among and after the part's samples, in all sessions, or why none was."""
     events = run.events("measured_passes", part)
     if not events:
         return "no pass of this model was measured apart from the samples (a record older than version 3)"

@@ -62,15 +62,17 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 
 def _sbd_label(arm: Arm, replay: ReplaySpec | None) -> str:
-    return f"SBD k={arm['block_size']} {_chosen_in_words(arm, replay)}"
+    return _with_choice(f"SBD k={arm['block_size']}", arm, replay)
 
 
-def _chosen_in_words(arm: Arm, replay: ReplaySpec | None) -> str:
+def _with_choice(name: str, arm: Arm, replay: ReplaySpec | None) -> str:
+    """``name`` and who decides what is accepted, or drafted; a recorded arm of the same name by what that has besides."""
     if replay is None:
-        return setting_in_words(arm)
+        return f"{name} {setting_in_words(arm)}"
     if cell := replay.source.get("table1"):
-        return f"replayed {cell['task']} {'γ low' if cell['sampling'].endswith('low') else 'γ high'}"
-    return f"replayed {f'{_number(replay.nfe_speedup)}x' if replay.nfe_speedup else replay.source.get('arm') or 'trace'}"
+        return f"{name} replayed {cell['task']} {'γ low' if cell['sampling'].endswith('low') else 'γ high'}"
+    of_record = replay.source.get("arm", "trace").removeprefix(f"{name} ")
+    return f"{name} replayed {f'{_number(replay.nfe_speedup)}x' if replay.nfe_speedup else of_record}"
 
 
 def _ntp_id(arm: Arm) -> str:
@@ -84,7 +86,7 @@ def _verified_id(arm: Arm, replay: ReplaySpec | None) -> str:
 
 def _verified_label(arm: Arm, replay: ReplaySpec | None) -> str:
     end = f" c>{_number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-    return f"SBD verified k={arm['block_size']} {_chosen_in_words(arm, replay)}{end}"
+    return _with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + end
 
 
 def _self_speculation_id(arm: Arm) -> str:

@@ -28,6 +28,11 @@ from harness.runner_texts import TokenTexts
 from harness.scenario import Part
 from harness.workload import PromptItem, prompt_items
 
+MEASURE_EVERY_S = 60.0
+"""Seconds of decoding after which a timed part's passes are measured once more: memory and cores of a shared machine do not
+change alike, so what a pass costs has to be asked while the samples are taken, not only before and after.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -109,7 +114,7 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
         yield work.event("meters", part.name) | engine.meters
     yield from _passes(part, engine, work)
     yield from _samples(slots, engine, work)
-    yield from _passes(part, engine, work)  # again, so that a machine that changed meanwhile shows in their spread
+    yield from _passes(part, engine, work)
 
 
 def _that_cannot_fit(work: Work, machine: Machine) -> Iterator[Failure]:
@@ -154,6 +159,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Iterator[Entry]:
 def _samples(slots: list[Slot], engine: Engine, work: Work) -> Iterator[Entry]:
     items: dict[str, tuple[PromptItem, ...]] = {}
     token_texts = TokenTexts(engine.tokenizer)
+    decoded_s = 0.0  # since passes were measured
     for slot in slots:
         case = slot.case
         if not work.pace.needs(slot):
@@ -172,3 +178,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work) -> Iterator[Entry]:
         yield sample
         if texts := token_texts.new_in(sample):
             yield work.event("token_texts", case.part.name) | {"texts": texts}
+        decoded_s += (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
+        if decoded_s >= MEASURE_EVERY_S:
+            yield from _passes(case.part, engine, work)
+            decoded_s = 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from harness import taking
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
 from harness.runner import run
@@ -141,9 +142,20 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert all(len(arms) == 2 for arms in pairs.values())
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
-    assert [s["event"] for s in held.sessions] == ["start", "engine", "measured_passes", "measured_passes", "end"]
+    assert [s["event"] for s in held.sessions] == ["start", "engine", *["measured_passes"] * 3, "end"]
     what_it_runs_on = {"event": "engine", "part": "one", "process": 0, "seen": "one"}
     assert held.sessions[1] == what_it_runs_on
+
+
+def test_passes_are_measured_every_minute_among_the_samples(scenario, shape, tmp_path, monkeypatch):
+    """32 decodes of 2.5 s with their prefill: after every 24th one, so once, and before and after them all; every 12 s, after
+    every fifth, so six times.
+    """
+    for every_s, times in ((60.0, 1), (12.0, 6)):
+        monkeypatch.setattr(taking, "MEASURE_EVERY_S", every_s)
+        held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(FakeEngine(shape))))
+        assert len(held.samples) == 32 and {(s.prefill_s, s.decode_s) for s in held.samples} == {(0.5, 2.0)}
+        assert len(held.events("measured_passes", "one")) == times + 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])

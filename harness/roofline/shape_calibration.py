@@ -117,8 +117,8 @@ def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, machine
     """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
     errors of both are independent (prediction interval of a mean).
 
-    The measured decodes stand at both ends of a part, the predicted ones in between, where the machine moves: each of these
-    adds what it drew of that by itself. Decodes of one end share the state the machine was in, so they count as one.
+    The measured decodes stand at a few moments of a part, the predicted ones in between, where the machine moves: each of these
+    adds what it drew of that by itself. Decodes of one moment share the state the machine was in, so they count as one.
     """
     visits = min(len({one.visit for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
     own, moved = np.log(spread) * math.sqrt(1 / visits + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
