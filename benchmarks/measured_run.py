@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
+from harness.cli_progress import TerminalProgress
 from harness.compare import Comparison
 from harness.record import Run
 from harness.runner import run
@@ -13,11 +13,16 @@ from harness.store import read_run
 
 
 def measured_run(scenario: Path) -> Run:
-    """Read the run directory that the command line names, else measure ``scenario``."""
+    """Read the run directory that the command line names, else measure ``scenario``: into one under reports/ that stays, or the
+    unfinished one of a run that was stopped.
+    """
     if len(sys.argv) > 1:
         return read_run(Path(sys.argv[1]))
-    with tempfile.TemporaryDirectory() as folder:
-        return read_run(run(scenario, Path(folder) / "run"))
+    progress = TerminalProgress(sys.stderr)
+    directory = run(scenario, None, progress)
+    progress.end_line()
+    print(f"record  {directory}")
+    return read_run(directory)
 
 
 def print_void(comparison: Comparison) -> None:
