@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.bandwidth_scale import BandwidthScale
 from harness.compare_pricer import Pricer
@@ -98,8 +98,8 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
         events = run.events("meters", part)
         scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
-        missing = [one for event in events for one in event.get("absent", []) if PERCENT in one.get("figures", ())]
-        why_no_figure = str(missing[-1].get("reason")) if missing else NOT_RECORDED
+        missing = [one.reason for event in events for one in _absent(event.get("absent")) if PERCENT in one.figures]
+        why_no_figure = missing[-1] if missing else NOT_RECORDED
         found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
     return found
 
@@ -124,6 +124,21 @@ def measured_bandwidth(counted: Sequence[Counted | None], disagreement: str | No
 
 def _mean(values: Sequence[float], reason: str | None) -> Quantity:
     return exact(statistics.fmean(values), n=len(values)) if values else absent(reason or NOT_RECORDED)
+
+
+class _Absent(BaseModel):
+    """Meters that could not be read, as a session recorded them."""
+
+    figures: tuple[str, ...]
+    reason: str
+
+
+def _absent(recorded: Any) -> list[_Absent]:
+    """None where the record is damaged: then it does not say why a figure is missing."""
+    try:
+        return TypeAdapter(list[_Absent]).validate_python(recorded)
+    except ValidationError:
+        return []
 
 
 def _scale(recorded: Any) -> BandwidthScale | None:

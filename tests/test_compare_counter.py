@@ -100,6 +100,10 @@ def test_windows_that_were_not_read_are_counted_and_named():
     [
         ([], None, "this run recorded no counter of memory bandwidth"),
         ([{"event": "meters", "part": "reference", "absent": [NO_GPM]}], None, "no GPM"),
+        *(
+            ([{"event": "meters", "part": "reference", "absent": damaged}], None, "this run recorded no counter")
+            for damaged in (None, "x", [None], [{"figures": None, "reason": "x"}], [{"figures": ["dram_bandwidth_pct"]}])
+        ),
         ([event(2e9, part="another")], 30.0, "what one percent is worth is not known"),
         ([{"event": "meters", "part": "reference", "bandwidth_scale": None, "bandwidth_scale_reason": WHY}], 30.0, WHY),
         ([event(2e9, "2027-01-01T00:00:00Z")], 30.0, "what one percent is worth is not known"),
