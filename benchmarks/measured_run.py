@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.cli_progress import TerminalProgress
+from harness.cli_report import take_and_tell
 from harness.compare import Comparison
 from harness.record import Run
 from harness.runner import run
@@ -18,11 +18,7 @@ def measured_run(scenario: Path) -> Run:
     """
     if len(sys.argv) > 1:
         return read_run(Path(sys.argv[1]))
-    progress = TerminalProgress(sys.stderr)
-    directory = run(scenario, None, progress)
-    progress.end_line()
-    print(f"record  {directory}")
-    return read_run(directory)
+    return read_run(take_and_tell(lambda progress: run(scenario, None, progress), report=False))
 
 
 def print_void(comparison: Comparison) -> None:

@@ -125,15 +125,14 @@ class TraceReplay(Frozen):
     replay: ReplayFromTrace
 
 
+_REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")
 Acceptance = Annotated[
     Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
-    Discriminator(lambda value: "real" if isinstance(value, str) else "replay"),
+    _REAL_OR_REPLAYED,
 ]
-
-
 RecordedAcceptance = Annotated[
     Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")],
-    Discriminator(lambda value: "real" if isinstance(value, str) else "replay"),
+    _REAL_OR_REPLAYED,
 ]
 
 

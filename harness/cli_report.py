@@ -65,8 +65,11 @@ def gallery_command(
     print(f"gallery {write_gallery(folder)}")
 
 
-def take_and_tell(take: Callable[[Progress], Path], report: bool) -> None:
-    """Take the samples of a run, with progress on the terminal; say where its record lies and, if wanted, make its page."""
+def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
+    """Take the samples of a run, with progress on the terminal; say where its record lies and, if wanted, make its page.
+
+    Returns the run directory.
+    """
     from harness.cli_progress import TerminalProgress
 
     progress = TerminalProgress(sys.stderr)
@@ -80,6 +83,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> None:
     print(f"record  {directory}")
     if report:
         write_page(directory, None)
+    return directory
 
 
 def write_page(run: Path, out: Path | None) -> Path:

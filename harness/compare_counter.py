@@ -98,7 +98,7 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
         events = run.events("meters", part)
         scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
-        missing = [one.reason for event in events for one in _absent(event.get("absent")) if PERCENT in one.figures]
+        missing = [one.reason for event in events for one in _absent_meters(event.get("absent")) if PERCENT in one.figures]
         why_no_figure = missing[-1] if missing else NOT_RECORDED
         found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
     return found
@@ -126,17 +126,17 @@ def _mean(values: Sequence[float], reason: str | None) -> Quantity:
     return exact(statistics.fmean(values), n=len(values)) if values else absent(reason or NOT_RECORDED)
 
 
-class _Absent(BaseModel):
+class _AbsentMeters(BaseModel):
     """Meters that could not be read, as a session recorded them."""
 
     figures: tuple[str, ...]
     reason: str
 
 
-def _absent(recorded: Any) -> list[_Absent]:
+def _absent_meters(recorded: Any) -> list[_AbsentMeters]:
     """None where the record is damaged: then it does not say why a figure is missing."""
     try:
-        return TypeAdapter(list[_Absent]).validate_python(recorded)
+        return TypeAdapter(list[_AbsentMeters]).validate_python(recorded)
     except ValidationError:
         return []
 

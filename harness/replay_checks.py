@@ -66,8 +66,7 @@ def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Ch
     """Every check of a row, in order. A block opened with the check of the one before it, which was then all right, or with the
     prompt, is drafted in that pass already.
     """
-    wanted = {"verify", "verify+draft", "draft"}
-    own = [index for index, role in enumerate(passes.role) if role in wanted and passes.active[index][row]]
+    own = [index for index, role in enumerate(passes.role) if role != "prefill" and passes.active[index][row]]
     drafted = int(passes.role[0] == "prefill" and passes.logit_tokens[0][row] > 1)
     for index in own:
         kept = passes.kept_tokens[index][row]

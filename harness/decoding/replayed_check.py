@@ -9,35 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from harness.decoding.block_view import BlockView
+from harness.decoding.draft_check import NextTokenCheck
 
 STAND_INS = (0, 1, 2)
 """One of these tokens is neither the draft nor the mask, so it stands for a verdict that differs."""
 
 
-class ReplayedCheck:
+class ReplayedCheck(NextTokenCheck):
     """Agrees with the drafts of a block one by one until it does not. ``misses``: the chance of that at each of the k-1 drafts,
     given that all before it were right. Every row has a random stream of its own.
     """
 
     def __init__(self, misses: Sequence[float], mask_id: int, seed: int) -> None:
+        super().__init__(mask_id)
         self._misses = misses
-        self._mask_id = mask_id
         self._seed = seed
         self._streams: dict[int, random.Random] = {}
-
-    def drafted(self, logits: Tensor) -> None:
-        """How a draft was found does not matter."""
-
-    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
-        """All of them."""
-        return tokens
-
-    def verdicts(self, behind: Tensor) -> Tensor:
-        """As they are."""
-        return behind
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
         """The drafts as far as the check agrees, a token that differs from the next one, then whatever was said."""

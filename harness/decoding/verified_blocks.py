@@ -86,7 +86,7 @@ def _pass(
             acceptance.begin_block(index, sum(row.masked_next))
     logits = usable(session.forward(segments), suppressed)
     read = session.read(_sample(logits, blocks, request, acceptance, noise, check, rows[0].KNOWN))
-    checked, drafted = zip(*(_take(blocks, acceptance, check, rows, i, read[i]) for i in range(len(rows))), strict=True)
+    checked, drafted = zip(*(_take(blocks, acceptance, check, rows, i, tokens) for i, tokens in enumerate(read)), strict=True)
     kept = tuple([one.final for one in checked])
     session.keep(kept)
     noise.advance(kept)

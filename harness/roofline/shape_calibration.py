@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -137,7 +136,8 @@ def _between(spread: Span, factors: Points) -> Span:
     ]
     if not missed:
         return spread
-    beyond = NormalDist().inv_cdf(SPREAD_PERCENTILES[1] / 100) * math.sqrt(statistics.fmean(error**2 for error in missed))
+    typical = math.sqrt(statistics.fmean(error**2 for error in missed))
+    beyond = typical * statistics.NormalDist().inv_cdf(SPREAD_PERCENTILES[1] / 100)
     low, high = np.exp(np.hypot(np.log(spread), beyond) * (-1, 1)).tolist()
     return low, high
 
