@@ -24,11 +24,12 @@ class Launcher(Protocol):
 
 def launch(command: str, stdout: Path, stderr: Path) -> int:
     """Run ``command`` by the shell in a process group of its own; interrupted, it is interrupted too, then killed."""
-    with stdout.open("wb") as out, stderr.open("wb") as err, _terminated_as_interrupted():
+    with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as stop:
         child = subprocess.Popen(
             command, shell=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
         )  # fmt: skip
         try:
+            stop.heed()
             return child.wait()
         except BaseException:
             _end(child)
@@ -45,15 +46,34 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
+class _Stop:
+    """The handler of a signal that ends the command: only noted until it is heeded, for there may be no command to end yet, or
+    one that nobody knows of: it runs before the call that starts it has returned.
+    """
+
+    def __init__(self) -> None:
+        self._came = self._heeded = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+        if self._heeded:
+            raise KeyboardInterrupt
+
+    def heed(self) -> None:
+        """From here on stop at once, and now if it came before."""
+        self._heeded = True
+        if self._came:
+            raise KeyboardInterrupt
+
+
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def _stopped_by() -> Iterator[_Stop]:
     """A polite kill (a CI job that is cancelled) ends the command as Ctrl-C does; it would outlive us in its own group."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    stop = _Stop()
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
-        yield
+        yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -287,12 +288,52 @@ def test_the_launcher_runs_a_shell_command(tmp_path: Path) -> None:
     assert ((tmp_path / "o").read_text(), (tmp_path / "e").read_text()) == ("out\n", "err\n")
 
 
+def running_in(group: int) -> list[str]:
+    """The processes of a group that have not ended: one whose parent died first stays listed until somebody asks after it."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stats.append(path.read_text())
+    of_group = [stat for stat in stats if int(stat.rpartition(")")[2].split()[2]) == group]
+    return [stat for stat in of_group if stat.rpartition(")")[2].split()[0] not in "ZX"]
+
+
+def assert_nothing_runs_in(group: int) -> None:
+    """Patient: a process that was killed takes a moment to go."""
+    for _ in range(500):
+        if not running_in(group):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"still running: {running_in(group)}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_command_starts_ends_it_too(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the command runs and the call that starts it has not returned."""
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        """A command that is heard of too late."""
+
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self.pid)
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch("sleep 600", tmp_path / "o", tmp_path / "e")
+    assert_nothing_runs_in(started[0])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """Neither Ctrl-C nor a cancelled CI job leaves the command behind, nor what the command itself started."""
     program = (
         "import sys; from pathlib import Path; from harness.revisions_launch import launch; "
-        f"launch('sleep 600 & echo $! > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
+        f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
     )
     child = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)
     pid_file = tmp_path / "pid"
@@ -300,12 +341,7 @@ def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Si
         time.sleep(0.02)
     child.send_signal(number)
     assert child.wait(60) != 0
-    started = Path(f"/proc/{pid_file.read_text().strip()}/stat")
-    for _ in range(500):  # until the system has cleared it away
-        if not started.exists() or started.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.02)
-    pytest.fail("the command's own child still runs")
+    assert_nothing_runs_in(int(pid_file.read_text()))
 
 
 def test_few_pairs_make_a_shorter_plan(tmp_path: Path) -> None:
