@@ -46,7 +46,7 @@ def scenario() -> dict[str, Any]:
             "workload": {"synthetic": {"prompt_tokens": context}, "prompts": prompts, "max_new_tokens": 24},
         }
         for context in CONTEXTS
-        for name, sizes, prompts in (("", BATCHES[:1], 8), ("_batches", BATCHES[1:], 64))
+        for name, sizes, prompts in (("", BATCHES[:1], 8), ("_batches", BATCHES[1:], 80))
     ]  # fmt: skip
     parts.append(
         shared | {

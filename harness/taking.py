@@ -7,7 +7,7 @@ writes nothing: whoever asks for the next entry has put the one before into the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -28,9 +28,13 @@ from harness.runner_texts import TokenTexts
 from harness.scenario import Part
 from harness.workload import PromptItem, prompt_items
 
-MEASURE_EVERY_S = 60.0
-"""Seconds of decoding after which a timed part's passes are measured once more: memory and cores of a shared machine do not
+MEASURE_EVERY_S = 10.0
+"""Seconds of decoding after which a timed part's passes may be measured once more: memory and cores of a shared machine do not
 change alike, so what a pass costs has to be asked while the samples are taken, not only before and after.
+"""
+MEASURE_SHARE = 1 / 6
+"""What the decodes that are kept of a measurement may take, as a share of the decoding since the last one; with their warm-up
+a measurement takes half as long again.
 """
 
 
@@ -112,8 +116,8 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
     yield work.event("engine", part.name) | engine.fingerprint(part)
     if engine.meters is not None:
         yield work.event("meters", part.name) | engine.meters
-    yield from _passes(part, engine, work)
-    yield from _samples(slots, engine, work)
+    measured_s = yield from _passes(part, engine, work)
+    yield from _samples(slots, engine, work, measured_s)
     yield from _passes(part, engine, work)
 
 
@@ -142,21 +146,25 @@ def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Fa
     )  # fmt: skip
 
 
-def _passes(part: Part, engine: Engine, work: Work) -> Iterator[Entry]:
-    """What a few passes of a timed part's model cost now, or why that is not known."""
+def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, float]:
+    """What a few passes of a timed part's model cost now, or why that is not known; returns the seconds of the decodes kept."""
     if not part.timed:
-        return
+        return 0.0
+    measured_s = 0.0
     yield Begun(case_id="", what="measuring passes")
     found: dict[str, Any] = work.event("measured_passes", part.name) | {"decodes": []}
     try:
         for one in engine.measure_passes(part.block_sizes):
+            measured_s += one.prefill_s + one.decode_s
             found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
     except CaseError as error:
         found["reason"] = str(error)
     yield found
+    return measured_s
 
 
-def _samples(slots: list[Slot], engine: Engine, work: Work) -> Iterator[Entry]:
+def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
+    """``measured_s``: seconds of the decodes that passes were measured in last."""
     items: dict[str, tuple[PromptItem, ...]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured
@@ -179,6 +187,6 @@ def _samples(slots: list[Slot], engine: Engine, work: Work) -> Iterator[Entry]:
         if texts := token_texts.new_in(sample):
             yield work.event("token_texts", case.part.name) | {"texts": texts}
         decoded_s += (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
-        if decoded_s >= MEASURE_EVERY_S:
-            yield from _passes(case.part, engine, work)
+        if decoded_s >= max(MEASURE_EVERY_S, measured_s / MEASURE_SHARE):
+            measured_s = yield from _passes(case.part, engine, work)
             decoded_s = 0.0

@@ -130,7 +130,8 @@ def shape():
 def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scenario, shape, tmp_path):
     """4 prompts in 4 and 2 groups, 2 repeats, 2 arms: 24 samples; a pair differs in nothing but the arm.
 
-    Two warm-ups of each of 4 cases: the fake always takes the same time.
+    Two warm-ups of each of 4 cases: the fake always takes the same time. Its passes take 2.5 s to measure, so they are measured
+    after every 15 s, every sixth sample, and before and after them all.
     """
     engine = FakeEngine(shape)
     held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine)))
@@ -142,18 +143,21 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert all(len(arms) == 2 for arms in pairs.values())
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
-    assert [s["event"] for s in held.sessions] == ["start", "engine", *["measured_passes"] * 3, "end"]
+    assert [s["event"] for s in held.sessions] == ["start", "engine", *["measured_passes"] * (5 + 2), "end"]
     what_it_runs_on = {"event": "engine", "part": "one", "process": 0, "seen": "one"}
     assert held.sessions[1] == what_it_runs_on
 
 
-def test_passes_are_measured_every_minute_among_the_samples(scenario, shape, tmp_path, monkeypatch):
-    """32 decodes of 2.5 s with their prefill: after every 24th one, so once, and before and after them all; every 12 s, after
-    every fifth, so six times.
+def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkeypatch):
+    """32 decodes of 2.5 s with their prefill: where it takes no time, after every 60 s, so after every 24th decode: once. Where
+    it takes 3 s and may take a quarter, every 12 s, after every fifth: six times; and every time before and after them all.
     """
-    for every_s, times in ((60.0, 1), (12.0, 6)):
+    for every_s, decodes, times in ((60.0, [], 1), (1.0, [FakeDecoded(generation(1), decode_s=1.0)] * 2, 6)):
         monkeypatch.setattr(taking, "MEASURE_EVERY_S", every_s)
-        held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(FakeEngine(shape))))
+        monkeypatch.setattr(taking, "MEASURE_SHARE", 0.25)
+        engine = FakeEngine(shape)
+        monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, decodes=decodes: decodes)
+        held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(engine)))
         assert len(held.samples) == 32 and {(s.prefill_s, s.decode_s) for s in held.samples} == {(0.5, 2.0)}
         assert len(held.events("measured_passes", "one")) == times + 2
 

@@ -20,7 +20,7 @@ class PassFactors:
 
     ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
                        each way of adding memory and arithmetic
-    ``spread``         the mean of the decodes that are predicted lies between these multiples of the median: from the 10th
+    ``spread``         the mean of the decodes that are predicted lies between these multiples of the factors: from the 10th
                        and 90th percentile of the means of measured decodes
     ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
     ``drift``          between these multiples of its median the machine's speed moved, for all passes alike: no pass price

@@ -69,10 +69,11 @@ def shape_calibrated(
             "stand on; calibrate again when the machine is quiet"
         )
     lines = np.array([one.counts.lines for one in passes])
-    medians = {int(n): np.median(factors[lines == n], axis=0) for n in np.unique(lines)}
-    relative = factors[:, 1] / [medians[int(n)][1] for n in lines]
+    visits = np.array([one.visit for one in passes])
+    centers = {int(n): _center(factors[lines == n], visits[lines == n]) for n in np.unique(lines)}
+    relative = factors[:, 1] / [centers[int(n)][1] for n in lines]
     spread = _of_mean(_spread(passes, lines, relative), passes, lines, machine_spread, decodes)
-    overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in medians.items()) for side in range(3))
+    overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in centers.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
     after_block = _after_block(passes)
@@ -98,8 +99,16 @@ def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, fl
     return first, second, third
 
 
+def _center(factors: Array, visits: Array) -> Array:
+    """Mean over the visits of the median within each: one slow pass says nothing, while a slow minute of the machine is part of
+    the time that is predicted, which is a sum over all minutes.
+    """
+    mean: Array = np.mean([np.median(factors[visits == visit], axis=0) for visit in np.unique(visits)], axis=0)
+    return mean
+
+
 def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Span:
-    """Of the decodes' means, as multiples of the median: in a decode, which is what is predicted, slow passes average out.
+    """Of the decodes' means, as multiples of the center: in a decode, which is what is predicted, slow passes average out.
 
     What all neighbouring decodes share is in it. It would cancel in a ratio of arms that were decoded in turn, were these as
     short as the measured ones; the larger a batch, the further apart its arms are decoded, and the less they share.
