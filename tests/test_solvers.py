@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.acceptance import ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
+from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
 from harness.decoding.block_view import BlockView  # noqa: E402
 from harness.decoding.sampling import draw, entropy, likeliest, usable  # noqa: E402
 from harness.decoding.solvers import entropy_bounded, lowest_entropy  # noqa: E402
@@ -129,7 +129,7 @@ def test_assumed_passes_have_the_stated_mean():
 
 def test_replay_takes_the_drawn_number_of_passes_lowest_entropy_first():
     """4 slots in 2 passes: two by two, by entropy, for each row its own draw."""
-    numbers = iter([2, 4])
+    numbers = iter([2] * DRAWN_AHEAD + [4] * DRAWN_AHEAD)  # as a row's stream is read
     acceptance = ReplayedAcceptance(lambda rng: next(numbers), seed=0)
     acceptance.begin_block(0, 4)
     acceptance.begin_block(1, 4)

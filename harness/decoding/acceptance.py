@@ -7,7 +7,7 @@ replayed run costs what a real one of the same acceptance would cost with that s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -16,6 +16,10 @@ from torch import Tensor
 from harness.decoding.block_view import BlockView
 from harness.decoding.solvers import Solver, lowest_entropy
 
+DRAWN_AHEAD = 16
+"""Blocks whose passes a replay draws at once: behind a forward that has emptied the caches the first draw costs as much as the
+other fifteen, and it is no part of what a real acceptance costs.
+"""
 PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
 
@@ -65,15 +69,20 @@ class ReplayedAcceptance:
     def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:
         self._draw_passes = draw_passes
         self._seed = seed
-        self._streams: dict[int, random.Random] = {}
+        self._streams: dict[int, Iterator[int]] = {}
         self._quotas: dict[int, list[int]] = {}
 
     def begin_block(self, row: int, masked: int) -> None:
         """Draw the row's passes for this block."""
         stream = self._streams.get(row)
-        if stream is None:  # seeding one takes longer than all the rest of opening a block
-            stream = self._streams[row] = random.Random(f"replay/{self._seed}/{row}")
-        self._quotas[row] = spread(masked, min(self._draw_passes(stream), masked)) if masked else []
+        if stream is None:
+            stream = self._streams[row] = self._drawn(row)
+        self._quotas[row] = spread(masked, min(next(stream), masked)) if masked else []
+
+    def _drawn(self, row: int) -> Iterator[int]:
+        rng = random.Random(f"replay/{self._seed}/{row}")
+        while True:
+            yield from [self._draw_passes(rng) for _ in range(DRAWN_AHEAD)]
 
     def choose(self, view: BlockView) -> Tensor:
         """The next quota of each row, lowest entropies first."""

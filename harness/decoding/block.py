@@ -41,36 +41,46 @@ class BlockRow(EndingRow):
         self.slots = [self._mask_id] * size
         self._before_block = len(self.output)
         self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
-        self.masked = [slot < self._limit for slot in range(size)]
+        self.masked = [True] * self._limit + [False] * (size - self._limit)
         return finished
 
     def decide(self, tokens: Sequence[int]) -> int:
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
         slots, masked, stops = self.slots, self.masked, self._stop.token_ids
-        self.decided = tuple([slot for slot, token in enumerate(tokens) if token >= 0])
-        for slot in self.decided:
-            slots[slot], masked[slot] = tokens[slot], False
-            if tokens[slot] in stops:
-                self._limit = min(self._limit, slot + 1)
-        final = self._advance()
-        behind = 0 if self.ended else self._limit
-        self.cut = True in masked[behind:]
-        if self.cut:
-            masked[behind:] = [False] * (len(tokens) - behind)
+        limit, decided = self._limit, []
+        for slot, token in enumerate(tokens):
+            if token >= 0:
+                decided.append(slot)
+                slots[slot], masked[slot] = token, False
+                if token in stops and slot < limit:
+                    limit = slot + 1
+        self.decided = tuple(decided)
+        final = self._advance(limit)
+        self.cut = False
+        if limit < self._limit or self.ended:
+            self._limit = limit
+            self._cut_behind(0 if self.ended else limit)
         return final
 
-    def _advance(self) -> int:
-        """Move the known prefix of the block to the output, as far as the first stop."""
-        before = len(self.output)
-        if self.ended:
+    def _cut_behind(self, limit: int) -> None:
+        """Nothing at or behind it is asked for any more."""
+        self.cut = True in self.masked[limit:]
+        self.masked[limit:] = [False] * (len(self.masked) - limit)
+
+    def _advance(self, limit: int) -> int:
+        """Move the known prefix of the block to the output, as far as the first stop; slots at or behind ``limit`` are none."""
+        output = self.output
+        before = len(output)
+        first = known = before - self._before_block
+        while known < limit and not self.masked[known]:
+            known += 1
+        if known == first or self.ended:
             return 0
-        first = before - self._before_block
-        known = self.masked.index(True, first) if True in self.masked[first:] else len(self.masked)
-        self.output += self.slots[first : min(known, self._limit)]
-        stop = self._stop.stops_at(self.output, before)
+        output += self.slots[first:known]
+        stop = self._stop.stops_at(output, before)
         if stop is not None:
-            del self.output[stop + 1 :]
+            del output[stop + 1 :]
             self._reason = "stop"
-        elif len(self.output) == self._max_new_tokens:
+        elif len(output) == self._max_new_tokens:
             self._reason = "length"
-        return len(self.output) - before
+        return len(output) - before

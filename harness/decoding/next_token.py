@@ -27,11 +27,12 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     # All at once: a sum in every pass would be one more operation behind a forward that has emptied the caches.
     starts = torch.tensor([[length] for length in lengths], device=request.device)
     positions = (starts + torch.arange(request.max_new_tokens, device=request.device)[:, None, None]).unbind(0)
+    newest = Segment(tokens=tokens, positions=starts, visibility="causal", logits=1)
     while any(reason is None for reason in ended):
         context = session.context_tokens
         width = session.context_width
-        at = positions[len(passes) - 1]  # every row's, ended or not
-        logits = session.forward([Segment(tokens=tokens, positions=at, visibility="causal", logits=1)])
+        newest.tokens, newest.positions = tokens, positions[len(passes) - 1]  # every row's, ended or not
+        logits = session.forward([newest])
         tokens = draw(usable(logits, suppressed), request.temperature, request.generator)
         read = session.read(tokens)
         session.keep(one)

@@ -57,7 +57,7 @@ def _open_blocks(rows: list[BlockRow], blocks: OpenBlocks, acceptance: Acceptanc
     Returns which rows have anything left to decide.
     """
     deciding = [row.deciding for row in rows]
-    if all(deciding) or (batching == "lockstep" and any(deciding)):
+    if all(deciding) or (batching == "lockstep" and any(deciding)) or all(row.ended for row in rows):
         return deciding
     opened = [batching == "lockstep" or not (busy or row.ended) for busy, row in zip(deciding, rows, strict=True)]
     commits = [0] * len(rows)
@@ -87,9 +87,12 @@ def _pass(
     logits = session.forward(segments)
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
     session.keep(commits)
-    final = tuple([row.decide(tokens) for row, tokens in zip(rows, read, strict=True)])
-    decided = tuple([row.decided for row in rows])
-    if True in [row.cut for row in rows]:
+    final, decided, cut = [], [], False
+    for row, tokens in zip(rows, read, strict=True):  # one loop: each comprehension is a call, and caches are cold here
+        final.append(row.decide(tokens))
+        decided.append(row.decided)
+        cut |= row.cut
+    if cut:
         blocks.ask_for([row.masked for row in rows])
     return ForwardPass(
         role="commit+decide" if any(commits) else "decide",
@@ -98,11 +101,11 @@ def _pass(
         logit_tokens=(size,) * len(rows),
         kept_tokens=commits,
         decided_tokens=tuple(map(len, decided)),
-        final_tokens=final,
+        final_tokens=tuple(final),
         active=tuple(active),
         padded_query=max(commits) + size,
         padded_context=width,
-        decided_slots=decided,
+        decided_slots=tuple(decided),
     )
 
 

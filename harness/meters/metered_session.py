@@ -19,12 +19,12 @@ class MeteredSession:
         self._session = session
         self._clock = clock
         self._forwards: list[tuple[Any, Any]] = []
-        self._samplers: dict[int, tuple[Any, Any]] = {}
+        self._reads: list[tuple[int, Any]] = []  # behind how many forwards, and when
 
     def beside(self, session: Any) -> MeteredSession:
         """Another session whose passes stand in the same list, in the order made; its reset forgets none of them."""
         other = _Beside(session, self._clock)
-        other._forwards, other._samplers = self._forwards, self._samplers
+        other._forwards, other._reads = self._forwards, self._reads
         return other
 
     @property
@@ -46,7 +46,7 @@ class MeteredSession:
 
     def _forget(self) -> None:
         self._forwards.clear()
-        self._samplers.clear()
+        self._reads.clear()
 
     def forward(self, segments: Sequence[Any]) -> Any:
         """As the session, between two marks."""
@@ -65,7 +65,7 @@ class MeteredSession:
 
     def read(self, tokens: Any) -> list[list[int]]:
         """As the session, behind a mark."""
-        self._samplers[len(self._forwards) - 1] = (self._forwards[-1][1], self._clock.mark())
+        self._reads.append((len(self._forwards), self._clock.mark()))
         on_host: list[list[int]] = self._session.read(tokens)
         return on_host
 
@@ -75,8 +75,10 @@ class MeteredSession:
 
     def sampler_s(self) -> list[float]:
         """Seconds from the end of every forward to its readback; 0 where nothing was read, for no sampler ran."""
-        spans = dict(zip(self._samplers, self._clock.spans_s(list(self._samplers.values())), strict=True))
-        return [spans.get(index, 0.0) for index in range(len(self._forwards))]
+        last = dict(self._reads)
+        marks = [(self._forwards[n - 1][1], read) for n, read in last.items()]
+        spans = dict(zip(last, self._clock.spans_s(marks), strict=True))
+        return [spans.get(n, 0.0) for n in range(1, len(self._forwards) + 1)]
 
 
 class _Beside(MeteredSession):
