@@ -72,7 +72,7 @@ def shape_calibrated(
     visits = np.array([one.visit for one in passes])
     centers = {int(n): _center(factors[lines == n], visits[lines == n]) for n in np.unique(lines)}
     relative = factors[:, 1] / [centers[int(n)][1] for n in lines]
-    spread = _of_mean(_spread(passes, lines, relative), passes, lines, machine_spread, decodes)
+    spread = _of_mean(_spread(passes, lines, relative), visits, lines, machine_spread, decodes)
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in centers.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
@@ -121,15 +121,15 @@ def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Sp
     return min(low, 1.0), max(high, 1.0)
 
 
-def _of_mean(spread: Span, passes: Sequence[MeasuredPass], lines: Array, machine_spread: Span, decodes: int) -> Span:
+def _of_mean(spread: Span, visits: Array, lines: Array, machine_spread: Span, decodes: int) -> Span:
     """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
     errors of both are independent (prediction interval of a mean).
 
     The measured decodes stand at a few moments of a part, the predicted ones in between, where the machine moves: each of these
     adds what it drew of that by itself. Decodes of one moment share the state the machine was in, so they count as one.
     """
-    visits = min(len({one.visit for one, n in zip(passes, lines, strict=True) if n == kind}) for kind in np.unique(lines))
-    own, moved = np.log(spread) * math.sqrt(1 / visits + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
+    fewest = min(len(np.unique(visits[lines == n])) for n in np.unique(lines))
+    own, moved = np.log(spread) * math.sqrt(1 / fewest + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
     low, high = np.exp(np.hypot(own, moved) * (-1, 1)).tolist()
     return low, high
 
