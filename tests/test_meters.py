@@ -28,6 +28,9 @@ class Session:
         """Remember."""
         self.kept.append(tokens)
 
+    def drop(self, tokens):
+        """Nothing to forget."""
+
     def read(self, tokens):
         """Nothing to fetch."""
         return tokens

@@ -10,7 +10,8 @@ from harness.decoding.stopping import EndingRow, StopRule
 class BlockRow(EndingRow):
     """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
     ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
-    ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked set.
+    ``deciding``: whether any is; ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked
+    set.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
@@ -19,17 +20,13 @@ class BlockRow(EndingRow):
         self._mask_id = mask_id
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
+        self.deciding = False
         self.decided: tuple[int, ...] = ()
         self.cut = False
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
         self._opened = False
-
-    @property
-    def deciding(self) -> bool:
-        """Whether any slot of the open block is still to be decided."""
-        return True in self.masked
 
     def open_block(self) -> int:
         """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,
@@ -42,6 +39,7 @@ class BlockRow(EndingRow):
         self._before_block = len(self.output)
         self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
         self.masked = [True] * self._limit + [False] * (size - self._limit)
+        self.deciding = self._limit > 0
         return finished
 
     def decide(self, tokens: Sequence[int]) -> int:
@@ -60,6 +58,7 @@ class BlockRow(EndingRow):
         if limit < self._limit or self.ended:
             self._limit = limit
             self._cut_behind(0 if self.ended else limit)
+        self.deciding = True in masked
         return final
 
     def _cut_behind(self, limit: int) -> None:

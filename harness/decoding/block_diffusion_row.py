@@ -25,6 +25,7 @@ class BlockDiffusionRow(BlockRow):
         finished = super().open_block()
         self._limit = min(self._limit, len(self.slots) - self.given)
         self.masked = [slot < self._limit for slot in range(len(self.slots))]
+        self.deciding = self._limit > 0
         return finished
 
     @property
