@@ -7,15 +7,33 @@ that a row opened its next block, or that slots behind a stop are no longer aske
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.decoding.session import Segment
+from harness.trace import Role
+
+
+class Fed(NamedTuple):
+    """What one pass feeds, and how its trace entry says so: the same for every later pass of a block, so it is made once.
+
+    ``segments``      finished blocks first, padding in rows that commit none
+    ``commits``       tokens each row commits: those of the block before, in the first pass of a block
+    ``query_tokens``  real tokens each row feeds; ``padded_query``: what each row's tensor holds
+    """
+
+    role: Role
+    segments: list[Segment]
+    commits: tuple[int, ...]
+    query_tokens: tuple[int, ...]
+    padded_query: int
 
 
 class OpenBlocks:
-    """``masked`` (B, k) bool: the slots that are still to be decided. The first block begins right behind each prompt.
+    """``masked`` (B, k) bool: the slots that are still to be decided; ``logit_tokens`` (B): how many slots a block has. The
+    first block begins right behind each prompt.
 
     The segments that are fed are made once and hold the state.
     """
@@ -28,20 +46,25 @@ class OpenBlocks:
         positions = starts + torch.arange(block_size, device=device)
         self._block = Segment(tokens=self._masks, positions=positions, visibility="bidirectional", logits=block_size)
         self._finished = Segment(tokens=self._masks, positions=positions, visibility="causal", logits=0)
-        self._segments = self._alone = [self._block]
-        self._both = [self._finished, self._block]
-        self._commits = self._nothing = (0,) * len(prompt_lengths)
+        of_block = self.logit_tokens = (block_size,) * len(prompt_lengths)
+        self._next = self._alone = Fed("decide", [self._block], (0,) * len(of_block), of_block, block_size)
+        both = (2 * block_size,) * len(of_block)
+        self._both = Fed("commit+decide", [self._finished, self._block], of_block, both, 2 * block_size)
 
     def open(self, opened: Sequence[bool], commits: Sequence[int]) -> None:
         """Give every row that ``opened`` one a block of masks; ``commits`` is the size of the block before it, 0 without."""
         block, finished = self._block, self._finished
-        self._commits = tuple(commits)
-        if any(commits):
-            of_row = None if all(commits) else torch.tensor(commits, device=self._masks.device)[:, None]
+        if all(commits):
+            self._next = self._both
+            finished.tokens, finished.positions, finished.valid = block.tokens, block.positions, None
+            block.positions = block.positions + self._size
+        elif any(commits):
+            fed = tuple([commit + self._size for commit in commits])
+            self._next = self._both._replace(commits=tuple(commits), query_tokens=fed)
+            of_row = torch.tensor(commits, device=self._masks.device)[:, None]
             finished.tokens, finished.positions = block.tokens, block.positions
-            finished.valid = None if of_row is None else of_row.bool().expand(-1, self._size)
-            block.positions = block.positions + (self._size if of_row is None else of_row)
-            self._segments = self._both
+            finished.valid = of_row.bool().expand(-1, self._size)
+            block.positions = block.positions + of_row
         if all(opened):
             block.tokens = self._masks
         else:
@@ -53,14 +76,10 @@ class OpenBlocks:
         everything = all(map(all, masked))
         self.masked = self._everything if everything else torch.tensor(masked, device=self._masks.device)
 
-    def feed(self) -> tuple[list[Segment], tuple[int, ...]]:
-        """The blocks as they stand, and the tokens each row commits: those of the block before, in the first pass of a block.
-
-        Finished blocks come first, padding in rows that commit none.
-        """
-        segments, self._segments = self._segments, self._alone
-        commits, self._commits = self._commits, self._nothing
-        return segments, commits
+    def feed(self) -> Fed:
+        """The blocks as they stand, behind those that they have just been opened after."""
+        fed, self._next = self._next, self._alone
+        return fed
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""

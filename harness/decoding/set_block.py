@@ -45,19 +45,24 @@ def decode_set_block(
     blocks = OpenBlocks(lengths, block_size, mask_id, request.device)
     passes = [prefill_pass(lengths, final_tokens=0)]
     yield passes[-1]
-    while any(active := _open_blocks(rows, blocks, acceptance, batching)):
+    while True:
+        active = [row.deciding for row in rows]
+        if not all(active):
+            active = _open_blocks(active, rows, blocks, acceptance, batching)
+        if not any(active):
+            return finished(rows, passes)
         passes.append(_pass(session, request, rows, blocks, active, suppressed, acceptance))
         yield passes[-1]
-    return finished(rows, passes)
 
 
-def _open_blocks(rows: list[BlockRow], blocks: OpenBlocks, acceptance: Acceptance, batching: Batching) -> list[bool]:
+def _open_blocks(
+    deciding: list[bool], rows: list[BlockRow], blocks: OpenBlocks, acceptance: Acceptance, batching: Batching
+) -> list[bool]:
     """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged.
 
     Returns which rows have anything left to decide.
     """
-    deciding = [row.deciding for row in rows]
-    if all(deciding) or (batching == "lockstep" and any(deciding)) or all(row.ended for row in rows):
+    if (batching == "lockstep" and any(deciding)) or all(row.ended for row in rows):
         return deciding
     opened = [batching == "lockstep" or not (busy or row.ended) for busy, row in zip(deciding, rows, strict=True)]
     commits = [0] * len(rows)
@@ -81,12 +86,11 @@ def _pass(
     acceptance: Acceptance,
 ) -> ForwardPass:
     """One forward pass with its decision; rows with a finished block commit it in this pass."""
-    size = len(rows[0].slots)
     context, width = session.context_tokens, session.context_width
-    segments, commits = blocks.feed()
-    logits = session.forward(segments)
+    fed = blocks.feed()
+    logits = session.forward(fed.segments)
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
-    session.keep(commits)
+    session.keep(fed.commits)
     final, decided, cut = [], [], False
     for row, tokens in zip(rows, read, strict=True):  # one loop: each comprehension is a call, and caches are cold here
         final.append(row.decide(tokens))
@@ -95,15 +99,15 @@ def _pass(
     if cut:
         blocks.ask_for([row.masked for row in rows])
     return ForwardPass(
-        role="commit+decide" if any(commits) else "decide",
-        query_tokens=tuple([commit + size for commit in commits]),
+        role=fed.role,
+        query_tokens=fed.query_tokens,
         context_tokens=context,
-        logit_tokens=(size,) * len(rows),
-        kept_tokens=commits,
+        logit_tokens=blocks.logit_tokens,
+        kept_tokens=fed.commits,
         decided_tokens=tuple(map(len, decided)),
         final_tokens=tuple(final),
         active=tuple(active),
-        padded_query=max(commits) + size,
+        padded_query=fed.padded_query,
         padded_context=width,
         decided_slots=tuple(decided),
     )
