@@ -2,13 +2,14 @@
 
     python -m benchmarks.solvers RUN [RUN ...]
 
-RUN: directories of runs of scenarios/solvers.yaml and its like; one of them timed. Per task and arm: accuracy, NFE speedup,
+RUN: directories of runs of scenarios/every_arm.yaml and its like; one of them timed. Per task and arm: accuracy, NFE speedup,
 query tokens per final token, wall speedup with its interval, and what the arm is lossless against.
 
 best_lossless_nfe_speedup   of the arms that are lossless against greedy NTP, on the easy word problems, one prompt at a time
 lossless_mismatches         prompts on which such an arm wrote something else than NTP, of lossless_prompts
 best_lossy_nfe_speedup_TASK best lossy arm at NTP's own accuracy or better on a task, best_lossless_nfe_speedup_TASK beside it
 fastest_…_wall_speedup_TASK the same by the clock; chosen on the very prompts, so it flatters both a little
+untimed_…                   the same of runs that nobody timed, which take more prompts and decode them in batches
 """
 
 from __future__ import annotations
@@ -89,34 +90,48 @@ def best(rows: Iterable[Row]) -> Row | None:
 
 
 def figures(rows: list[Row]) -> dict[str, float]:
-    """Of the timed cells of one row a pass; NTP itself is neither lossy nor a way to be lossless."""
-    timed = [row for row in rows if row.arm.decode_s.value is not None and row.cell.batch_size == 1 and not row.arm.is_ntp]
-    exact = [row for row in timed if row.lossless and row.arm.identical_to_ntp.value is not None]
-    found: dict[str, float] = {
+    """Of the timed cells of one row a pass, then of untimed ones; NTP itself is neither lossy nor a way to be lossless."""
+    arms = [row for row in rows if not row.arm.is_ntp]
+    timed = [row for row in arms if row.arm.decode_s.value is not None and row.cell.batch_size == 1]
+    untimed = [row for row in arms if row.arm.decode_s.value is None]
+    found = mismatches(timed) | best_of_tasks(timed)
+    if f"best_lossless_nfe_speedup_{EASY}" in found:
+        found["best_lossless_nfe_speedup"] = found[f"best_lossless_nfe_speedup_{EASY}"]
+    if untimed:
+        found |= {f"untimed_{name}": value for name, value in (mismatches(untimed) | best_of_tasks(untimed)).items()}
+    return found
+
+
+def mismatches(rows: list[Row]) -> dict[str, float]:
+    """Prompts of the arms that are lossless against NTP, and how many of them it wrote otherwise."""
+    exact = [row for row in rows if row.lossless and row.arm.identical_to_ntp.value is not None]
+    return {
         "lossless_prompts": sum(row.arm.prompts for row in exact),
         "lossless_mismatches": round(sum(row.arm.prompts * (1 - (row.arm.identical_to_ntp.value or 0)) for row in exact)),
     }
-    for task in dict.fromkeys(row.cell.task for row in timed):
-        of_task = [row for row in timed if row.cell.task == task]
-        lossless_ones = [row for row in of_task if row.lossless]
-        lossy_ones = [row for row in of_task if not row.lossless and row.as_accurate]
-        lossless, lossy = best(lossless_ones), best(lossy_ones)
-        for name, one in (("lossless", lossless), ("lossy", lossy)):
-            if one is not None:
-                found[f"best_{name}_nfe_speedup_{task}"] = round(one.arm.nfe_speedup.value or 0, 3)
-                passes, wall = shown(one.arm.nfe_speedup), shown(one.arm.wall_speedup)
-                print(f"{task}: best {name}: {one.arm.label}, {passes}x by passes, {wall}x by the clock")
-        for name, ones in (("lossless", lossless_ones), ("lossy", lossy_ones)):
-            fastest = max(
-                (row for row in ones if row.arm.wall_speedup.value),
-                key=lambda row: row.arm.wall_speedup.value or 0,
-                default=None,
-            )
+
+
+def best_of_tasks(rows: list[Row]) -> dict[str, float]:
+    """Task by task, the lossless arm and the lossy one of NTP's accuracy that make the fewest passes, and the fastest ones."""
+    found: dict[str, float] = {}
+    for task in dict.fromkeys(row.cell.task for row in rows):
+        of_task = [row for row in rows if row.cell.task == task]
+        kinds = {
+            "lossless": [row for row in of_task if row.lossless],
+            "lossy": [row for row in of_task if not row.lossless and row.as_accurate],
+        }
+        for kind, ones in kinds.items():
+            if (one := best(ones)) is not None:
+                found[f"best_{kind}_nfe_speedup_{task}"] = round(one.arm.nfe_speedup.value or 0, 3)
+                by_clock = f", {shown(one.arm.wall_speedup)}x by the clock" if one.arm.wall_speedup.value else ""
+                which = f"{task}, {one.arm.prompts} prompts: best {kind}: {one.arm.label}"
+                print(f"{which}, {shown(one.arm.nfe_speedup)}x by passes{by_clock}")
+        for kind, ones in kinds.items():
+            clocked = [row for row in ones if row.arm.wall_speedup.value]
+            fastest = max(clocked, key=lambda row: row.arm.wall_speedup.value or 0, default=None)
             if fastest is not None:
-                found[f"fastest_{name}_wall_speedup_{task}"] = round(fastest.arm.wall_speedup.value or 0, 3)
-                print(f"{task}: fastest {name}: {fastest.arm.label}, {shown(fastest.arm.wall_speedup)}x by the clock")
-        if task == EASY and lossless is not None:
-            found["best_lossless_nfe_speedup"] = round(lossless.arm.nfe_speedup.value or 0, 3)
+                found[f"fastest_{kind}_wall_speedup_{task}"] = round(fastest.arm.wall_speedup.value or 0, 3)
+                print(f"{task}: fastest {kind}: {fastest.arm.label}, {shown(fastest.arm.wall_speedup)}x by the clock")
     return found
 
 

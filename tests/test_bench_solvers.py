@@ -26,3 +26,12 @@ def test_mismatches_are_counted_and_the_best_of_each_kind_is_told(capsys: pytest
     assert fastest.query_tokens_per_final == pytest.approx((4 * 32 + 3 * 16) / 64)
     lines = table(rows).splitlines()
     assert len(lines) == 4 and GREEDY in next(line for line in lines if "γ=0.1" in line)
+
+
+def test_a_run_that_nobody_timed_has_figures_of_its_own() -> None:
+    """The same run without its times: counted figures under their own names, and nothing by the clock."""
+    run = outputs_changed("SBD k=16 γ=0.1", {"p2", "p5"}, timed=False, lossless=GREEDY)
+    found = figures(rows_of(compare(run).cells))
+    assert (found["untimed_lossless_prompts"], found["untimed_lossless_mismatches"]) == (8, 2)
+    assert found["untimed_best_lossless_nfe_speedup_word_problems"] == 4
+    assert found["lossless_prompts"] == 0 and not any("wall" in name for name in found)

@@ -138,9 +138,9 @@ def test_a_pass_is_priced_by_its_counts_whatever_its_role() -> None:
     assert ideal_attention_flops(shape, check) == per_pair * (6 + 7 + 8 + 9), "a draft that is checked is causal"
 
 
-def outputs_changed(label: str, prompts: set[str], repeat: int = 1, **found: object):
+def outputs_changed(label: str, prompts: set[str], repeat: int = 1, timed: bool = True, **found: object):
     """A synthetic run in which one arm wrote something else on some prompts, and has these values on its axes besides."""
-    run = synthetic.build(synthetic.Part(repeats=2))
+    run = synthetic.build(synthetic.Part(repeats=2, timed=timed))
     cases = [case.model_copy(update={"arm": case.arm | found}) if case.label == label else case for case in run.header.cases]
     changed = next(case.case_id for case in cases if case.label == label)
     samples = [
