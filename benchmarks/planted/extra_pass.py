@@ -5,31 +5,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from harness.cli import main
 from harness.decoding import set_block
+from harness.decoding.open_blocks import OpenBlocks
 
 _opened = False
-_open_blocks, _sample = set_block._open_blocks, set_block._sample
+_open, _sample = OpenBlocks.open, set_block._sample
 
 
-def open_blocks(rows: Any, *arguments: Any) -> Any:
-    """Blocks that are opened now get a pass for nothing."""
+def open_(self: OpenBlocks, opened: Sequence[bool], commits: Sequence[int]) -> None:
+    """Blocks that all rows open now get a pass for nothing."""
     global _opened
-    _opened = not any(row.deciding for row in rows)
-    return _open_blocks(rows, *arguments)
+    _opened = all(opened)
+    _open(self, opened, commits)
 
 
 def sample(logits: Any, blocks: Any, *arguments: Any) -> Any:
     """Nothing decided in the first pass of a block; acceptance is not asked either, for a replayed one counts its passes."""
+    global _opened
     if _opened:
+        _opened = False
         return torch.full_like(blocks.masked, -1, dtype=torch.long)
     return _sample(logits, blocks, *arguments)
 
 
 if __name__ == "__main__":
-    set_block._open_blocks, set_block._sample = open_blocks, sample
+    OpenBlocks.open, set_block._sample = open_, sample
     main()
