@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.window import Absent, Unreadable
 from tests.fake_dcgmi import HEAD, FakeDcgmi
+from tests.running import is_running
 
 PATIENCE_S = 30.0
 
@@ -183,16 +183,8 @@ def test_dmon_dies_with_the_process_that_started_it(dcgmi):
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         dcgmi.script(*dcgmi.rows("0.1"))
-        if not _runs(child):
+        if not is_running(child):
             return
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     pytest.fail("dmon outlived the process that started it")
-
-
-def _runs(process):
-    """Whether it is there and not merely waiting to be buried."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

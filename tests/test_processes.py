@@ -31,6 +31,7 @@ from harness.runner import run, run_errand
 from harness.scenario import Scenario, scenario_digest
 from harness.store import RunStore, read_run
 from tests import synthetic_run as synthetic
+from tests.running import is_running
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -459,14 +460,6 @@ def child_of(pid: int) -> int | None:
         if int(parent) == pid and state != "Z":
             return int(stat.parent.name)
     return None
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager

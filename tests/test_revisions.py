@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from harness.revisions import Commands, Revisions, default_work
 from harness.revisions_gate import GateWish, gate_revisions
 from harness.revisions_launch import launch
 from harness.revisions_noise import NoiseWish, measure_noise
+from tests.running import running_in
 from tests.synthetic_run import NTP
 from tests.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
@@ -286,16 +286,6 @@ def test_the_launcher_runs_a_shell_command(tmp_path: Path) -> None:
     """Its exit status, and its two streams in two files."""
     assert launch("echo out; echo err >&2; exit 3", tmp_path / "o", tmp_path / "e") == 3
     assert ((tmp_path / "o").read_text(), (tmp_path / "e").read_text()) == ("out\n", "err\n")
-
-
-def running_in(group: int) -> list[str]:
-    """The processes of a group that have not ended: one whose parent died first stays listed until somebody asks after it."""
-    stats = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            stats.append(path.read_text())
-    of_group = [stat for stat in stats if int(stat.rpartition(")")[2].split()[2]) == group]
-    return [stat for stat in of_group if stat.rpartition(")")[2].split()[0] not in "ZX"]
 
 
 def assert_nothing_runs_in(group: int) -> None:
