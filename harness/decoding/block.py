@@ -23,6 +23,7 @@ class BlockRow(EndingRow):
         self.deciding = False
         self.decided: tuple[int, ...] = ()
         self.cut = False
+        self._room = block_size  # slots of the next block; fewer where it begins with what is given
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
         self.output: list[int] = []
         self._before_block = 0
@@ -37,7 +38,7 @@ class BlockRow(EndingRow):
         self._opened = True
         self.slots = [self._mask_id] * size
         self._before_block = len(self.output)
-        self._limit = 0 if self.ended else min(size, self._max_new_tokens - len(self.output))
+        self._limit = 0 if self.ended else min(self._room, self._max_new_tokens - len(self.output))
         self.masked = [True] * self._limit + [False] * (size - self._limit)
         self.deciding = self._limit > 0
         return finished

@@ -22,11 +22,8 @@ class BlockDiffusionRow(BlockRow):
     def open_block(self) -> int:
         """Start the next block; see BlockRow."""
         self.given, self._given_first = self._given_first, 0
-        finished = super().open_block()
-        self._limit = min(self._limit, len(self.slots) - self.given)
-        self.masked = [slot < self._limit for slot in range(len(self.slots))]
-        self.deciding = self._limit > 0
-        return finished
+        self._room = len(self.slots) - self.given
+        return super().open_block()
 
     @property
     def masked_columns(self) -> list[bool]:

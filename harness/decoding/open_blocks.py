@@ -54,17 +54,17 @@ class OpenBlocks:
     def open(self, opened: Sequence[bool], commits: Sequence[int]) -> None:
         """Give every row that ``opened`` one a block of masks; ``commits`` is the size of the block before it, 0 without."""
         block, finished = self._block, self._finished
-        if all(commits):
-            self._next = self._both
-            finished.tokens, finished.positions, finished.valid = block.tokens, block.positions, None
-            block.positions = block.positions + self._size
-        elif any(commits):
-            fed = tuple([commit + self._size for commit in commits])
-            self._next = self._both._replace(commits=tuple(commits), query_tokens=fed)
-            of_row = torch.tensor(commits, device=self._masks.device)[:, None]
+        if any(commits):
             finished.tokens, finished.positions = block.tokens, block.positions
-            finished.valid = of_row.bool().expand(-1, self._size)
-            block.positions = block.positions + of_row
+            if all(commits):
+                self._next, finished.valid = self._both, None
+                block.positions = block.positions + self._size
+            else:
+                fed = tuple([commit + self._size for commit in commits])
+                self._next = self._both._replace(commits=tuple(commits), query_tokens=fed)
+                of_row = torch.tensor(commits, device=self._masks.device)[:, None]
+                finished.valid = of_row.bool().expand(-1, self._size)
+                block.positions = block.positions + of_row
         if all(opened):
             block.tokens = self._masks
         else:
