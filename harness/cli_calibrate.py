@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from harness.measured import MeasuredCeilings, MeasuredDtype
+    from harness.measured import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
@@ -34,7 +34,7 @@ def calibrate_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Measure this machine's ceilings (about a minute): read, copy and matrix rates, fixed cost per pass. Needs no model."""
+    """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
     from harness.cli_progress import TerminalProgress
     from harness.local_profile import local_profile, save_profile
 
@@ -70,7 +70,7 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
 
 
 def render(measured: MeasuredCeilings) -> str:
-    """The ceilings as tables: rates by buffer size, rates by tokens, and what a pass costs besides."""
+    """The ceilings as tables: rates by buffer size, rates by tokens and by queries, and what a pass costs besides."""
     from io import StringIO
 
     from rich.console import Console
@@ -82,8 +82,12 @@ def render(measured: MeasuredCeilings) -> str:
     console.print(_memory_table(measured))
     is_memory, why = measured.read_is_memory
     console.print(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n", soft_wrap=True)
-    console.print(_matrix_table(measured))
+    console.print(_rate_table("tokens", measured.matrix_flops_per_s))
     console.print()
+    if measured.attention_flops_per_s:
+        console.print("attention")
+        console.print(_rate_table("queries a KV head", measured.attention_flops_per_s))
+        console.print()
     for name, figure in (
         ("fixed cost per pass", measured.fixed_s_per_pass),
         ("fixed cost per layer", measured.fixed_s_per_layer),
@@ -107,11 +111,10 @@ def _memory_table(measured: MeasuredCeilings) -> Any:
     return table
 
 
-def _matrix_table(measured: MeasuredCeilings) -> Any:
+def _rate_table(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> Any:
     from rich.table import Table
 
-    curves = measured.matrix_flops_per_s
-    table = Table("tokens", *(f"{dtype}, GFLOP/s" for dtype in curves), box=None, pad_edge=False)
+    table = Table(size, *(f"{dtype}, GFLOP/s" for dtype in curves), box=None, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
     for points in zip(*(curve.points for curve in curves.values()), strict=True):
@@ -126,7 +129,8 @@ def _shown(value: float | None, unit: float) -> str:
 def _reasons(measured: MeasuredCeilings) -> list[str]:
     """Why points are missing, each reason with the first size it holds for."""
     curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
-    curves |= {f"matrix {dtype}": curve for dtype, curve in measured.matrix_flops_per_s.items()}
+    for kind, rates in (("matrix", measured.matrix_flops_per_s), ("attention", measured.attention_flops_per_s)):
+        curves |= {f"{kind} {dtype}": curve for dtype, curve in rates.items()}
     return [
         f"{name} at {point.at:,}: {point.reason}"
         for name, curve in curves.items() for point in curve.points if point.reason is not None

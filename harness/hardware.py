@@ -87,14 +87,17 @@ class BandwidthPoint(Frozen):
 
 
 class DtypeRates(Frozen):
-    """Matrix rates of one dtype by query tokens m. Both sequences are sorted by m.
+    """Rates of one dtype by query tokens m. All sequences are sorted by m.
 
     ``streaming``  (m, seconds per byte of weight) of linear layers over as many weights as the model has, at most 512 MiB
     ``resident``   (m, FLOP/s) of a matrix product whose weight stays in the cache
+    ``attention``  (m, FLOP/s) of attention whose keys and values stay in the cache, with m queries a KV head; None: not
+                   measured, as in calibrations before version 2
     """
 
     streaming: tuple[tuple[PositiveInt, PositiveFloat], ...]
     resident: tuple[tuple[PositiveInt, PositiveFloat], ...]
+    attention: tuple[tuple[PositiveInt, PositiveFloat], ...] | None = None
 
 
 def engine_words(session: str, execution: str) -> str:
@@ -111,7 +114,7 @@ class Calibration(Frozen):
     fixed cost it is.
     """
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     engine: str = "plain, eager"
     device_name: str
     device: str

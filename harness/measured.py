@@ -69,6 +69,8 @@ class MeasuredCeilings(Frozen):
     ``read_bytes_per_s``       best rate by buffer size (bytes)
     ``copy_bytes_per_s``       the same for a copy, bytes read and bytes written counted
     ``matrix_flops_per_s``     per dtype by tokens m: a matrix product whose weight stays in the cache
+    ``attention_flops_per_s``  per dtype by queries that share a KV head: attention whose keys and values stay in the cache;
+                               empty in surveys made before it was measured
     ``streaming_s_per_byte``   per dtype by tokens m: a linear layer whose weights come from memory, seconds per weight byte
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost of a forward pass besides bytes and flops, by ``engine`` (in words);
                                ``fixed_hidden``: it runs beside the device's arithmetic instead of before it
@@ -87,6 +89,7 @@ class MeasuredCeilings(Frozen):
     read_bytes_per_s: MeasuredCurve
     copy_bytes_per_s: MeasuredCurve
     matrix_flops_per_s: dict[MeasuredDtype, MeasuredCurve]
+    attention_flops_per_s: dict[MeasuredDtype, MeasuredCurve] = Field(default_factory=dict)
     streaming_s_per_byte: dict[MeasuredDtype, MeasuredCurve]
     fixed_s_per_pass: MeasuredFigure
     fixed_s_per_layer: MeasuredFigure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,9 @@ class FakeBench:
     def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
         return self._kernel(1e9 * tokens / (1e11 * tokens**0.5)), 1_000_000_000 * tokens
 
+    def resident_attention(self, queries: int) -> tuple[Kernel, int]:
+        return self._kernel(1e9 * queries / (4e10 * queries**0.25)), 1_000_000_000 * queries
+
     def sampler(self, rows: int, vocab: int) -> Kernel:
         return self._kernel(rows * vocab * 1e-9)
 
@@ -86,13 +90,14 @@ def test_planted_rates_come_back():
     assert {point.kernel for point in found.read_bandwidth} == {"fast"}
     assert roof.bandwidth_bytes_per_s == pytest.approx(20e9)
     assert roof.matrix_flops_per_s(16) == pytest.approx(4e11)
+    assert roof.attention_flops_per_s(4, 4) == pytest.approx(8e10)
     assert (roof.overlap, roof.stall) == (pytest.approx(0.4), pytest.approx(1))
     assert roof.fixed_s_per_pass == pytest.approx(0.001)
     assert roof.fixed_s_per_layer == pytest.approx(0.0002)
     assert roof.sampler_s_per_logit == pytest.approx(1e-9)
     assert found.dram_bound is True
     assert roof.share_claimable
-    assert len(said) == 5
+    assert len(said) == 6
     assert Calibration.model_validate_json(found.model_dump_json()) == found
 
 
@@ -306,6 +311,22 @@ def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
             assert bench.seconds(read, 2) == [1.0, 1.0]
         bench.sampler(2, 50)()
     assert torch.get_num_threads() == before
+
+
+def test_attention_counts_the_flops_of_what_it_attends_to(monkeypatch: pytest.MonkeyPatch):
+    """Two products of every query with every key, summed over what the kernel really hands to torch."""
+    torch = pytest.importorskip("torch")
+    from harness.meters.torch_bench import TorchBench
+
+    seen: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v: seen.append((q.shape, k.shape, v.shape))
+    )
+    with TorchBench("cpu", "float32", 1, STEPPING, clock=ticking()) as bench:
+        kernel, flops = bench.resident_attention(3)
+        kernel()
+    assert seen and all(key == value and key[:2] == query[:2] and query[2] == 3 for query, key, value in seen)
+    assert flops == sum(2 * 2 * math.prod(query) * key[2] for query, key, _ in seen)
 
 
 def test_decode_steps_use_the_clock_once_a_step():

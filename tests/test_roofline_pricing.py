@@ -54,6 +54,20 @@ def test_operations_of_a_hand_worked_pass():
     assert (sampler.logits, sampler.bytes_) == (20, 5 * 4 * 20)
 
 
+def test_attention_goes_at_the_rate_of_the_queries_that_share_a_kv_head():
+    """4 heads on 2 KV heads and 3 tokens a row make 6 queries a KV head; where no such rate is known, that of 3 lines holds."""
+    forward_pass = describe_pass("decide", 2, 3, 5, logits=1)
+    flops = 2 * 2 * (2 * 2 * 3 * 8 * 8)
+    matrix = ((1, 1.0), (3, 30.0), (6, 60.0))
+    for roof, rate in (
+        (ceilings(matrix_rates=matrix), 30.0),
+        (ceilings(matrix_rates=matrix, attention_rates=((2, 1.0), (6, 7.0), (8, 100.0))), 7.0),
+    ):
+        found = {cost.name: cost for cost in price_pass(TINY, "bfloat16", forward_pass, roof).operations}
+        assert found["attention"].compute_s == pytest.approx(flops / rate)
+        assert found["qkv"].compute_s == pytest.approx(found["qkv"].flops / 60.0)  # of 6 lines, as before
+
+
 def test_no_logits_means_no_head_and_no_sampler():
     """A pass that wants no logits reads no LM head."""
     forward_pass = describe_pass("prefill", 1, 4, 0, logits=0, kept=4)

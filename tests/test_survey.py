@@ -10,7 +10,7 @@ from harness.compare_pricing import Ladder, ladder
 from harness.hardware import HardwareProfile
 from harness.local_profile import local_profile
 from harness.measured import MeasuredCeilings, MeasuredCurve, MeasuredFigure, MeasuredPoint
-from harness.meters.calibration import Kernel, measure
+from harness.meters.calibration import ATTENTION_QUERIES, Kernel, measure
 from harness.meters.survey import TOKENS, buffer_sizes, survey
 from harness.progress import Silent
 from harness.roofline.ceilings import ceilings_from_calibration, ceilings_from_measured
@@ -85,6 +85,8 @@ def test_planted_rates_come_back() -> None:
     assert dict(found.read_bytes_per_s.known) == pytest.approx({4**n * 4 * MIB: 20e9 for n in range(6)})
     assert dict(found.copy_bytes_per_s.known) == pytest.approx({4**n * 4 * MIB: 10e9 for n in range(6)})
     assert dict(found.matrix_flops_per_s["bfloat16"].known) == pytest.approx({m: 1e11 * m**0.5 for m in TOKENS})
+    reached = {m: 4e10 * m**0.25 for m in ATTENTION_QUERIES}
+    assert dict(found.attention_flops_per_s["bfloat16"].known) == pytest.approx(reached)
     assert TOKENS == (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
     assert (found.fixed_s_per_pass.value, found.fixed_s_per_layer.value) == (pytest.approx(0.001), pytest.approx(0.0002))
     assert found.sampler_s_per_logit.value == pytest.approx(1e-9)

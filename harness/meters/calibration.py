@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ Kernel = Callable[[], object]
 Progress = Callable[[str], None]
 
 STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
-RESIDENT_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RESIDENT_TOKENS = ATTENTION_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FOUR_GIB = 4 * 2**30
 STREAMED_BYTES_MAX = 2**29  # keeps a large model's calibration short
 DRAM_AGREEMENT = 0.05
@@ -68,6 +68,10 @@ class Bench(Protocol):
 
     def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
         """One linear layer whose weight stays in the cache; and its flops."""
+        ...
+
+    def resident_attention(self, queries: int) -> tuple[Kernel, int]:
+        """Attention of ``queries`` queries a KV head over keys and values that stay in the cache; and its flops."""
         ...
 
     def sampler(self, rows: int, vocab: int) -> Kernel:
@@ -152,7 +156,9 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     progress("calibrating: linear layers streamed from memory")
     streaming = streaming_s_per_byte(bench, min(model_bytes, STREAMED_BYTES_MAX))
     progress("calibrating: matrix rate out of the cache")
-    resident = _resident(bench)
+    resident = _flops_per_s(bench, bench.resident_linear, RESIDENT_TOKENS)
+    progress("calibrating: attention out of the cache")
+    attention = attention_flops_per_s(bench)
     progress("calibrating: fixed cost per pass and layer")
     per_pass_s, per_layer_s, fixed_reason = fixed_cost(bench)
     progress("calibrating: sampler")
@@ -169,7 +175,7 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
         read_bandwidth=points,
         dram_bound=dram_bound,
         dram_bound_reason=reason,
-        rates={dtype: DtypeRates(streaming=streaming, resident=resident)},
+        rates={dtype: DtypeRates(streaming=streaming, resident=resident, attention=attention)},
         fixed_s_per_pass=per_pass_s,
         fixed_s_per_layer=per_layer_s,
         fixed_reason=fixed_reason,
@@ -234,10 +240,17 @@ def streaming_s_per_byte(bench: Bench, size_bytes: int) -> tuple[tuple[int, floa
     return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
 
 
-def _resident(bench: Bench) -> tuple[tuple[int, float], ...]:
-    made = {tokens: bench.resident_linear(tokens) for tokens in RESIDENT_TOKENS}
-    medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
-    return tuple((tokens, made[tokens][1] / medians_s[tokens]) for tokens in RESIDENT_TOKENS)
+def attention_flops_per_s(bench: Bench) -> tuple[tuple[int, float], ...]:
+    """(queries m that share a KV head, FLOP/s) of attention, its keys and values in the cache."""
+    return _flops_per_s(bench, bench.resident_attention, ATTENTION_QUERIES)
+
+
+def _flops_per_s(
+    bench: Bench, kernel_of: Callable[[int], tuple[Kernel, int]], sizes: Sequence[int]
+) -> tuple[tuple[int, float], ...]:
+    made = {size: kernel_of(size) for size in sizes}
+    medians_s = _interleaved_medians_s(bench, {size: kernel for size, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
+    return tuple((size, flops / medians_s[size]) for size, (_, flops) in made.items())
 
 
 def _interleaved_medians_s(bench: Bench, kernels: dict[int, Kernel], rounds: int) -> dict[int, float]:

@@ -26,6 +26,7 @@ from harness.meters.calibration import (
     STREAMING_TOKENS,
     Bench,
     Kernel,
+    attention_flops_per_s,
     best_read,
     fixed_cost,
     median_s,
@@ -73,21 +74,30 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
     """
     with open_bench(dtypes[0]) as bench:
         words, sizes = _Words(bench), buffer_sizes(bench.last_level_cache_bytes())
-        per_dtype = [label for dtype in dtypes for label in [f"matrix {dtype}"] * len(TOKENS) + [f"streaming {dtype}"]]
+        per_dtype = [
+            label for dtype in dtypes
+            for label in [f"matrix {dtype}"] * len(TOKENS) + [f"attention {dtype}", f"streaming {dtype}"]
+        ]  # fmt: skip
         in_memory = ["filling memory"] + ["read"] * len(sizes) + ["copy"] * len(sizes)
         progress.start(["fixed cost", "sampler", *per_dtype, *in_memory])
         shared = words.identity | _beside_arithmetic(bench, words, progress)
     matrix: dict[MeasuredDtype, MeasuredCurve] = {}
+    attention: dict[MeasuredDtype, MeasuredCurve] = {}
     streaming: dict[MeasuredDtype, MeasuredCurve] = {}
     for dtype in dtypes:
         with open_bench(dtype) as bench:
             points = _matrix(bench, budget_s, f"matrix {dtype}", progress)
             matrix[dtype] = words.curve("median product of m tokens and a weight kept in the cache", points)
+            reached = [MeasuredPoint(at=queries, value=rate) for queries, rate in attention_flops_per_s(bench)]
+            attention[dtype] = words.curve("median attention, m queries a KV head, keys and values kept in the cache", reached)
+            progress.advance(f"attention {dtype}")
             streaming[dtype] = words.curve("median linear layer over weights from memory", _streaming(bench))
             progress.advance(f"streaming {dtype}")
     with open_bench(dtypes[0]) as bench:  # last: forwards are slower in a process that has had gigabytes of buffers
         shared |= _memory_curves(bench, sizes, words, progress)
-    return MeasuredCeilings(**shared, matrix_flops_per_s=matrix, streaming_s_per_byte=streaming)
+    return MeasuredCeilings(
+        **shared, matrix_flops_per_s=matrix, attention_flops_per_s=attention, streaming_s_per_byte=streaming
+    )
 
 
 def _beside_arithmetic(bench: SurveyBench, words: _Words, progress: Progress) -> dict[str, MeasuredFigure]:

@@ -21,6 +21,10 @@ CUDA_MATRIX = (8192, 4096)
 # Small enough for the L2 cache of one CPU core, or of a GPU; large enough to keep the units busy.
 CPU_RESIDENT = (512, 1024)
 CUDA_RESIDENT = (4096, 2048)
+# KV heads x keys x head width of the attention: the heads of a model on a CPU, enough of them for all of a GPU.
+CPU_ATTENTION = (8, 512, 64)
+CUDA_ATTENTION = (256, 256, 128)
+RESIDENT_TIMES = 16  # runs of a kernel whose operands stay in the cache: enough to outlast the clock's own cost
 FIXED_COST_WIDTH = 64
 
 
@@ -139,18 +143,31 @@ class TorchBench:
         return run, count * lines * columns * self._element_bytes
 
     def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
-        """The same small matrix again and again, often enough to outlast the clock's own cost."""
+        """The same small matrix again and again."""
         torch = self._torch
         lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
         weight = self._random(lines * columns).view(lines, columns)
         inputs = self._random(tokens * columns).view(tokens, columns)
-        times = 16
 
         def run() -> None:
-            for _ in range(times):
+            for _ in range(RESIDENT_TIMES):
                 torch.nn.functional.linear(inputs, weight)
 
-        return run, 2 * times * tokens * lines * columns
+        return run, 2 * RESIDENT_TIMES * tokens * lines * columns
+
+    def resident_attention(self, queries: int) -> tuple[Kernel, int]:
+        """The same few keys and values again and again, all queries of a KV head together as a session packs them."""
+        heads, keys, width = CUDA_ATTENTION if self.on_cuda else CPU_ATTENTION
+        query, key, value = (
+            self._random(heads * length * width).view(1, heads, length, width) for length in (queries, keys, keys)
+        )
+        attend = self._torch.nn.functional.scaled_dot_product_attention
+
+        def run() -> None:
+            for _ in range(RESIDENT_TIMES):
+                attend(query, key, value)
+
+        return run, 4 * RESIDENT_TIMES * heads * queries * keys * width
 
     def sampler(self, rows: int, vocab: int) -> Kernel:
         """What a decoder does with logits: probabilities, entropy in nats, argmax."""

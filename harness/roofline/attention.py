@@ -89,6 +89,7 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
             name="attention",
             kind="attention",
             tokens=counts.query,
+            sharing=shape.heads / (shape.kv_heads if shape.mla is None else 1),
             flops=flops.context + flops.query,
             kv_bytes=counts.rows * cached * shape.kv_width * deployment.kv_element_bytes,
             activation_bytes=2 * shape.layers * counts.rows * counts.query * (query_width + kv_width) * size,

@@ -32,6 +32,8 @@ class Ceilings:
     """Rates that bound a pass.
 
     ``matrix_rates``         (tokens m, FLOP/s), sorted by m; one entry where a single peak is known
+    ``attention_rates``      (queries m that share a KV head, FLOP/s) of attention, sorted by m; None: not known, priced at the
+                             matrix rate of the tokens of a row
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
                              priced as fully overlapped
     ``stall``                at least 1: how much longer than even their sum streaming took, where the two hinder each other
@@ -50,6 +52,7 @@ class Ceilings:
     dtype: str
     bandwidth_bytes_per_s: float
     matrix_rates: tuple[tuple[int, float], ...]
+    attention_rates: tuple[tuple[int, float], ...] | None = None
     overlap: float | None
     stall: float = 1.0
     fit_error: float | None = None
@@ -66,6 +69,13 @@ class Ceilings:
     def matrix_flops_per_s(self, tokens: float) -> float:
         """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""
         rate: float = interpolate(self.matrix_rates, tokens)
+        return rate
+
+    def attention_flops_per_s(self, tokens: float, sharing: float) -> float:
+        """Rate of attention by ``tokens`` tokens a row, ``sharing`` query heads of each meeting the same KV head."""
+        if self.attention_rates is None:
+            return self.matrix_flops_per_s(tokens)
+        rate: float = interpolate(self.attention_rates, tokens * sharing)
         return rate
 
 
@@ -154,6 +164,7 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=rates.resident,
+        attention_rates=rates.attention,
         overlap=fit.overlap,
         stall=fit.stall,
         fit_error=fit.error,
@@ -185,6 +196,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         )
     resident, bandwidth = curves[dtype].known, measured.largest_read[1]
     streaming = {str(name): curve.known for name, curve in measured.streaming_s_per_byte.items()}.get(dtype)
+    attention = {str(name): curve for name, curve in measured.attention_flops_per_s.items()}.get(dtype)
     fit = fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None
     claimable, reason = measured.read_is_memory
     link = profile.link_bytes_per_s.value
@@ -194,6 +206,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=resident,
+        attention_rates=attention.known if attention else None,
         overlap=fit.overlap if fit else None,
         stall=fit.stall if fit else 1.0,
         fit_error=fit.error if fit else None,

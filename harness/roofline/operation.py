@@ -51,12 +51,14 @@ class Operation:
     """One operation of one pass on one device, summed over the layers.
 
     ``tokens`` are the lines m of its matrix product (per row for attention, per expert for a mixture), which decide the
-    matrix rate it can reach; ``link_bytes`` cross the link to the other devices; ``logits`` are set for the sampler only.
+    matrix rate it can reach; ``link_bytes`` cross the link to the other devices; ``logits`` are set for the sampler only,
+    ``sharing``, the query heads that share a KV head, for attention.
     """
 
     name: str
     kind: OperationKind
     tokens: float
+    sharing: float = 1
     flops: float = 0
     weight_bytes: float = 0
     kv_bytes: float = 0
