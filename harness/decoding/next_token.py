@@ -31,12 +31,12 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     while any(reason is None for reason in ended):
         context = session.context_tokens
         width = session.context_width
-        newest.tokens, newest.positions = tokens, positions[len(passes) - 1]  # every row's, ended or not
+        active = tuple([reason is None for reason in ended])
+        newest.tokens, newest.positions, newest.read = tokens, positions[len(passes) - 1], active
         logits = session.forward([newest])
         tokens = draw(usable(logits, suppressed), request.temperature, request.generator)
         read = session.read(tokens)
-        session.keep(one)
-        active = tuple([reason is None for reason in ended])
+        session.keep(one)  # every row's, ended or not
         for row, [token] in enumerate(read):
             if active[row]:
                 outputs[row].append(token)

@@ -76,9 +76,12 @@ class OpenBlocks:
         everything = all(map(all, masked))
         self.masked = self._everything if everything else torch.tensor(masked, device=self._masks.device)
 
-    def feed(self) -> Fed:
-        """The blocks as they stand, behind those that they have just been opened after."""
+    def feed(self, active: Sequence[bool]) -> Fed:
+        """The blocks as they stand, behind those that they have just been opened after. Of a row that is not ``active`` nothing
+        is read: it waits, and its block is fed again, or it has ended.
+        """
         fed, self._next = self._next, self._alone
+        self._block.read = active
         return fed
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class Segment:
     ``positions``  (B, n) position of each token in its row
     ``logits``     number of last tokens of the segment whose logits are wanted (0 for none)
     ``valid``      (B, n) bool, False on padding, which nothing sees; None where there is none
+    ``read``       rows whose logits somebody reads, None for all: what becomes of the others is never looked at
     ``seen``       (n, n) bool on the CPU, explicit segments only: True where the token of the row sees that of the column
 
     Raises:
@@ -39,6 +40,7 @@ class Segment:
     visibility: Visibility
     logits: int
     valid: Tensor | None = None
+    read: Sequence[bool] | None = None
     seen: Tensor | None = None
 
     def __post_init__(self) -> None:

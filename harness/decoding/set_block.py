@@ -87,7 +87,7 @@ def _pass(
 ) -> ForwardPass:
     """One forward pass with its decision; rows with a finished block commit it in this pass."""
     context, width = session.context_tokens, session.context_width
-    fed = blocks.feed()
+    fed = blocks.feed(active)
     logits = session.forward(fed.segments)
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
     session.keep(fed.commits)

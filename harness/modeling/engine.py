@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -278,11 +279,14 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     keep_what_is_freed()
     clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     execution = execution_of(part)
-    session = open_session(model.module, part.session, part.attention, execution, part.tensor_parallel)
+    opened = partial(
+        open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
+    )
+    session = opened(model.module, ranks=part.tensor_parallel)
     drafts = DraftModels(
         model,
         load=lambda choice: load_model(part.model_copy(update={"model": choice})),
-        open_session=lambda module: open_session(module, part.session, part.attention, execution),
+        open_session=opened,
     )
     if group is not None:
         clock, session = RankClock(clock, group), RankSession(session, group)

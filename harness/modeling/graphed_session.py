@@ -81,7 +81,7 @@ class GraphedSession(StaticSession):
         """Tokens and positions (B, Q); slots (B, Q) and used slots per segment (segments, B), on the host."""
         tokens = torch.cat([s.tokens for s in segments], dim=1)
         positions = torch.cat([s.positions for s in segments], dim=1)
-        return tokens, positions, self._slots(torch.device("cpu")), self._used(segments)
+        return tokens, positions, self._slots(self._lengths, self._fed, torch.device("cpu")), self._used(segments)
 
     def _used(self, segments: Sequence[Segment]) -> Tensor:
         """(segments, B) int32: slots that a segment sees from the start of its row, see used_part. One token sees itself."""

@@ -30,6 +30,7 @@ class Layout(KvLayout):
     """Slots by number and, where one is needed, a mask: made anew for every forward.
 
     ``keys``, ``values``  one (B, G, C, D) buffer per layer
+    ``rows``              (B,) the buffers' rows that this forward is about, which then each have ``slots``; None: all
     ``start``             first slot written, where all rows write the same run of slots; None: each row its own ``slots``
     ``slots``             (B, Q) slot of every fed token; padding goes to the last slot, which nothing reads
     ``width``             slots read: the longest row's committed and fed tokens
@@ -40,6 +41,7 @@ class Layout(KvLayout):
 
     keys: list[Tensor]
     values: list[Tensor]
+    rows: Tensor | None
     start: int | None
     slots: Tensor
     width: int
@@ -54,10 +56,11 @@ class Layout(KvLayout):
             keys[:, :, self.start : end] = key
             values[:, :, self.start : end] = value
         else:
-            rows = torch.arange(key.shape[0], device=key.device)[:, None]
+            rows = (torch.arange(key.shape[0], device=key.device) if self.rows is None else self.rows)[:, None]
             keys[rows, :, self.slots] = key.transpose(1, 2)
             values[rows, :, self.slots] = value.transpose(1, 2)
-        keys, values = keys[:, :, : self.width], values[:, :, : self.width]
+        every = slice(None) if self.rows is None else self.rows
+        keys, values = keys[every, :, : self.width], values[every, :, : self.width]
         outs = []
         if self.causal:
             asked, seen, said = (one[:, :, : self.causal] for one in (query, keys, values))

@@ -28,15 +28,17 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     return Stepping(engine=engine_words(session, execution), steps=steps)
 
 
-def open_session(module: Any, session: str, attention: str, execution: Execution, ranks: int = 1) -> ModelSession:
+def open_session(
+    module: Any, session: str, attention: str, execution: Execution, ranks: int = 1, leaves_out: bool = False
+) -> ModelSession:
     """The plain session with its attention, or a static one: on a GPU captured into graphs unless it is eager.
 
-    ``ranks``: over so many the module's heads are split.
+    ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes no row that nobody reads.
     """
     if session == "plain":
         return TransformersSession(module, attention)
     if execution == "eager" or module.device.type == "cpu":
-        return StaticSession(module, execution, ranks)
+        return StaticSession(module, execution, ranks, leaves_out)
     forward = compiled(module, dynamic=False) if execution == "compiled" else None
     return GraphedSession(module, cuda_graphs(), forward, ranks)
 

@@ -26,13 +26,17 @@ class StaticSession:
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
     forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
     seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
+    ``leaves_out``: rows that nobody reads are not computed where forwards are eager, which a timed batch never does.
     """
 
-    def __init__(self, model: PreTrainedModel, execution: Execution = "eager", ranks: int = 1) -> None:
+    def __init__(
+        self, model: PreTrainedModel, execution: Execution = "eager", ranks: int = 1, leaves_out: bool = False
+    ) -> None:
         self._model = model
         self._ranks = ranks
         model.set_attn_implementation(register())
         self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
+        self._leaves_out = leaves_out and self._compiled is None
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._lengths: list[int] = []
@@ -72,21 +76,35 @@ class StaticSession:
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
         tokens = torch.cat([s.tokens for s in segments], dim=1)
+        positions = torch.cat([s.positions for s in segments], dim=1)
         self._query = tokens.shape[1]
         self._fed = validity(segments)
-        layout = self._layout(segments, tokens.device)
+        rows = self._rows_read(segments) if self._leaves_out else None
+        if rows is not None:
+            tokens, positions = tokens[rows], positions[rows]
+        layout = self._layout(segments, rows, tokens.device)
         # Nothing committed yet: a prompt, which is read once and gains little.
         call = self._model if self._compiled is None or not any(self._lengths) else self._compiled
         out = call(
             input_ids=tokens,
-            position_ids=torch.cat([s.positions for s in segments], dim=1),
+            position_ids=positions,
             attention_mask=self._placeholder,
             use_cache=False,
             logits_to_keep=wanted_logits(segments, tokens.device),
             layout=layout,
         )
         logits: Tensor = out.logits
-        return logits
+        if rows is None:
+            return logits
+        return logits.new_zeros(len(self._lengths), *logits.shape[1:]).index_copy(0, rows, logits)
+
+    def _rows_read(self, segments: Sequence[Segment]) -> Tensor | None:
+        """Those that feed anything of which somebody reads the logits; None where that is all of them."""
+        read = torch.ones(len(self._lengths), dtype=torch.bool) if self._fed is None else self._fed.any(dim=1)
+        for segment in segments:
+            if segment.read is not None:
+                read = read & torch.tensor(segment.read)
+        return None if bool(read.all()) else read.nonzero()[:, 0].to(self._placeholder.device)
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Commit, per row, the KV of the first so many tokens of the last forward; the next one writes over the rest."""
@@ -103,27 +121,29 @@ class StaticSession:
         on_host: list[list[int]] = tokens.tolist()
         return on_host
 
-    def _layout(self, segments: Sequence[Segment], device: torch.device) -> Layout:
-        lengths, query = self._lengths, self._query
+    def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> Layout:
+        lengths, fed, query = self._lengths, self._fed, self._query
+        if rows is not None:
+            lengths, fed = [lengths[row] for row in rows.tolist()], None if fed is None else fed[rows.cpu()]
         even = len(set(lengths)) == 1
-        start = lengths[0] if even and self._fed is None else None
+        start = lengths[0] if even and fed is None and rows is None else None
         width = max(lengths) + query
-        slots = self._slots(device) if start is None else torch.empty(0, dtype=torch.long, device=device)
+        slots = self._slots(lengths, fed, device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
         open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
         causal = _prompt_tokens(segments) if start == 0 and not open_ else 0
-        mask = None if open_ or causal else visible_slots(lengths, self._fed, segments, width).to(device)[:, None]
+        mask = None if open_ or causal else visible_slots(lengths, fed, segments, width).to(device)[:, None]
         return Layout(
-            keys=self._keys, values=self._values, start=start, slots=slots, width=width, mask=mask, causal=causal
+            keys=self._keys, values=self._values, rows=rows, start=start, slots=slots, width=width, mask=mask, causal=causal
         )
 
-    def _slots(self, device: torch.device) -> Tensor:
+    def _slots(self, lengths: Sequence[int], fed: Tensor | None, device: torch.device) -> Tensor:
         """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""
         trash = self._keys[0].shape[2] - 1
-        lengths = torch.tensor(self._lengths)[:, None]
-        if self._fed is None:
-            return (lengths + torch.arange(self._query)).to(device)
-        return torch.where(self._fed, lengths + self._fed.cumsum(1) - 1, trash).to(device)
+        before = torch.tensor(lengths)[:, None]
+        if fed is None:
+            return (before + torch.arange(self._query)).to(device)
+        return torch.where(fed, before + fed.cumsum(1) - 1, trash).to(device)
 
 
 def _prompt_tokens(segments: Sequence[Segment]) -> int:

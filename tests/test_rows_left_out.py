@@ -1,0 +1,81 @@
+"""A session that need not compute what nobody reads: every decoder writes the same in the same passes, by fewer rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
+from harness.decoding.adaptive_parallel import decode_adaptive_parallel  # noqa: E402
+from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.set_block import decode_set_block  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
+from harness.modeling.static_session import StaticSession  # noqa: E402
+from tests import few_rivals, few_words  # noqa: E402
+from tests.few_words import MASK_ID  # noqa: E402
+from tests.test_exactness import drain  # noqa: E402
+
+ROWS = 6
+ARMS = (
+    "ntp", "lockstep", "ragged", "nested", "apd", *few_words.METHODS, *(f"drafts: {name}" for name in few_rivals.DRAFTERS),
+)  # fmt: skip
+
+
+def counted(session, rows):
+    """The session's model, with the rows of each of its forwards counted behind the prompt's."""
+
+    def note(module, arguments, inputs):
+        rows.append(inputs["input_ids"].shape[0])
+
+    session._model.register_forward_pre_hook(note, with_kwargs=True)  # no session says how many rows it computed
+    return session
+
+
+def decode(arm, seed, architecture, *, leaves_out):
+    """The whole Generation of an arm over random prompts of random lengths, and the rows of every forward that was made."""
+    work, target, rows = few_words.some_work(seed, ROWS), few_words.few_words(architecture, seed), []
+    request = work.request()
+
+    def opened(model):
+        return counted(StaticSession(model, leaves_out=leaves_out), rows)
+
+    block = {"block_size": 5, "mask_id": MASK_ID}
+    sets = partial(decode_set_block, acceptance=SolverAcceptance(SOLVERS["entropy_bounded"], gamma=1.5), **block)
+    ours = {
+        "ntp": decode_next_token, "lockstep": sets, "ragged": partial(sets, batching="ragged"),
+        "nested": partial(decode_nested_drafts, draft_steps=3, **block),
+        "apd": partial(decode_adaptive_parallel, mixture=0.5, **block),
+    }  # fmt: skip
+    if arm.startswith("drafts: "):
+        found, _, _ = few_rivals.decode(arm.removeprefix("drafts: "), target, architecture, seed, opened, request)
+    elif arm in ours:
+        found = ours[arm](opened(target), request)
+    else:
+        found = few_words.decoder(arm, opened(target), request, block_size=5)
+    return drain(found), rows
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_what_is_written_and_in_which_passes_does_not_depend_on_it(arm, architecture):
+    """Token for token and pass for pass, over batches whose rows end at different times; some rows are really left out."""
+    for seed in range(4):
+        whole, every_row = decode(arm, seed, architecture, leaves_out=False)
+        found, rows = decode(arm, seed, architecture, leaves_out=True)
+        assert found == whole, f"seed {seed}"
+        assert len(rows) == len(every_row) and set(every_row) == {ROWS}
+        waits = any(not all(one.active) for one in whole.passes)
+        assert (sum(rows) < sum(every_row)) == waits
+
+
+@pytest.mark.parametrize("arm", ["ntp", "lockstep", "verified γ=1.5", "drafts: good"])
+def test_rows_are_computed_for_as_long_as_somebody_reads_them(arm):
+    """By hand from the trace: the prompts, then in every pass the rows that decided, drafted or checked in it."""
+    for seed in range(4):
+        found, rows = decode(arm, seed, "llama", leaves_out=True)
+        assert rows == [sum(one.active) for one in found.passes]
