@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 
 from harness.environment import snapshot
 from harness.progress import Progress
@@ -32,7 +33,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         question=job.scenario.question,
         scenario=job.resolved,
         scenario_digest=job.digest,
-        command=shlex.join(["sbd", "run", str(job.path)]),
+        command=shlex.join(["sbd", "run", _seen_from_here(job.path)]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in job.plan.cases],
         hardware=hardware,
@@ -40,3 +41,9 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         calibration=calibration or None,
         environment=snapshot(),
     )
+
+
+def _seen_from_here(path: Path | str) -> str:
+    """As it would be typed where the run was begun: records are published, and the folders above are nobody else's."""
+    here, whole = Path.cwd(), Path(path).absolute()
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else path)

@@ -148,6 +148,16 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert held.sessions[1] == what_it_runs_on
 
 
+def test_the_record_names_the_scenario_as_seen_from_where_it_was_run(scenario, shape, tmp_path, monkeypatch):
+    """Below that folder without the folders above it, which are nobody else's; elsewhere as it was given."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for folder, shown in ((tmp_path, f"sbd run {scenario.name}"), (elsewhere, f"sbd run {scenario}")):
+        monkeypatch.chdir(folder)
+        held = run(scenario, tmp_path / f"run{len(shown)}", machine=fake_machine(FakeEngine(shape)))
+        assert read_run(held).header.command == shown
+
+
 def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkeypatch):
     """32 decodes of 2.5 s with their prefill: where it takes no time, after every 60 s, so after every 24th decode: once. Where
     it takes 3 s and may take a quarter, every 12 s, after every fifth: six times; and every time before and after them all.
