@@ -44,7 +44,7 @@ def profile_here(
     chosen = device or device_here()
     kept, _ = profile_of(chosen)
     if kept is not None and kept.measured is not None:
-        held = kept.measured.attention_flops_per_s  # empty where it was measured before that was
+        held = kept.measured.matrix_flops_per_s
         if set(wanted) <= set(held):
             print(f"measured on {kept.measured.measured_at}: {kept.name}", file=sys.stderr)
             return kept

@@ -92,7 +92,7 @@ class DtypeRates(Frozen):
     ``streaming``  (m, seconds per byte of weight) of linear layers over as many weights as the model has, at most 512 MiB
     ``resident``   (m, FLOP/s) of a matrix product whose weight stays in the cache
     ``attention``  (m, FLOP/s) of attention whose keys and values stay in the cache, with m queries a KV head; None: not
-                   measured, as in calibrations before version 2
+                   measured, as on a GPU and in calibrations before version 2
     """
 
     streaming: tuple[tuple[PositiveInt, PositiveFloat], ...]

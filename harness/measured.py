@@ -70,7 +70,7 @@ class MeasuredCeilings(Frozen):
     ``copy_bytes_per_s``       the same for a copy, bytes read and bytes written counted
     ``matrix_flops_per_s``     per dtype by tokens m: a matrix product whose weight stays in the cache
     ``attention_flops_per_s``  per dtype by queries that share a KV head: attention whose keys and values stay in the cache;
-                               empty in surveys made before it was measured
+                               empty on a GPU and in older surveys
     ``streaming_s_per_byte``   per dtype by tokens m: a linear layer whose weights come from memory, seconds per weight byte
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost of a forward pass besides bytes and flops, by ``engine`` (in words);
                                ``fixed_hidden``: it runs beside the device's arithmetic instead of before it

@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.datafiles import data_dir
 from harness.environment import snapshot
 from harness.progress import Progress
 from harness.record import RunHeader
@@ -44,6 +45,10 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
 
 
 def _seen_from_here(path: Path | str) -> str:
-    """As it would be typed where the run was begun: records are published, and the folders above are nobody else's."""
+    """As it can be typed where the run was begun, a shipped one by its name: records are published, and the folders above are
+    nobody else's. What lies elsewhere stays as it was given.
+    """
     here, whole = Path.cwd(), Path(path).absolute()
-    return str(whole.relative_to(here) if whole.is_relative_to(here) else path)
+    if whole.is_relative_to(here):
+        return str(whole.relative_to(here))
+    return whole.stem if whole.parent == data_dir("scenarios") else str(path)

@@ -101,6 +101,20 @@ def test_planted_rates_come_back():
     assert Calibration.model_validate_json(found.model_dump_json()) == found
 
 
+class LaunchBound(FakeBench):
+    """Attention there takes no longer than launching it."""
+
+    def resident_attention(self, queries: int) -> None:
+        return None
+
+
+def test_where_attention_cannot_be_timed_it_goes_at_the_matrix_rate():
+    """Of the tokens of a row: 1e11 * sqrt(4) for 4 tokens, whatever shares a KV head."""
+    found = measure(LaunchBound(), "bfloat16", MODEL, quiet)
+    assert found.rates["bfloat16"].attention is None
+    assert ceilings_from_calibration(found, "bfloat16").attention_flops_per_s(4, 8) == pytest.approx(2e11)
+
+
 def test_cached_model_is_not_called_memory_bound():
     """A model that reads faster than 4 GiB do comes out of a cache: no share is claimed, and both rates are told."""
     found = measure(FakeBench(cache_bytes=GIB), "bfloat16", MODEL, quiet)

@@ -36,9 +36,9 @@ def counted(session, rows):
     return session
 
 
-def decode(arm, seed, architecture, *, leaves_out):
+def decode(arm, seed, *, leaves_out):
     """The whole Generation of an arm over random prompts of random lengths, and the rows of every forward that was made."""
-    work, target, rows = few_words.some_work(seed, ROWS), few_words.few_words(architecture, seed), []
+    work, target, rows = few_words.some_work(seed, ROWS), few_words.few_words("llama", seed), []
     request = work.request()
 
     def opened(model):
@@ -52,7 +52,7 @@ def decode(arm, seed, architecture, *, leaves_out):
         "apd": partial(decode_adaptive_parallel, mixture=0.5, **block),
     }  # fmt: skip
     if arm.startswith("drafts: "):
-        found, _, _ = few_rivals.decode(arm.removeprefix("drafts: "), target, architecture, seed, opened, request)
+        found, _, _ = few_rivals.decode(arm.removeprefix("drafts: "), target, "llama", seed, opened, request)
     elif arm in ours:
         found = ours[arm](opened(target), request)
     else:
@@ -60,22 +60,17 @@ def decode(arm, seed, architecture, *, leaves_out):
     return drain(found), rows
 
 
+def computed(active):
+    """Rows of a pass that are computed: those that decide, draft or check in it, or all where that is more than 3 of 4."""
+    return sum(active) if sum(active) <= 3 / 4 * ROWS else ROWS
+
+
 @pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_what_is_written_and_in_which_passes_does_not_depend_on_it(arm, architecture):
-    """Token for token and pass for pass, over batches whose rows end at different times; some rows are really left out."""
+def test_what_is_written_and_in_which_passes_does_not_depend_on_it(arm):
+    """Token for token and pass for pass, over batches whose rows end at different times; as few rows are computed as can be."""
     for seed in range(4):
-        whole, every_row = decode(arm, seed, architecture, leaves_out=False)
-        found, rows = decode(arm, seed, architecture, leaves_out=True)
+        whole, every_row = decode(arm, seed, leaves_out=False)
+        found, rows = decode(arm, seed, leaves_out=True)
         assert found == whole, f"seed {seed}"
         assert len(rows) == len(every_row) and set(every_row) == {ROWS}
-        waits = any(not all(one.active) for one in whole.passes)
-        assert (sum(rows) < sum(every_row)) == waits
-
-
-@pytest.mark.parametrize("arm", ["ntp", "lockstep", "verified γ=1.5", "drafts: good"])
-def test_rows_are_computed_for_as_long_as_somebody_reads_them(arm):
-    """By hand from the trace: the prompts, then in every pass the rows that decided, drafted or checked in it."""
-    for seed in range(4):
-        found, rows = decode(arm, seed, "llama", leaves_out=True)
-        assert rows == [sum(one.active) for one in found.passes]
+        assert rows == [computed(one.active) for one in found.passes]

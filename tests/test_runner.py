@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness import taking
+from harness import runner_header, taking
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
 from harness.runner import run
@@ -149,13 +149,16 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
 
 
 def test_the_record_names_the_scenario_as_seen_from_where_it_was_run(scenario, shape, tmp_path, monkeypatch):
-    """Below that folder without the folders above it, which are nobody else's; elsewhere as it was given."""
+    """Below that folder without the folders above it; elsewhere as it was given, or, if it is shipped, by its name."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for folder, shown in ((tmp_path, f"sbd run {scenario.name}"), (elsewhere, f"sbd run {scenario}")):
         monkeypatch.chdir(folder)
         held = run(scenario, tmp_path / f"run{len(shown)}", machine=fake_machine(FakeEngine(shape)))
         assert read_run(held).header.command == shown
+    monkeypatch.setattr(runner_header, "data_dir", lambda name: tmp_path if name == "scenarios" else None)
+    held = run(scenario, tmp_path / "shipped", machine=fake_machine(FakeEngine(shape)))
+    assert read_run(held).header.command == f"sbd run {scenario.stem}"
 
 
 def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,8 +70,10 @@ class Bench(Protocol):
         """One linear layer whose weight stays in the cache; and its flops."""
         ...
 
-    def resident_attention(self, queries: int) -> tuple[Kernel, int]:
-        """Attention of ``queries`` queries a KV head over keys and values that stay in the cache; and its flops."""
+    def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
+        """Attention of ``queries`` queries a KV head over keys and values that stay in the cache; and its flops. None where it
+        cannot be told from launching it.
+        """
         ...
 
     def sampler(self, rows: int, vocab: int) -> Kernel:
@@ -156,7 +158,7 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     progress("calibrating: linear layers streamed from memory")
     streaming = streaming_s_per_byte(bench, min(model_bytes, STREAMED_BYTES_MAX))
     progress("calibrating: matrix rate out of the cache")
-    resident = _flops_per_s(bench, bench.resident_linear, RESIDENT_TOKENS)
+    resident = _flops_per_s(bench, {tokens: bench.resident_linear(tokens) for tokens in RESIDENT_TOKENS})
     progress("calibrating: attention out of the cache")
     attention = attention_flops_per_s(bench)
     progress("calibrating: fixed cost per pass and layer")
@@ -240,15 +242,14 @@ def streaming_s_per_byte(bench: Bench, size_bytes: int) -> tuple[tuple[int, floa
     return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
 
 
-def attention_flops_per_s(bench: Bench) -> tuple[tuple[int, float], ...]:
-    """(queries m that share a KV head, FLOP/s) of attention, its keys and values in the cache."""
-    return _flops_per_s(bench, bench.resident_attention, ATTENTION_QUERIES)
+def attention_flops_per_s(bench: Bench) -> tuple[tuple[int, float], ...] | None:
+    """(queries m that share a KV head, FLOP/s) of attention, its keys and values in the cache; None: the bench has none."""
+    made = {queries: bench.resident_attention(queries) for queries in ATTENTION_QUERIES}
+    known = {queries: one for queries, one in made.items() if one is not None}
+    return _flops_per_s(bench, known) if known else None
 
 
-def _flops_per_s(
-    bench: Bench, kernel_of: Callable[[int], tuple[Kernel, int]], sizes: Sequence[int]
-) -> tuple[tuple[int, float], ...]:
-    made = {size: kernel_of(size) for size in sizes}
+def _flops_per_s(bench: Bench, made: Mapping[int, tuple[Kernel, int]]) -> tuple[tuple[int, float], ...]:
     medians_s = _interleaved_medians_s(bench, {size: kernel for size, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
     return tuple((size, flops / medians_s[size]) for size, (_, flops) in made.items())
 

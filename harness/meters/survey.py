@@ -88,8 +88,9 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
         with open_bench(dtype) as bench:
             points = _matrix(bench, budget_s, f"matrix {dtype}", progress)
             matrix[dtype] = words.curve("median product of m tokens and a weight kept in the cache", points)
-            reached = [MeasuredPoint(at=queries, value=rate) for queries, rate in attention_flops_per_s(bench)]
-            attention[dtype] = words.curve("median attention, m queries a KV head, keys and values kept in the cache", reached)
+            if reached := [MeasuredPoint(at=at, value=rate) for at, rate in attention_flops_per_s(bench) or ()]:
+                how = "median attention, m queries a KV head, keys and values kept in the cache"
+                attention[dtype] = words.curve(how, reached)
             progress.advance(f"attention {dtype}")
             streaming[dtype] = words.curve("median linear layer over weights from memory", _streaming(bench))
             progress.advance(f"streaming {dtype}")

@@ -18,6 +18,9 @@ from harness.modeling.kv_buffers import Layout, register
 from harness.modeling.segments import inside, validity, wanted_logits
 from harness.scenario import Execution
 
+MOST_READ = 3 / 4
+"""Of the rows of a batch: where more are read, all are computed."""
+
 
 class StaticSession:
     """A harness.decoding.session.ModelSession over one loaded model of the Llama family, or, where it is split over so many
@@ -96,15 +99,17 @@ class StaticSession:
         logits: Tensor = out.logits
         if rows is None:
             return logits
-        return logits.new_zeros(len(self._lengths), *logits.shape[1:]).index_copy(0, rows, logits)
+        return logits.new_zeros(len(self._lengths), *logits.shape[1:]).index_copy_(0, rows, logits)
 
     def _rows_read(self, segments: Sequence[Segment]) -> Tensor | None:
-        """Those that feed anything of which somebody reads the logits; None where that is all of them."""
+        """Those that feed anything of which somebody reads the logits; None where that is nearly all of them, for then copying
+        their KV out of the buffers costs more than it saves.
+        """
         read = torch.ones(len(self._lengths), dtype=torch.bool) if self._fed is None else self._fed.any(dim=1)
         for segment in segments:
             if segment.read is not None:
                 read = read & torch.tensor(segment.read)
-        return None if bool(read.all()) else read.nonzero()[:, 0].to(self._placeholder.device)
+        return None if int(read.sum()) > MOST_READ * len(read) else read.nonzero()[:, 0].to(self._placeholder.device)
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Commit, per row, the KV of the first so many tokens of the last forward; the next one writes over the rest."""

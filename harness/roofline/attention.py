@@ -89,7 +89,7 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
             name="attention",
             kind="attention",
             tokens=counts.query,
-            sharing=shape.heads / (shape.kv_heads if shape.mla is None else 1),
+            sharing=_sharing(shape, counts),
             flops=flops.context + flops.query,
             kv_bytes=counts.rows * cached * shape.kv_width * deployment.kv_element_bytes,
             activation_bytes=2 * shape.layers * counts.rows * counts.query * (query_width + kv_width) * size,
@@ -153,6 +153,11 @@ def _head_elements(shape: ModelShape, counts: PassCounts) -> Any:
         return 2 * shape.heads * shape.head_dim
     absorbed = 2 * shape.mla.kv_lora_rank + shape.mla.qk_rope_head_dim
     return shape.heads * choose(counts.context > 0, absorbed, _mla_head(shape))
+
+
+def _sharing(shape: ModelShape, counts: PassCounts) -> Any:
+    """Query heads that meet the same key."""
+    return shape.heads / shape.kv_heads if shape.mla is None else choose(counts.context > 0, shape.heads, 1)
 
 
 def _mla_head(shape: ModelShape) -> int:

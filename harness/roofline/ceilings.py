@@ -87,7 +87,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
     """
     peaks = {name: figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
     peak = next((value for name, value in peaks.items() if name == dtype), None)
-    bandwidth, link = profile.bandwidth_bytes_per_s.value, profile.link_bytes_per_s.value
+    bandwidth = profile.bandwidth_bytes_per_s.value
     if peak is None or bandwidth is None:
         missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
         raise UnknownHardwareError(
@@ -101,7 +101,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         matrix_rates=((1, peak),),
         overlap=None,
         fixed_reason="a datasheet knows no launch cost",
-        link_bytes_per_s=None if link is None else link / 2,  # published for both directions together
+        link_bytes_per_s=_link_bytes_per_s(profile),
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
 
@@ -124,7 +124,6 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
             "or add the figure with its source under published_ceilings"
         )
-    link = profile.link_bytes_per_s.value
     return Ceilings(
         rung="published",
         device_name=profile.name,
@@ -133,7 +132,7 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
         matrix_rates=((1, matrix.value),),
         overlap=None,
         fixed_reason="rates measured by others come without a launch cost",
-        link_bytes_per_s=None if link is None else link / 2,  # no measured link rate is published
+        link_bytes_per_s=_link_bytes_per_s(profile),  # no measured link rate is published
         share_reason=f"copy rate measured by others: {copy.source}",
     )
 
@@ -195,18 +194,19 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} {missing}; run `sbd calibrate --dtype {dtype}` on that machine"
         )
     resident, bandwidth = curves[dtype].known, measured.largest_read[1]
-    streaming = {str(name): curve.known for name, curve in measured.streaming_s_per_byte.items()}.get(dtype)
-    attention = {str(name): curve for name, curve in measured.attention_flops_per_s.items()}.get(dtype)
+    streaming, attention = (
+        {str(name): curve.known or None for name, curve in held.items()}.get(dtype)
+        for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
+    )
     fit = fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None
     claimable, reason = measured.read_is_memory
-    link = profile.link_bytes_per_s.value
     return Ceilings(
         rung="calibrated",
         device_name=measured.device_name,
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=resident,
-        attention_rates=attention.known if attention else None,
+        attention_rates=attention,
         overlap=fit.overlap if fit else None,
         stall=fit.stall if fit else 1.0,
         fit_error=fit.error if fit else None,
@@ -215,7 +215,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         fixed_hidden=measured.fixed_hidden,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
-        link_bytes_per_s=None if link is None else link / 2,  # one machine alone measures no link: as published
+        link_bytes_per_s=_link_bytes_per_s(profile),  # one machine alone measures no link: as published
         share_claimable=claimable,
         share_reason=reason,
     )
@@ -230,6 +230,12 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
     if profile.measured is not None and dtype in profile.measured.matrix_flops_per_s:
         return ceilings_from_measured(profile, dtype)
     return ceilings_from_profile(profile, dtype)
+
+
+def _link_bytes_per_s(profile: HardwareProfile) -> float | None:
+    """What can be sent: the figure is published for both directions together."""
+    both = profile.link_bytes_per_s.value
+    return None if both is None else both / 2
 
 
 @dataclass(frozen=True, slots=True)
