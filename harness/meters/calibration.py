@@ -91,10 +91,13 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """Whose fixed cost per pass is measured: ``engine`` in words, and what makes one-token passes of a model by it."""
+    """Whose fixed cost per pass is measured: ``engine`` in words, what makes one-token passes of a model by it, and its
+    attention of query (B, G, m, D) over keys and values (B, G, W, D).
+    """
 
     engine: str
     steps: Callable[[Any], Kernel]
+    attend: Callable[[Any, Any, Any], Any]
 
 
 def load_or_calibrate(

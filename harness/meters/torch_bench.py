@@ -164,7 +164,7 @@ class TorchBench:
         query, key, value = (
             self._random(heads * length * width).view(1, heads, length, width) for length in (queries, keys, keys)
         )
-        attend = self._torch.nn.functional.scaled_dot_product_attention
+        attend = self._stepping.attend
 
         def run() -> None:
             for _ in range(RESIDENT_TIMES):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from harness.decoding.session import ModelSession, Segment
@@ -15,6 +16,7 @@ from harness.meters.calibration import Stepping
 from harness.modeling.capturing import cuda_graphs
 from harness.modeling.compiling import compiled
 from harness.modeling.graphed_session import GraphedSession
+from harness.modeling.kv_buffers import folded_attention
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
 from harness.scenario import Execution
@@ -25,7 +27,8 @@ MOST_STEPS = 256
 def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     """Whose fixed cost a calibration measures; can be handed to another process."""
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
-    return Stepping(engine=engine_words(session, execution), steps=steps)
+    attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
+    return Stepping(engine=engine_words(session, execution), steps=steps, attend=attend)
 
 
 def open_session(
