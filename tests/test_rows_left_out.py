@@ -36,14 +36,8 @@ def counted(session, rows):
     return session
 
 
-def decode(arm, seed, *, leaves_out):
-    """The whole Generation of an arm over random prompts of random lengths, and the rows of every forward that was made."""
-    work, target, rows = few_words.some_work(seed, ROWS), few_words.few_words("llama", seed), []
-    request = work.request()
-
-    def opened(model):
-        return counted(StaticSession(model, leaves_out=leaves_out), rows)
-
+def some_decode(arm, target, seed, opened, request):
+    """The generator of passes of one of ARMS; ``opened`` makes a session of a module."""
     block = {"block_size": 5, "mask_id": MASK_ID}
     sets = partial(decode_set_block, acceptance=SolverAcceptance(SOLVERS["entropy_bounded"], gamma=1.5), **block)
     ours = {
@@ -52,12 +46,20 @@ def decode(arm, seed, *, leaves_out):
         "apd": partial(decode_adaptive_parallel, mixture=0.5, **block),
     }  # fmt: skip
     if arm.startswith("drafts: "):
-        found, _, _ = few_rivals.decode(arm.removeprefix("drafts: "), target, "llama", seed, opened, request)
-    elif arm in ours:
-        found = ours[arm](opened(target), request)
-    else:
-        found = few_words.decoder(arm, opened(target), request, block_size=5)
-    return drain(found), rows
+        return few_rivals.decode(arm.removeprefix("drafts: "), target, "llama", seed, opened, request)[0]
+    if arm in ours:
+        return ours[arm](opened(target), request)
+    return few_words.decoder(arm, opened(target), request, block_size=5)
+
+
+def decode(arm, seed, *, leaves_out):
+    """The whole Generation of an arm over random prompts of random lengths, and the rows of every forward that was made."""
+    work, target, rows = few_words.some_work(seed, ROWS), few_words.few_words("llama", seed), []
+
+    def opened(model):
+        return counted(StaticSession(model, leaves_out=leaves_out), rows)
+
+    return drain(some_decode(arm, target, seed, opened, work.request())), rows
 
 
 def computed(active):

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
 from harness.modeling.compiling import compiled
+from harness.modeling.held_prompts import HeldPrompts
 from harness.modeling.kv_buffers import Layout, register
 from harness.modeling.segments import inside, validity, wanted_logits
 from harness.scenario import Execution
@@ -29,7 +30,8 @@ class StaticSession:
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
     forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
     seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
-    ``leaves_out``: rows that nobody reads are not computed where forwards are eager, which a timed batch never does.
+    ``leaves_out``: what need not be computed is not, where forwards are eager: rows that nobody reads, and prompts that were
+    read just before. A timed batch never does that.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class StaticSession:
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._lengths: list[int] = []
+        self._held: HeldPrompts | None = None
         self._fed: Tensor | None = None
         self._query = 0
         # A mask of four dimensions is what transformers passes on untouched; ours travels in the layout.
@@ -82,6 +85,17 @@ class StaticSession:
         positions = torch.cat([s.positions for s in segments], dim=1)
         self._query = tokens.shape[1]
         self._fed = validity(segments)
+        if any(self._lengths) or not self._leaves_out:
+            return self._computed(segments, tokens, positions)
+        buffers = [*self._keys, *self._values]
+        if self._held is not None and self._held.answers(segments):
+            return self._held.given_back(buffers)
+        logits = self._computed(segments, tokens, positions)
+        self._held = HeldPrompts.of(segments, logits, buffers) or self._held
+        return logits
+
+    def _computed(self, segments: Sequence[Segment], tokens: Tensor, positions: Tensor) -> Tensor:
+        """``tokens`` and ``positions``, (B, Q), are those of the segments."""
         rows = self._rows_read(segments) if self._leaves_out else None
         if rows is not None:
             tokens, positions = tokens[rows], positions[rows]
