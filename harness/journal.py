@@ -22,13 +22,14 @@ class Journal:
     """The writing end of one file, held by one process at a time, or by one and the child it lends the lock to."""
 
     def __init__(self, path: Path, lent: int | None = None) -> None:
-        """Open ``path`` for appending and remove a torn last line.
+        """Open ``path`` for appending and remove a torn last line. What lies packed in ``path`` + ``.gz`` is unpacked into it.
 
         ``lent``: the ``descriptor`` of another journal of this file, here or inherited from the process that holds it. The
         lock is shared then, and lasts until both are closed; the lender is not to append meanwhile.
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
+            RecordError: the packed file cannot be read, or holds other lines.
         """
         self.path = path
         try:
@@ -48,6 +49,24 @@ class Journal:
         except OSError as error:
             os.close(self._descriptor)
             raise refused(path, error) from error
+        if lent is None and packed(path).exists():
+            try:
+                self._unpack()
+            except BaseException:
+                self.close()
+                raise
+
+    def _unpack(self) -> None:
+        """The packed lines are the first ones; the packed file goes when all of them are on the disk, whenever a kill comes."""
+        data, held = unpacked(self.path), self.path.read_bytes()
+        if not data.startswith(held) and not held.startswith(data):
+            raise RecordError(f"{self.path}: holds other lines than {packed(self.path).name} beside it; move one of them away")
+        if len(held) < len(data):
+            self.append(data[len(held) : -1].decode())
+        try:
+            packed(self.path).unlink()
+        except OSError as error:
+            raise refused(packed(self.path), error) from error
 
     @property
     def descriptor(self) -> int:
@@ -98,16 +117,30 @@ def whole_lines(path: Path) -> list[bytes]:
     Raises:
         RecordError: the file cannot be read.
     """
-    packed = path.with_name(path.name + ".gz")
     try:
-        if path.exists():
-            data = path.read_bytes()
-            data = data[: whole_bytes(data)]
-        else:
-            data = gzip.decompress(packed.read_bytes()) if packed.exists() else b""
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"{path}: cannot be read ({error}); restore the file, or run again") from error
+        data = path.read_bytes() if path.exists() else None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    data = unpacked(path) if data is None else data[: whole_bytes(data)]
     return data.split(b"\n")[:-1]
+
+
+def packed(path: Path) -> Path:
+    """Where the lines of ``path`` lie in a published run."""
+    return path.with_name(f"{path.name}.gz")
+
+
+def unpacked(path: Path) -> bytes:
+    """What ``path`` + ``.gz`` holds; nothing where there is none. Raises RecordError where it cannot be read."""
+    try:
+        return gzip.decompress(packed(path).read_bytes()) if packed(path).exists() else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(packed(path), error) from error
+
+
+def unreadable(path: Path, error: Exception) -> RecordError:
+    """The record error of a file that cannot be read."""
+    return RecordError(f"{path}: cannot be read ({error}); restore the file, or run again")
 
 
 def whole_bytes(data: bytes) -> int:

@@ -1,7 +1,7 @@
 """The run directory: append-only and crash-safe. What is finished stays, whatever ends the process.
 
 run.json        the RunHeader, written whole or not at all
-samples.jsonl   one Sample per line (samples.jsonl.gz in a published run)
+samples.jsonl   one Sample per line (samples.jsonl.gz in a published run, until one goes on with it)
 events.jsonl    one CaseOutcome or environment snapshot per line
 
 Knows the record's schema and no more of what its values mean.
@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from harness.differing import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
-from harness.journal import Journal, damaged, read_lines, refused, whole_lines, write_whole
+from harness.journal import Journal, damaged, packed, read_lines, refused, whole_lines, write_whole
 from harness.machines import of_one_machine
 from harness.record import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 
@@ -225,7 +225,7 @@ def publish(run_directory: Path, target: Path) -> Path:
         raise refused(target, error) from error
     write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
     lines = (_line(sample, run.header.record_version) for sample in run.samples)
-    write_whole(target / f"{SAMPLES}.gz", _packed("".join(f"{line}\n" for line in lines)))
+    write_whole(packed(target / SAMPLES), _gzipped("".join(f"{line}\n" for line in lines)))
     events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
@@ -257,7 +257,7 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
 
 
-def _packed(text: str) -> bytes:
+def _gzipped(text: str) -> bytes:
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
         packer.write(text.encode())

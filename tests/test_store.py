@@ -357,3 +357,34 @@ def test_a_damaged_archive_is_a_record_error(tmp_path: Path) -> None:
     packed.write_bytes(packed.read_bytes()[:-12])
     with pytest.raises(RecordError, match="cannot be read"):
         read_run(tmp_path / "p")
+
+
+def test_a_published_run_can_be_gone_on_with(tmp_path: Path) -> None:
+    """What it holds is not taken again, and is there behind a kill at any byte of the unpacking."""
+    begun(tmp_path / "run", samples=3)
+    folder = publish(tmp_path / "run", tmp_path / "p")
+    file, archive = folder / "samples.jsonl", (folder / "samples.jsonl.gz").read_bytes()
+    whole = gzip.decompress(archive)
+    for cut in range(0, len(whole), 97):
+        file.write_bytes(whole[:cut])
+        (folder / "samples.jsonl.gz").write_bytes(archive)
+        assert resume(folder) == [0, 1, 2]
+        assert file.read_bytes() == whole and not (folder / "samples.jsonl.gz").exists()
+    with RunStore(folder) as store:
+        store.resume(make_header().scenario, "d1")
+        store.append(make_sample(3))
+    (folder / "samples.jsonl.gz").write_bytes(archive)  # killed before the packed file was gone
+    assert resume(folder) == [0, 1, 2, 3]
+    assert publish(folder, tmp_path / "run2") and len(read_run(tmp_path / "run2").samples) == 4
+
+
+def test_a_published_run_beside_other_lines_is_not_gone_on_with(tmp_path: Path) -> None:
+    """Neither of them is lost."""
+    begun(tmp_path / "run", samples=2)
+    folder = publish(tmp_path / "run", tmp_path / "p")
+    other = make_sample(5).model_dump_json().encode() + b"\n"
+    (folder / "samples.jsonl").write_bytes(other)
+    for _ in range(2):
+        with pytest.raises(RecordError, match=r"samples.jsonl: holds other lines than samples.jsonl.gz beside it"):
+            resume(folder)
+    assert (folder / "samples.jsonl").read_bytes() == other and (folder / "samples.jsonl.gz").exists()
