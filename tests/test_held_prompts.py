@@ -43,14 +43,15 @@ def test_decoding_behind_another_writes_the_same_and_reads_no_prompt(seed):
     def opened(model):
         return session if model is target else StaticSession(model)
 
-    longest = max(map(len, work.prompts))
+    longest, held = max(map(len, work.prompts)), True
     for arm in random.Random(seed).sample(ARMS * 2, 2 * len(ARMS)):
         widths.clear()
         found = drain(some_decode(arm, target, seed, opened, work.request()))
         assert found == alone[arm], arm
         first, *others = [one.padded_query for one in found.passes if one.model is None]
-        fused = first > longest  # some feed their first block in the prompts' own pass, which is computed
-        assert widths == ([first, *others] if fused else others), arm
+        fused = first > longest  # some feed their first block in the prompts' own pass: they take nothing and leave nothing
+        assert widths == (others if held and not fused else [first, *others]), arm
+        held = not fused
 
 
 def test_what_is_given_back_is_what_was_computed_to_the_last_bit():
@@ -68,16 +69,39 @@ def test_what_is_given_back_is_what_was_computed_to_the_last_bit():
     first, second = read()
     computed = first.clone()
     first.fill_(-1.0)
-    session.reset(4, 12)
-    session.forward([causal(torch.ones(4, 8, dtype=torch.long)), behind])  # writes over the prompts, is not held
     again, third = read()
     assert torch.equal(again, computed) and torch.equal(third, second)
     again.fill_(-1.0)
     assert torch.equal(read()[0], computed)
 
 
+@pytest.mark.parametrize("also", [[], ["behind"]], ids=["alone", "with a block"])
+def test_prompts_that_were_written_over_are_read_anew(also):
+    """By other prompts with tokens behind them, and by a forward behind fewer tokens than a prompt has."""
+    model = few_words.few_words("llama", 0)
+    session, fresh = (StaticSession(model, leaves_out=leaves_out) for leaves_out in (True, False))
+    prompts, other = causal(torch.arange(24).reshape(4, 6) % 8), causal(torch.ones(4, 4, dtype=torch.long))
+    behind = causal(torch.tensor([[1], [2], [3], [4]]))
+
+    def read(one):
+        one.reset(4, 12)
+        one.forward([prompts])
+        one.keep([6] * 4)
+        return one.forward([behind])
+
+    expected = read(fresh)
+    assert torch.equal(read(session), expected)
+    if also:
+        session.reset(4, 12)
+        session.forward([other, behind])
+    else:
+        session.drop([0, 3, 0, 0])
+        session.forward([behind])
+    assert torch.equal(read(session), expected)
+
+
 def test_prompts_are_read_anew_where_they_are_not_what_is_held():
-    """Another token, other padding, another batch size; buffers that were made anew do not matter."""
+    """Another token, other padding, another batch size; buffers made anew."""
     model = few_words.few_words("llama", 0)
     widths, session = widths_of(model), StaticSession(model, leaves_out=True)
 
@@ -94,7 +118,7 @@ def test_prompts_are_read_anew_where_they_are_not_what_is_held():
     assert read(((1, 2, 3), (4, 5, 7)))
     assert read(((1, 2, 3), (4, 5)))
     assert read(((1, 2, 3),))
-    assert not read(((1, 2, 3),), limit=20), "the buffers were too small and are new"
+    assert read(((1, 2, 3),), limit=20), "the buffers were too small and are new"
     assert not read(((1, 2, 3),))
 
 

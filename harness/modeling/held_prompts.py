@@ -1,7 +1,7 @@
-"""The prompts that a session read last, with the keys and values that came of them: who decodes them anew need not read them.
+"""The prompts that lie in a session's buffers: who decodes the same batch anew need not read them again.
 
-What is given back is bit for bit what was computed. Axes: B rows, W tokens of the longest prompt, V vocabulary, G KV heads,
-D head dimension.
+Decoding writes behind the prompts only, so their keys and values are there still, to the last bit, and take no memory of their
+own. Axes: B rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,25 +17,21 @@ from harness.decoding.session import Segment
 
 @dataclass(frozen=True, slots=True)
 class HeldPrompts:
-    """``segment`` was fed, alone and with nothing before it, into the first slots of the buffers.
-
-    ``logits``   (B, m, V), what the forward returned
-    ``written``  (B, G, W, D) of every buffer it wrote to
-    """
+    """``segment`` was fed alone, with nothing before it, and ``logits`` (B, m, V) came of it. Its rows have ``lengths``."""
 
     segment: Segment
     logits: Tensor
-    written: tuple[Tensor, ...]
+    lengths: tuple[int, ...]
 
     @classmethod
-    def of(cls, segments: Sequence[Segment], logits: Tensor, buffers: Sequence[Tensor]) -> HeldPrompts | None:
-        """What came of a forward with nothing before it; None where it was not one over prompts alone, all of them computed."""
+    def of(cls, segments: Sequence[Segment], logits: Tensor) -> HeldPrompts | None:
+        """What a forward with nothing before it leaves; None where it was not over prompts alone, all of them computed."""
         segment = segments[0]
         if len(segments) > 1 or segment.visibility != "causal" or segment.read is not None:
             return None
-        width = segment.tokens.shape[1]
-        # Whoever asked for the logits may write to them.
-        return cls(segment, logits.clone(), tuple(buffer[:, :, :width].clone() for buffer in buffers))
+        rows, width = segment.tokens.shape
+        lengths = (width,) * rows if segment.valid is None else tuple(segment.valid.sum(dim=1).tolist())
+        return cls(segment, logits.clone(), lengths)  # whoever asked for the logits may write to them
 
     def answers(self, segments: Sequence[Segment]) -> bool:
         """Whether a forward over ``segments``, with nothing before them, is the one that is held."""
@@ -46,11 +42,9 @@ class HeldPrompts:
             and all(_same(getattr(asked, name), getattr(held, name)) for name in ("valid", "positions", "tokens"))
         )
 
-    def given_back(self, buffers: Sequence[Tensor]) -> Tensor:
-        """Writes to the buffers what the forward wrote; returns the logits it returned."""
-        for buffer, written in zip(buffers, self.written, strict=True):
-            buffer[:, :, : written.shape[2]] = written
-        return self.logits.clone()
+    def lie_before(self, committed: Sequence[int]) -> bool:
+        """Whether a forward behind so many committed tokens of each row writes over none of the prompts."""
+        return all(length <= kept for length, kept in zip(self.lengths, committed, strict=True))
 
 
 def _same(one: Tensor | None, other: Tensor | None) -> bool:

@@ -30,8 +30,8 @@ class StaticSession:
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
     forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
     seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
-    ``leaves_out``: what need not be computed is not, where forwards are eager: rows that nobody reads, and prompts that were
-    read just before. A timed batch never does that.
+    ``leaves_out``: what need not be computed is not, where forwards are eager: rows that nobody reads, and prompts that
+    lie in the buffers still. A timed batch never does that.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class StaticSession:
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
         """New buffers; what is in them does not matter, but it must be numbers."""
+        self._held = None
         shape = (rows, heads, slots, width)
         self._keys, self._values = (
             [torch.zeros(shape, dtype=self._model.dtype, device=self._model.device) for _ in range(layers)] for _ in range(2)
@@ -85,13 +86,14 @@ class StaticSession:
         positions = torch.cat([s.positions for s in segments], dim=1)
         self._query = tokens.shape[1]
         self._fed = validity(segments)
-        if any(self._lengths) or not self._leaves_out:
-            return self._computed(segments, tokens, positions)
-        buffers = [*self._keys, *self._values]
-        if self._held is not None and self._held.answers(segments):
-            return self._held.given_back(buffers)
+        nothing_before = not any(self._lengths)
+        if nothing_before and self._held is not None and self._held.answers(segments):
+            return self._held.logits.clone()
         logits = self._computed(segments, tokens, positions)
-        self._held = HeldPrompts.of(segments, logits, buffers) or self._held
+        if self._leaves_out and nothing_before:
+            self._held = HeldPrompts.of(segments, logits)
+        elif self._held is not None and not self._held.lie_before(self._lengths):
+            self._held = None
         return logits
 
     def _computed(self, segments: Sequence[Segment], tokens: Tensor, positions: Tensor) -> Tensor:
