@@ -114,7 +114,11 @@ app.command("verify", short_help="is what is claimed of a run true?")(verify_com
 def publish_command(
     run: Directory, target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")]
 ) -> None:
-    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes."""
+    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes.
+
+    A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
+    TARGET.
+    """
     from harness.store import publish
 
     print(publish(run, target))

@@ -22,14 +22,13 @@ class Journal:
     """The writing end of one file, held by one process at a time, or by one and the child it lends the lock to."""
 
     def __init__(self, path: Path, lent: int | None = None) -> None:
-        """Open ``path`` for appending and remove a torn last line. What lies packed in ``path`` + ``.gz`` is unpacked into it.
+        """Open ``path`` for appending and remove a torn last line.
 
         ``lent``: the ``descriptor`` of another journal of this file, here or inherited from the process that holds it. The
         lock is shared then, and lasts until both are closed; the lender is not to append meanwhile.
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
-            RecordError: the packed file cannot be read, or holds other lines.
         """
         self.path = path
         try:
@@ -49,24 +48,6 @@ class Journal:
         except OSError as error:
             os.close(self._descriptor)
             raise refused(path, error) from error
-        if lent is None and packed(path).exists():
-            try:
-                self._unpack()
-            except BaseException:
-                self.close()
-                raise
-
-    def _unpack(self) -> None:
-        """The packed lines are the first ones; the packed file goes when all of them are on the disk, whenever a kill comes."""
-        data, held = unpacked(self.path), self.path.read_bytes()
-        if not data.startswith(held) and not held.startswith(data):
-            raise RecordError(f"{self.path}: holds other lines than {packed(self.path).name} beside it; move one of them away")
-        if len(held) < len(data):
-            self.append(data[len(held) : -1].decode())
-        try:
-            packed(self.path).unlink()
-        except OSError as error:
-            raise refused(packed(self.path), error) from error
 
     @property
     def descriptor(self) -> int:
@@ -103,7 +84,7 @@ class Journal:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """All whole lines of ``path``, or of ``path`` + ``.gz``, as parsed JSON; an absent file has none.
+    """All whole lines of ``path`` + ``.gz`` and then of ``path``, as parsed JSON; an absent file has none.
 
     Raises:
         RecordError: the file cannot be read, or a line before the last is damaged (named as ``file:line``).
@@ -111,36 +92,26 @@ def read_lines(path: Path) -> list[Any]:
     return [_parse(path, number, line) for number, line in enumerate(whole_lines(path), start=1)]
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """As read_lines, not parsed yet.
+def whole_lines(path: Path, packed_too: bool = True) -> list[bytes]:
+    """As read_lines, not parsed yet; those of ``path`` alone where not ``packed_too``.
 
     Raises:
         RecordError: the file cannot be read.
     """
     try:
-        data = path.read_bytes() if path.exists() else None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    data = unpacked(path) if data is None else data[: whole_bytes(data)]
-    return data.split(b"\n")[:-1]
+        data = path.read_bytes() if path.exists() else b""  # before the packed ones: packing takes lines from here to there
+        before = gzip.decompress(packed(path).read_bytes()) if packed_too and packed(path).exists() else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{path}: cannot be read ({error}); restore the file, or run again") from error
+    data, before = data[: whole_bytes(data)], before[: whole_bytes(before)]
+    if before.endswith(data):
+        data = b""  # packed already, when a kill came
+    return (before + data).split(b"\n")[:-1]
 
 
 def packed(path: Path) -> Path:
-    """Where the lines of ``path`` lie in a published run."""
+    """Where the lines of ``path`` that were published lie; ``path`` has those that were written since."""
     return path.with_name(f"{path.name}.gz")
-
-
-def unpacked(path: Path) -> bytes:
-    """What ``path`` + ``.gz`` holds; nothing where there is none. Raises RecordError where it cannot be read."""
-    try:
-        return gzip.decompress(packed(path).read_bytes()) if packed(path).exists() else b""
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(packed(path), error) from error
-
-
-def unreadable(path: Path, error: Exception) -> RecordError:
-    """The record error of a file that cannot be read."""
-    return RecordError(f"{path}: cannot be read ({error}); restore the file, or run again")
 
 
 def whole_bytes(data: bytes) -> int:

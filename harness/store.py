@@ -1,7 +1,7 @@
 """The run directory: append-only and crash-safe. What is finished stays, whatever ends the process.
 
 run.json        the RunHeader, written whole or not at all
-samples.jsonl   one Sample per line (samples.jsonl.gz in a published run, until one goes on with it)
+samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; what is taken behind that comes here again)
 events.jsonl    one CaseOutcome or environment snapshot per line
 
 Knows the record's schema and no more of what its values mean.
@@ -13,6 +13,7 @@ import gc
 import gzip
 import io
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -208,29 +209,43 @@ def _read_sample(file: Path, number: int, line: bytes) -> Sample:
 def publish(run_directory: Path, target: Path) -> Path:
     """Copy a run for keeping: samples gzipped, byte for byte the same each time. Returns ``target``.
 
+    Where that is the run itself, its samples are packed in place.
+
     Raises:
         RecordError: there is no readable run.
-        UserError: ``target`` holds another run.
-        StorageError: the disk refuses.
+        UserError: ``target`` holds another run, or one that was gone on with there.
+        StorageError: the disk refuses, or somebody is writing to a run that is to be packed in place.
     """
-    run = read_run(run_directory)
-    if target.resolve() == run_directory.resolve():
-        raise UserError(f"{target}: is the run itself; give another folder as target")
-    if (target / HEADER).exists() and _read_header(target / HEADER).run_id != run.header.run_id:
-        raise UserError(f"{target}: holds another run; give another target, or remove that one first")
+    in_place = target.resolve() == run_directory.resolve()
+    if (target / HEADER).exists() and not in_place:
+        if _read_header(target / HEADER).run_id != _read_header(run_directory / HEADER).run_id:
+            raise UserError(f"{target}: holds another run; give another target, or remove that one first")
+        if whole_lines(target / SAMPLES, packed_too=False):
+            raise UserError(f"{target}: was gone on with since; publish that one, or give another target")
+    with RunStore(run_directory) as store:
+        if in_place:
+            store.hold()
+        return _published(read_run(run_directory), run_directory, target)
+
+
+def _published(run: Run, run_directory: Path, target: Path) -> Path:
+    """Packed are the very lines, so that a kill before they are gone from where they were leaves none of them twice."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         reports = {name: (run_directory / name).read_bytes() for name in REPORTS if (run_directory / name).exists()}
     except OSError as error:
         raise refused(target, error) from error
     write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
-    lines = (_line(sample, run.header.record_version) for sample in run.samples)
-    write_whole(packed(target / SAMPLES), _gzipped("".join(f"{line}\n" for line in lines)))
+    write_whole(packed(target / SAMPLES), _gzipped(whole_lines(run_directory / SAMPLES)))
     events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
     for name, content in reports.items():
         write_whole(target / name, content)
+    try:
+        (target / SAMPLES).unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(target / SAMPLES, error) from error
     return target
 
 
@@ -257,10 +272,10 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
 
 
-def _gzipped(text: str) -> bytes:
+def _gzipped(lines: Iterable[bytes]) -> bytes:
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
-        packer.write(text.encode())
+        packer.writelines(line + b"\n" for line in lines)
     return buffer.getvalue()
 
 

@@ -337,14 +337,12 @@ def test_publishing_gives_the_same_run_and_the_same_bytes(tmp_path: Path) -> Non
 
 
 def test_publishing_never_overwrites_another_run(tmp_path: Path) -> None:
-    """Neither the run itself nor a folder that holds another run can be the target."""
+    """A folder that holds another run cannot be the target."""
     begun(tmp_path / "run", samples=1)
     with RunStore(tmp_path / "other") as store:
         store.create(make_header(run_id="r2"))
     with pytest.raises(UserError, match="holds another run"):
         publish(tmp_path / "run", tmp_path / "other")
-    with pytest.raises(UserError, match="is the run itself"):
-        publish(tmp_path / "run", tmp_path / "run")
     assert publish(tmp_path / "run", tmp_path / "target") == publish(tmp_path / "run", tmp_path / "target")
 
 
@@ -355,36 +353,46 @@ def test_a_damaged_archive_is_a_record_error(tmp_path: Path) -> None:
     packed = tmp_path / "p" / "samples.jsonl.gz"
     assert gzip.decompress(packed.read_bytes()).count(b"\n") == 2
     packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(RecordError, match="cannot be read"):
-        read_run(tmp_path / "p")
+    for _ in range(2):
+        with pytest.raises(RecordError, match="cannot be read"):
+            read_run(tmp_path / "p")
+        with pytest.raises(RecordError, match="cannot be read"):
+            resume(tmp_path / "p")
 
 
 def test_a_published_run_can_be_gone_on_with(tmp_path: Path) -> None:
-    """What it holds is not taken again, and is there behind a kill at any byte of the unpacking."""
+    """What it holds is not taken again; what is new stands behind it, and is packed with it by publishing in place."""
     begun(tmp_path / "run", samples=3)
     folder = publish(tmp_path / "run", tmp_path / "p")
-    file, archive = folder / "samples.jsonl", (folder / "samples.jsonl.gz").read_bytes()
-    whole = gzip.decompress(archive)
-    for cut in range(0, len(whole), 97):
-        file.write_bytes(whole[:cut])
-        (folder / "samples.jsonl.gz").write_bytes(archive)
-        assert resume(folder) == [0, 1, 2]
-        assert file.read_bytes() == whole and not (folder / "samples.jsonl.gz").exists()
+    archive = (folder / "samples.jsonl.gz").read_bytes()
+    assert resume(folder) == [0, 1, 2]
+    assert publish(tmp_path / "run", folder) == folder, "nothing was taken there yet"
     with RunStore(folder) as store:
         store.resume(make_header().scenario, "d1")
         store.append(make_sample(3))
-    (folder / "samples.jsonl.gz").write_bytes(archive)  # killed before the packed file was gone
-    assert resume(folder) == [0, 1, 2, 3]
-    assert publish(folder, tmp_path / "run2") and len(read_run(tmp_path / "run2").samples) == 4
-
-
-def test_a_published_run_beside_other_lines_is_not_gone_on_with(tmp_path: Path) -> None:
-    """Neither of them is lost."""
-    begun(tmp_path / "run", samples=2)
-    folder = publish(tmp_path / "run", tmp_path / "p")
-    other = make_sample(5).model_dump_json().encode() + b"\n"
-    (folder / "samples.jsonl").write_bytes(other)
+        with pytest.raises(StorageError, match="another sbd run is writing here"):
+            publish(folder, folder)
+    with (folder / "samples.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    assert resume(folder) == [0, 1, 2, 3] and (folder / "samples.jsonl.gz").read_bytes() == archive
+    with pytest.raises(UserError, match="was gone on with since"):
+        publish(tmp_path / "run", folder)
+    taken, whole = (folder / "samples.jsonl").read_bytes(), read_run(folder)
     for _ in range(2):
-        with pytest.raises(RecordError, match=r"samples.jsonl: holds other lines than samples.jsonl.gz beside it"):
-            resume(folder)
-    assert (folder / "samples.jsonl").read_bytes() == other and (folder / "samples.jsonl.gz").exists()
+        assert read_run(publish(folder, folder)) == whole and not (folder / "samples.jsonl").exists()
+    (folder / "samples.jsonl").write_bytes(taken)  # as a kill before it was gone would leave it
+    assert read_run(folder) == whole and resume(folder) == [0, 1, 2, 3]
+    assert read_run(publish(folder, tmp_path / "other")) == whole
+
+
+def test_what_stands_behind_a_torn_archive_is_read(tmp_path: Path) -> None:
+    """Somebody packed a run that a kill had torn."""
+    begun(tmp_path / "run", samples=3)
+    file = tmp_path / "run" / "samples.jsonl"
+    (tmp_path / "run" / "samples.jsonl.gz").write_bytes(gzip.compress(file.read_bytes()[:-9]))
+    file.unlink()
+    assert resume(tmp_path / "run") == [0, 1]
+    with RunStore(tmp_path / "run") as store:
+        store.resume(make_header().scenario, "d1")
+        store.append(make_sample(2))
+    assert resume(tmp_path / "run") == [0, 1, 2]
