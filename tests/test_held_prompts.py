@@ -40,8 +40,14 @@ def test_decoding_behind_another_writes_the_same_and_reads_no_prompt(seed):
     session.reset(ROWS, 256)  # no arm needs more, so the buffers stay
     assert drain(decode_next_token(session, work.request())) == alone["ntp"]
 
+    drafts = {}
+
     def opened(model):
-        return session if model is target else StaticSession(model)
+        """The target's session, or that of all equal draft models."""
+        if model is target:
+            return session
+        weights = tuple(float(weight.detach().sum()) for weight in model.parameters())
+        return drafts.setdefault(weights, StaticSession(model, leaves_out=True))
 
     longest, held = max(map(len, work.prompts)), True
     for arm in random.Random(seed).sample(ARMS * 2, 2 * len(ARMS)):
@@ -126,3 +132,25 @@ def causal(tokens):
     """A causal segment at the start of its rows; the logits of its last token are wanted."""
     positions = torch.arange(tokens.shape[1]).expand(tokens.shape)
     return Segment(tokens=tokens, positions=positions, visibility="causal", logits=1)
+
+
+def test_what_a_failed_forward_leaves_is_given_to_nobody():
+    """The first layer of the second batch was written when memory ran out; the first batch comes again."""
+    model = few_words.few_words("llama", 0)
+    session = StaticSession(model, leaves_out=True)
+    prompts, other = causal(torch.arange(24).reshape(4, 6) % 8), causal(torch.ones(4, 6, dtype=torch.long))
+
+    def read(segment, one):
+        one.reset(4, 12)
+        return one.forward([segment])
+
+    expected = read(prompts, StaticSession(model))
+    assert torch.equal(read(prompts, session), expected)
+    widths = widths_of(model)
+    fails = model.model.layers[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        read(other, session)
+    fails.remove()
+    assert torch.equal(read(prompts, session), expected) and widths == [6, 6]
+    session.reset(0, 0)
+    assert not session._keys, "no buffer is left"  # no session says how much memory it holds

@@ -7,7 +7,7 @@ own. Axes: B rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,13 +25,14 @@ class HeldPrompts:
 
     @classmethod
     def of(cls, segments: Sequence[Segment], logits: Tensor) -> HeldPrompts | None:
-        """What a forward with nothing before it leaves; None where it was not over prompts alone, all of them computed."""
+        """What a forward with nothing before it leaves; None where it was not over prompts alone, to be gone on with."""
         segment = segments[0]
-        if len(segments) > 1 or segment.visibility != "causal" or segment.read is not None:
+        if len(segments) > 1 or segment.visibility != "causal" or segment.logits > 1 or segment.read is not None:
             return None
         rows, width = segment.tokens.shape
         lengths = (width,) * rows if segment.valid is None else tuple(segment.valid.sum(dim=1).tolist())
-        return cls(segment, logits.clone(), lengths)  # whoever asked for the logits may write to them
+        # Whoever made the segment and asked for the logits may write to both.
+        return cls(replace(segment, tokens=segment.tokens.clone()), logits.clone(), lengths)
 
     def answers(self, segments: Sequence[Segment]) -> bool:
         """Whether a forward over ``segments``, with nothing before them, is the one that is held."""

@@ -36,7 +36,7 @@ def open_session(
 ) -> ModelSession:
     """The plain session with its attention, or a static one: on a GPU captured into graphs unless it is eager.
 
-    ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes no row that nobody reads.
+    ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes nothing that need not be.
     """
     if session == "plain":
         return TransformersSession(module, attention)

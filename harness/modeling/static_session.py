@@ -62,8 +62,12 @@ class StaticSession:
         return max(self._lengths, default=0)
 
     def reset(self, rows: int, capacity: int) -> None:
-        """Forget everything and make room for ``rows`` rows of ``capacity`` tokens, one slot more for padding."""
+        """Forget what is committed and make room for ``rows`` rows of ``capacity`` tokens, one slot more for padding; no rows
+        give the buffers back.
+        """
         self._lengths = [0] * rows
+        if not rows:
+            self._keys, self._values, self._held = [], [], None
         held = self._keys[0].shape if self._keys else (0, 0, 0, 0)
         if rows and (held[0] != rows or held[2] <= capacity):
             config: Any = self._model.config
@@ -86,14 +90,15 @@ class StaticSession:
         positions = torch.cat([s.positions for s in segments], dim=1)
         self._query = tokens.shape[1]
         self._fed = validity(segments)
-        nothing_before = not any(self._lengths)
-        if nothing_before and self._held is not None and self._held.answers(segments):
-            return self._held.logits.clone()
-        logits = self._computed(segments, tokens, positions)
-        if self._leaves_out and nothing_before:
-            self._held = HeldPrompts.of(segments, logits)
-        elif self._held is not None and not self._held.lie_before(self._lengths):
-            self._held = None
+        held, self._held = self._held, None  # a forward that fails leaves nobody knows what
+        if any(self._lengths):
+            logits = self._computed(segments, tokens, positions)
+            self._held = held if held is not None and held.lie_before(self._lengths) else None
+        elif held is not None and held.answers(segments):
+            logits, self._held = held.logits.clone(), held
+        else:
+            logits = self._computed(segments, tokens, positions)
+            self._held = HeldPrompts.of(segments, logits) if self._leaves_out else None
         return logits
 
     def _computed(self, segments: Sequence[Segment], tokens: Tensor, positions: Tensor) -> Tensor:
