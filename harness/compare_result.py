@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ NO_PASS = "no decode pass was made"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: what is cached needs a place
 class Arm:
     """The cases of one arm in one cell (one per task) with their tallies."""
 
@@ -58,6 +59,11 @@ class Arm:
     def replayed(self) -> dict[str, Any] | None:
         """Where the acceptance came from, for an arm whose sampler did not decide."""
         return next((case.replayed for case in self.cases if case.replayed is not None), None)
+
+    @cached_property
+    def grades(self) -> on_accuracy.Grades:
+        """What its answers were graded, whoever decided them."""
+        return on_accuracy.grades(self.tallies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +153,8 @@ def _figures(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Quantity]:
     pairs = on_arms.pair_up(other.tallies, timed) if other and not lost else []
     why_untimed = NO_TIMES if place.timed else NOT_TIMED
     why_unpaired = why_untimed if not timed else _refused(lost) if lost else NO_NTP
-    graded = {} if arm.replayed else on_accuracy.grades(arm.tallies)
-    of_ntp = on_accuracy.grades(other.tallies) if other else {}
+    graded = {} if arm.replayed else arm.grades
+    of_ntp = other.grades if other else {}
     why_ungraded = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None).reason
     decodes = on_figures.Decodes(
         counted=arm.tallies, timed=timed, pairs=pairs, why_untimed=why_untimed, why_unpaired=why_unpaired
@@ -183,9 +189,9 @@ def _without_interval(quantity: Quantity, reason: str) -> Quantity:
 
 def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     """Everything that rests on a checked answer, by field of ArmResult."""
-    graded = {} if arm.replayed else on_accuracy.grades(arm.tallies)
+    graded = {} if arm.replayed else arm.grades
     own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
-    of_ntp = on_accuracy.grades(ntp.tallies) if ntp else {}
+    of_ntp = ntp.grades if ntp else {}
     difference = on_accuracy.difference(graded, of_ntp, own.reason or NOT_GRADED)
     return {
         "correct": sum(graded.values()) if graded else None,

@@ -70,9 +70,8 @@ def _reach(drawn: Floats, sums: Floats, whole: Floats) -> Floats:
 def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
     """How often each of n prompts is in each of the resamples from ``start`` on, shape (AT_ONCE, n)."""
     drawn = np.random.default_rng((SEED, n, start)).integers(0, n, (AT_ONCE, n))
-    counts = np.zeros((AT_ONCE, n), dtype=np.uint16)
-    np.add.at(counts, (np.arange(AT_ONCE)[:, None], drawn), 1)
-    return counts
+    places = drawn + n * np.arange(AT_ONCE)[:, None]
+    return np.bincount(places.ravel(), minlength=AT_ONCE * n).reshape(AT_ONCE, n).astype(np.uint16)
 
 
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
