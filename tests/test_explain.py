@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from harness import units
 from harness.compare import compare
 from harness.compare_blocks import Timeline, block_passes, timeline
 from harness.compare_explain import residuals, roofline_points, waterfall
+from harness.compare_values import Cell
 from harness.record import Run
 from harness.reporting import figures_blocks, svg
 from harness.reporting.drawing import Drawing
 from harness.reporting.explain import MOST_BATCHES, explain_drawings
+from harness.reporting.figures_roofline import MOST_LABELS, named
+from harness.reporting.figures_time import pass_time, telling
 from harness.reporting.timeline import timeline_drawing, token_text
 from harness.store import read_run
 from tests import synthetic_run as synthetic
@@ -204,3 +208,37 @@ def test_labels_that_would_lie_on_one_another_are_moved_apart() -> None:
     """Upwards, in order, and no further than needed."""
     assert svg.spread([1.0, 0.95, 3.0, 0.0], 0.1) == pytest.approx([1.05, 0.95, 3.0, 0.0])
     assert svg.spread([2.0, 2.0], 0.5) == [2.0, 2.5] and svg.spread([], 1) == []
+
+
+def many_kinds() -> Cell:
+    """NTP's pass, verifying at 2 to 14 tokens, the wider the rarer, drafts by another model, and one rare pass of 272."""
+    cell = compare(FULL).cells[0]
+    ntp, width = cell.pass_widths[0], cell.pass_widths[1]
+    own = [replace(width, method="m", role="verify", query_tokens=n, count=100 - n) for n in range(2, 15)]
+    drafts = [replace(width, method="m", role="draft by small", query_tokens=1, count=900)]
+    again = [replace(width, method="other", role="decide", query_tokens=3, count=500)]
+    widest = [replace(width, method="m", role="verify+draft", query_tokens=272, count=1)]
+    return replace(cell, pass_widths=(ntp, *drafts, *own, *again, *widest))
+
+
+def test_of_very_many_kinds_of_pass_the_telling_ones_bear_names() -> None:
+    """NTP, the most frequent widths of the model itself, each once, and the widest; the others are counted."""
+    cell = many_kinds()
+    found = [(width.method == "ntp", width.role, width.query_tokens) for width in telling(cell.pass_widths)]
+    assert found == [
+        (True, "decide", 1), (False, "verify", 2), (False, "verify", 4), (False, "decide", 3), (False, "verify+draft", 272)
+    ]  # fmt: skip
+    drawing = pass_time(cell, "x")
+    assert drawing is not None and "12 other kinds of pass are in the table" in drawing.caption
+    assert "272 query tokens (verify+draft) take" in drawing.caption and "draft by small" not in aloud(drawing)
+    assert telling(cell.pass_widths[:9]) == list(cell.pass_widths[:9])
+
+
+def test_of_very_many_points_under_the_roofline_ntp_and_the_ends_bear_names() -> None:
+    """Named by the sentence too."""
+    points = roofline_points([many_kinds()])
+    ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
+    found = named(points)
+    assert len(found) <= MOST_LABELS and ordered[0] in found and ordered[-1] in found
+    assert any(point.width.method == "ntp" for point in found)
+    assert named(points[:MOST_LABELS]) == points[:MOST_LABELS]

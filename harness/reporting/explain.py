@@ -12,6 +12,7 @@ from harness.compare_blocks import BlockPasses, Timeline, block_passes, timeline
 from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.compare_explain import waterfall as waterfall_of
 from harness.compare_values import ArmResult, Cell, Comparison
+from harness.compare_ways import ways
 from harness.record import Run
 from harness.reporting import (
     figures_arms,
@@ -20,8 +21,9 @@ from harness.reporting import (
     figures_factors,
     figures_predictions,
     figures_roofline,
+    figures_ways,
 )
-from harness.reporting.drawing import Drawing
+from harness.reporting.drawing import MOST_ARMS, Drawing
 from harness.reporting.figures_time import pass_time
 from harness.reporting.timeline import timeline_drawing
 
@@ -49,7 +51,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
         *_hardware(cells, chosen, name, missing),
         _predicted(shown, chosen, name, missing),
-        *(figures_arms.speed_accuracy(cell, f"{name}-{cell.batch_size}-accuracy", wheres[cell.batch_size]) for cell in chosen),
+        *(_arms(cell, f"{name}-{cell.batch_size}-accuracy", wheres[cell.batch_size]) for cell in chosen),
         _or_reason(figures_batch.energy_bars(chosen, f"{name}-energy"), missing, _no_energy(cells)),
     ]
     found = [drawing for drawing in drawn if drawing is not None]
@@ -109,6 +111,13 @@ def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str, missing: l
             drawn.append(heat or figures_blocks.block_counts(arm, blocks, f"{name}-block"))
             missing += [f"Which pass decides which position: {blocks.reason}"] if blocks.reason else []
     return [*drawn, figures_arms.tokens_per_pass(cells[0], f"{name}-tokens")]
+
+
+def _arms(cell: Cell, name: str, where: str) -> Drawing | None:
+    """Point by point, as long as the points can be told apart."""
+    if len(cell.arms) <= MOST_ARMS:
+        return figures_arms.speed_accuracy(cell, name, where)
+    return figures_ways.ways_compared(ways(cell), len(cell.arms), cell.timed, name, where)
 
 
 def _timeline(run: Run, cell: Cell, arm: ArmResult, name: str, missing: list[str]) -> Drawing | None:

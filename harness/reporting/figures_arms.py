@@ -13,6 +13,7 @@ from matplotlib.ticker import NullLocator
 
 from harness import units
 from harness.compare_values import ArmResult, Cell
+from harness.compare_ways import ways
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
 from harness.stats import Quantity
@@ -31,7 +32,7 @@ def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.nfe_speedup
 
-    arms = [arm for arm in cell.arms if arm.accuracy.value is not None and speed(arm).value is not None][:MOST_ARMS]
+    arms = [arm for arm in cell.arms if arm.accuracy.value is not None and speed(arm).value is not None]
     sbd = sorted((arm for arm in arms if not arm.is_ntp), key=lambda arm: _value(speed(arm)))
     ntp = [arm for arm in arms if arm.is_ntp]
     if not sbd:
@@ -95,8 +96,9 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
 
 
 def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
-    """Share of row-passes by the tokens they made final, one strip per SBD arm."""
-    arms = [arm for arm in cell.arms if not arm.is_ntp and _count(arm)][:MOST_ARMS]
+    """Share of row-passes by the tokens they made final, one strip per arm; of very many arms the best of every way."""
+    arms = list(cell.arms) if len(cell.arms) <= MOST_ARMS else [way.arm for way in ways(cell)]
+    arms = [arm for arm in arms if not arm.is_ntp and _count(arm)][:MOST_ARMS]
     if not arms:
         return None
     widest = max(len(arm.final_tokens_histogram) for arm in arms)

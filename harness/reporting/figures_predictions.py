@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,6 +20,8 @@ from harness.stats import Quantity
 
 LINE = 0.82
 """Of an arm's lines, as a share of the way from one arm to the next."""
+LONGEST_LINE = 20
+"""Characters of a name: a longer one would take the room of the texts on the other side."""
 COLUMNS = (0.0, 0.73, 1.0)
 """Where the texts beside a line stand: what it is, and its errors."""
 
@@ -45,7 +48,8 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
     """The speedups, and beside them what every line is and how far off."""
     axes.set_ylim(len(arms) - 0.35, -0.85)
-    names = [arm[0].arm.label + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for arm in arms]
+    names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
+    names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
     axes.set_yticks(range(len(arms)), names)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -33,7 +33,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
             _roof(axes, roof, ends)
         for point in points:
             _point(axes, point)
-        for point in points if len(points) <= MOST_LABELS else outermost(points):
+        for point in named(points):
             _name(axes, point, with_batch=len({one.batch_size for one in points}) > 1)
         axes.set_xlim(ends)
         axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
@@ -85,10 +85,19 @@ def _name(axes: Axes, point: RooflinePoint, with_batch: bool) -> None:
     axes.annotate(text, at, offset, textcoords="offset points", ha=side, fontsize=9)
 
 
-def outermost(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
-    """Of each role at the smallest and the largest batch, where there are too many points to name them all."""
+def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
+    """All of few points; of more those of each role at the smallest and the largest batch; where these are too many as well,
+    NTP's, the least and the most intense one.
+    """
+    if len(points) <= MOST_LABELS:
+        return list(points)
     sizes = [point.batch_size for point in points]
-    return [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
+    found = [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
+    if len(found) <= MOST_LABELS:
+        return found
+    ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
+    ends = {id(ordered[0]), id(ordered[-1])}
+    return [point for point in points if point.width.method == "ntp" or id(point) in ends][:MOST_LABELS]
 
 
 def point_words(point: RooflinePoint) -> str:

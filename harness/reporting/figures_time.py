@@ -5,6 +5,8 @@ Draws a cell of a Comparison; computes no statistic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -13,6 +15,10 @@ from harness.compare_pass_values import PassCurve, PassWidth
 from harness.compare_values import Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
+
+MOST_KINDS = 9
+"""Of passes that all bear their names; of more the telling ones do."""
+MOST_FREQUENT = 3
 
 
 def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
@@ -27,8 +33,9 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         places = svg.spread([1e3 * curve.points[-1][2] for curve in cell.curves], 0.14 * top)
         for curve, place in zip(cell.curves, places, strict=True):
             _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED), place)
+        named = telling(measured)
         for width in measured:
-            _pass_point(axes, width, top)
+            _pass_point(axes, width, top, width in named)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -52,11 +59,25 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     axes.annotate(f"{curve.rung}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
-def _pass_point(axes: Axes, width: PassWidth, top_ms: float) -> None:
+def telling(widths: Sequence[PassWidth]) -> list[PassWidth]:
+    """All of few kinds of pass; of many NTP's, and of the model's other ones the most frequent and the widest, a width once."""
+    if len(widths) <= MOST_KINDS:
+        return list(widths)
+    ntp = [width for width in widths if width.method == "ntp"]
+    own = [width for width in widths if width.method != "ntp" and " by " not in width.role]
+    by_width = {width.query_tokens: width for width in sorted(own, key=lambda width: width.count)}
+    frequent = sorted(by_width.values(), key=lambda width: width.count)[-MOST_FREQUENT:]
+    chosen = {id(width) for width in (*ntp, *frequent, *([by_width[max(by_width)]] if by_width else []))}
+    return [width for width in widths if id(width) in chosen]
+
+
+def _pass_point(axes: Axes, width: PassWidth, top_ms: float, named: bool) -> None:
     value, low, high = (1e3 * (x or 0.0) for x in (width.measured_s.value, width.measured_s.low, width.measured_s.high))
     colour = svg.BLUE if width.method == "ntp" else svg.VERMILION
     axes.plot([width.query_tokens] * 2, [low, high], color=colour, lw=1.4)
     axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
+    if not named:
+        return
     text = f"{'NTP' if width.method == 'ntp' else width.role}\n{units.seconds(value / 1e3)}"
     predicted = next((1e3 * price.value for price in width.predicted_s.values() if price.value), 0.0)
     below = predicted > value and low > top_ms / 6  # away from the line, but not onto the axis
@@ -67,7 +88,8 @@ def _pass_point(axes: Axes, width: PassWidth, top_ms: float) -> None:
 def pass_time_sentence(cell: Cell) -> str:
     """What a pass of each width costs in one-token passes, measured and predicted."""
     said = []
-    for width in cell.pass_widths:
+    named = telling(cell.pass_widths)
+    for width in named:
         if width.method == "ntp" or width.cost.value is None:
             continue
         predicted = [f"{rung} roofline {units.ratio(cost.value)}" for rung, cost in width.predicted_cost.items() if cost.value]
@@ -75,4 +97,6 @@ def pass_time_sentence(cell: Cell) -> str:
         said.append(f"{width.query_tokens} query tokens ({width.role}) take {units.ratio(width.cost.value)}{beside}")
     if not said:
         return "Time of a forward pass by its query tokens; there are no two kinds of pass to compare."
-    return f"Against a one-token NTP pass, {'; '.join(said)}."
+    others = len(cell.pass_widths) - len(named)
+    beside = f" {others} other kinds of pass are in the table." if others else ""
+    return f"Against a one-token NTP pass, {'; '.join(said)}.{beside}"

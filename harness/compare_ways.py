@@ -1,0 +1,68 @@
+"""The ways of decoding in one cell, each at its best setting: what remains to be compared where there are very many arms.
+
+Values and plain choices among them; knows no record and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.compare_accuracy import MARGIN
+from harness.compare_values import ArmResult, Cell
+from harness.stats import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """``keeps``: whether its accuracy is within MARGIN of NTP's on the same prompts, None where no answer was checked."""
+
+    name: str
+    arm: ArmResult
+    speed: Quantity
+    keeps: bool | None
+
+    @property
+    def lossless(self) -> bool:
+        """Equal to NTP by construction; FreeDave's masked chain is something else."""
+        return "NTP" in (self.arm.lossless or "")
+
+    @property
+    def query_tokens_per_token(self) -> float | None:
+        """Tokens that the target was fed for each one that became final, waiting rows included."""
+        fed = self.arm.query_tokens_per_pass.value
+        return None if fed is None or not self.arm.decode_tokens else fed * self.arm.passes / self.arm.decode_tokens
+
+
+def ways(cell: Cell) -> list[Way]:
+    """The fastest first: by the clock, or by passes where the part was not timed.
+
+    Of a way's settings the fastest one that keeps NTP's accuracy; where none does, the most accurate one; where nothing was
+    checked, the fastest one.
+    """
+    by_name: dict[str, list[Way]] = {}
+    for arm in cell.arms:
+        speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+        if not arm.is_ntp and speed.value is not None:
+            way = Way(name=name_of(arm.label), arm=arm, speed=speed, keeps=_keeps(arm))
+            by_name.setdefault(way.name, []).append(way)
+    return sorted(map(_best, by_name.values()), key=_speed, reverse=True)
+
+
+def name_of(label: str) -> str:
+    """An arm's label without its settings, which are the words with = or > in them."""
+    return " ".join(word for word in label.split() if not {"=", ">"} & set(word))
+
+
+def _best(settings: Sequence[Way]) -> Way:
+    eligible = [way for way in settings if way.keeps is not False]
+    return max(eligible, key=_speed) if eligible else max(settings, key=lambda way: way.arm.accuracy.value or 0.0)
+
+
+def _keeps(arm: ArmResult) -> bool | None:
+    lost = arm.accuracy_difference.value
+    return None if lost is None else lost >= -MARGIN
+
+
+def _speed(way: Way) -> float:
+    return way.speed.value or 0.0

@@ -1,0 +1,122 @@
+"""Each way of decoding at its best setting: who is chosen, by what, in which order, and what the drawing says of it."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+
+import pytest
+
+from harness import units
+from harness.compare import compare
+from harness.compare_values import ArmResult, Cell
+from harness.compare_ways import name_of, ways
+from harness.reporting.drawing import MOST_ARMS
+from harness.reporting.explain import explain_drawings
+from harness.reporting.figures_ways import MOST_WAYS, ways_compared
+from harness.stats import absent, exact
+from tests import synthetic_run as synthetic
+
+CELL = compare(synthetic.build()).cells[0]
+
+
+def arm(label: str, speed: float | None, lost_points: float | None = 0.0, lossless: str | None = None) -> ArmResult:
+    """An arm that is so many times faster by the clock, half of that by passes, and right in 90 % less what is lost."""
+    lost = absent("not checked") if lost_points is None else exact(-lost_points / 100)
+    right = absent("not checked") if lost_points is None else exact(0.9 - lost_points / 100)
+    fast = absent("no time") if speed is None else exact(speed)
+    return replace(
+        CELL.arms[1], label=label, wall_speedup=fast, nfe_speedup=exact((speed or 0) / 2), accuracy=right,
+        accuracy_difference=lost, lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
+    )  # fmt: skip
+
+
+def cell(*arms: ArmResult, timed: bool = True) -> Cell:
+    """NTP and these."""
+    return replace(CELL, arms=(CELL.arms[0], *arms), timed=timed)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("SBD k=16 γ=0.1", "SBD"), ("SBD k=16 longest prefix by entropy τ=0.9", "SBD longest prefix by entropy"),
+        ("SBD verified k=16 γ=99 c>0.3", "SBD verified"), ("SBD k=16 dynamic τ=0.95 steps=8", "SBD dynamic"),
+        ("quadratic self-speculation k=16", "quadratic self-speculation"), ("early exit layer 2 n=3", "early exit layer 2"),
+        ("draft model (reference draft) n=8 on prompt lookup n=4", "draft model (reference draft) on prompt lookup"),
+    ],
+)  # fmt: skip
+def test_a_way_is_its_label_without_settings(label: str, name: str) -> None:
+    """Labels as arms write them."""
+    assert name_of(label) == name
+
+
+def test_the_fastest_setting_that_keeps_the_accuracy_is_chosen() -> None:
+    """A faster one that loses more than a point is not; at exactly a point it is. The fastest way first, NTP never."""
+    found = ways(cell(
+        arm("SBD γ=1", 3.0), arm("SBD γ=2", 4.0, 1.0), arm("SBD γ=3", 9.0, 1.01),
+        arm("APD R=1", 5.0, -2.0), arm("APD R=2", 4.0),
+    ))  # fmt: skip
+    assert [(way.name, way.arm.label, way.keeps) for way in found] == [("APD", "APD R=1", True), ("SBD", "SBD γ=2", True)]
+
+
+def test_where_none_keeps_it_the_most_accurate_and_where_none_was_checked_the_fastest() -> None:
+    """And an arm without a speed is none."""
+    found = ways(cell(
+        arm("a x=1", 3.0, 20), arm("a x=2", 2.0, 3), arm("a x=3", 9.0, 40), arm("b x=1", 5.0, None), arm("b x=2", 6.0, None),
+        arm("c x=1", None),
+    ))  # fmt: skip
+    assert [(way.arm.label, way.keeps) for way in found] == [("b x=2", None), ("a x=2", False)]
+
+
+def test_by_passes_where_nothing_was_timed() -> None:
+    """Half as much here."""
+    assert [way.speed.value for way in ways(cell(arm("a", 3.0), arm("b", 8.0), timed=False))] == [4, 1.5]
+
+
+def test_query_tokens_are_all_that_was_fed_for_each_token() -> None:
+    """10 passes of 32 for 64 tokens; unknown without tokens."""
+    (way,) = ways(cell(arm("a", 3.0)))
+    assert way.query_tokens_per_token == 5
+    assert replace(way, arm=replace(way.arm, decode_tokens=0)).query_tokens_per_token is None
+
+
+def test_lossless_is_against_ntp_only() -> None:
+    """A masked chain is not NTP."""
+    chain = "greedy decoding of the masked head"
+    found = ways(cell(arm("a", 3.0, lossless="greedy NTP, same weights"), arm("b", 2.0, lossless=chain)))
+    assert [way.lossless for way in found] == [True, False]
+
+
+def test_the_drawing_says_who_leads_and_every_bar() -> None:
+    """The leader with loss is not one that loses the accuracy; what is not drawn is counted."""
+    found = ways(cell(
+        arm("safe n=2", 3.0, lossless="greedy NTP, same weights"), arm("wild n=1", 9.0, 30), arm("mild n=1", 4.0, 0.5),
+        *(arm(f"slow {'abcdefghijklmnopqrstuvwxyzABCD'[i]}", 1.0) for i in range(30)),
+    ))  # fmt: skip
+    drawing = ways_compared(found, 77, timed=True, name="x")
+    assert drawing is not None and drawing.marks == ("measured",)
+    leaders = "lossless against NTP: safe n=2, 3.00x by the clock; of the others that keep NTP's accuracy: mild n=1, 4.00x by"
+    assert drawing.caption.startswith(f"Fastest {leaders}") and "Of 77 arms" in drawing.caption
+    assert "3 slower ones are in the table only" in drawing.caption
+    words = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing.image, flags=re.DOTALL)))
+    for way in found[:MOST_WAYS]:
+        assert way.arm.label in words and f"{units.ratio(way.speed.value or 0)}, " in words
+    assert ways_compared([], 0, timed=True, name="x") is None
+    lossy = ways_compared(ways(cell(arm("a n=1", 3.0, 30), timed=False)), 1, timed=False, name="x")
+    assert lossy is not None and lossy.caption.startswith("Fastest: a n=1, 1.50x fewer passes.")
+
+
+def test_very_many_arms_are_drawn_as_ways_and_few_as_points() -> None:
+    """Strips of tokens per pass too are of the ways, not of whoever was named first."""
+    slow = [synthetic.Arm(label=f"SBD k=16 γ=0.{i}", gamma=i / 100, passes_per_block=8) for i in range(10, 10 + MOST_ARMS)]
+    fast = synthetic.Arm(label="SBD k=16 top-k tokens=8", gamma=0.9, passes_per_block=2)
+    for others, heading, gone in (
+        (slow[:2], "Speed against accuracy", "Every way at its best setting"),
+        (slow, "Every way at its best setting", "Speed against accuracy"),
+    ):
+        run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, *others, fast)))
+        comparison = compare(run)
+        found = {one.heading: one for one in explain_drawings(comparison, run, comparison.cells[0].part, "p")}
+        assert heading in found and gone not in found
+        assert fast.label in found["Tokens per pass"].image
