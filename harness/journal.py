@@ -29,6 +29,7 @@ class Journal:
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
+            RecordError: what lies packed beside it cannot be read.
         """
         self.path = path
         try:
@@ -41,13 +42,21 @@ class Journal:
             raise refused(path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._descriptor, whole_bytes(path.read_bytes()))
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise BlockingIOError(f"{path} was packed just now")  # between opening it and locking it
+            data = path.read_bytes()
+            data = data[: whole_bytes(data)]
+            kept = 0 if lent is None and data and _unpacked(path).endswith(data) else len(data)
+            os.ftruncate(self._descriptor, kept)  # a torn line, and lines that a kill left here when they were packed
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise StorageError(f"{path}: another sbd run is writing here; wait for it, or give another --out") from error
         except OSError as error:
             os.close(self._descriptor)
             raise refused(path, error) from error
+        except RecordError:
+            os.close(self._descriptor)
+            raise
 
     @property
     def descriptor(self) -> int:
@@ -92,18 +101,14 @@ def read_lines(path: Path) -> list[Any]:
     return [_parse(path, number, line) for number, line in enumerate(whole_lines(path), start=1)]
 
 
-def whole_lines(path: Path, packed_too: bool = True) -> list[bytes]:
-    """As read_lines, not parsed yet; those of ``path`` alone where not ``packed_too``.
+def whole_lines(path: Path) -> list[bytes]:
+    """As read_lines, not parsed yet.
 
     Raises:
         RecordError: the file cannot be read.
     """
-    try:
-        data = path.read_bytes() if path.exists() else b""  # before the packed ones: packing takes lines from here to there
-        before = gzip.decompress(packed(path).read_bytes()) if packed_too and packed(path).exists() else b""
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"{path}: cannot be read ({error}); restore the file, or run again") from error
-    data, before = data[: whole_bytes(data)], before[: whole_bytes(before)]
+    data, before = _bytes(path), _unpacked(path)  # in this order: packing takes lines from the one to the other
+    data = data[: whole_bytes(data)]
     if before.endswith(data):
         data = b""  # packed already, when a kill came
     return (before + data).split(b"\n")[:-1]
@@ -112,6 +117,30 @@ def whole_lines(path: Path, packed_too: bool = True) -> list[bytes]:
 def packed(path: Path) -> Path:
     """Where the lines of ``path`` that were published lie; ``path`` has those that were written since."""
     return path.with_name(f"{path.name}.gz")
+
+
+def _unpacked(path: Path) -> bytes:
+    """The packed lines, whole ones only."""
+    try:
+        data = gzip.decompress(_bytes(packed(path)))
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+    return data[: whole_bytes(data)]
+
+
+def _bytes(path: Path) -> bytes:
+    """What the file holds; nothing where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> RecordError:
+    """The record error of a file that cannot be read."""
+    return RecordError(f"{path}: cannot be read ({error}); restore the file, or run again")
 
 
 def whole_bytes(data: bytes) -> int:

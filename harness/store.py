@@ -212,20 +212,21 @@ def publish(run_directory: Path, target: Path) -> Path:
     Where that is the run itself, its samples are packed in place.
 
     Raises:
-        RecordError: there is no readable run.
-        UserError: ``target`` holds another run, or one that was gone on with there.
-        StorageError: the disk refuses, or somebody is writing to a run that is to be packed in place.
+        RecordError: there is no readable run, or the one in ``target`` cannot be read.
+        UserError: ``target`` holds another run, or samples that this one lacks.
+        StorageError: the disk refuses, or somebody is writing to ``target``.
     """
-    in_place = target.resolve() == run_directory.resolve()
-    if (target / HEADER).exists() and not in_place:
-        if _read_header(target / HEADER).run_id != _read_header(run_directory / HEADER).run_id:
+    run = read_run(run_directory)
+    with RunStore(target) as store:
+        if store.exists and _read_header(target / HEADER).run_id != run.header.run_id:
             raise UserError(f"{target}: holds another run; give another target, or remove that one first")
-        if whole_lines(target / SAMPLES, packed_too=False):
-            raise UserError(f"{target}: was gone on with since; publish that one, or give another target")
-    with RunStore(run_directory) as store:
-        if in_place:
-            store.hold()
-        return _published(read_run(run_directory), run_directory, target)
+        store.hold()
+        held = read_run(target) if store.exists else run
+        if target.resolve() == run_directory.resolve():
+            run = held
+        elif lacking := len(finished_keys(held) - finished_keys(run)):
+            raise UserError(f"{target}: holds {lacking} samples that {run_directory} lacks; give another target")
+        return _published(run, run_directory, target)
 
 
 def _published(run: Run, run_directory: Path, target: Path) -> Path:

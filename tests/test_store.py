@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gzip
 import json
 import os
@@ -375,14 +376,51 @@ def test_a_published_run_can_be_gone_on_with(tmp_path: Path) -> None:
     with (folder / "samples.jsonl").open("ab") as file:
         file.write(b'{"torn')
     assert resume(folder) == [0, 1, 2, 3] and (folder / "samples.jsonl.gz").read_bytes() == archive
-    with pytest.raises(UserError, match="was gone on with since"):
+    with pytest.raises(UserError, match=r"p: holds 1 samples that .*run lacks"):
         publish(tmp_path / "run", folder)
     taken, whole = (folder / "samples.jsonl").read_bytes(), read_run(folder)
     for _ in range(2):
         assert read_run(publish(folder, folder)) == whole and not (folder / "samples.jsonl").exists()
+    with pytest.raises(UserError, match=r"p: holds 1 samples that .*run lacks"):
+        publish(tmp_path / "run", folder)
     (folder / "samples.jsonl").write_bytes(taken)  # as a kill before it was gone would leave it
-    assert read_run(folder) == whole and resume(folder) == [0, 1, 2, 3]
+    assert read_run(folder) == whole
     assert read_run(publish(folder, tmp_path / "other")) == whole
+    with RunStore(folder) as store:
+        store.resume(make_header().scenario, "d1")
+        store.append(make_sample(4))
+    assert resume(folder) == [0, 1, 2, 3, 4]
+
+
+def test_a_target_that_is_written_to_is_not_published_onto(tmp_path: Path) -> None:
+    """Its samples would go where nobody reads."""
+    begun(tmp_path / "run", samples=3)
+    folder = publish(tmp_path / "run", tmp_path / "p")
+    with RunStore(folder) as store:
+        store.resume(make_header().scenario, "d1")
+        with pytest.raises(StorageError, match="another sbd run is writing here"):
+            publish(tmp_path / "run", folder)
+        store.append(make_sample(3))
+    assert resume(folder) == [0, 1, 2, 3]
+
+
+def test_a_writer_that_waits_for_the_packing_does_not_write_to_what_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has opened the file before it was packed, and locks it after."""
+    file, locks = tmp_path / "samples.jsonl", fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda *arguments: (file.unlink(), locks(*arguments)))
+    with pytest.raises(StorageError, match="another sbd run is writing here"):
+        Journal(file)
+
+
+def test_publishing_nothing_leaves_nothing(tmp_path: Path) -> None:
+    """A mistyped name is not made a folder."""
+    with pytest.raises(RecordError, match="there is no run here"):
+        publish(tmp_path / "none", tmp_path / "p")
+    with pytest.raises(RecordError, match="there is no run here"):
+        publish(tmp_path, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_stands_behind_a_torn_archive_is_read(tmp_path: Path) -> None:
