@@ -6,7 +6,7 @@ Values and plain choices among them; knows no record and no page.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.compare_accuracy import MARGIN
 from harness.compare_values import ArmResult, Cell
@@ -15,16 +15,19 @@ from harness.stats import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """``keeps``: whether its accuracy is within MARGIN of NTP's on the same prompts, None where no answer was checked."""
+    """``keeps``: whether it was seen to lose at most MARGIN of NTP's accuracy on the same prompts, None where no answer was
+    checked; ``settings``: how many it was chosen from.
+    """
 
     name: str
     arm: ArmResult
     speed: Quantity
     keeps: bool | None
+    settings: int = 1
 
     @property
     def lossless(self) -> bool:
-        """Equal to NTP by construction; FreeDave's masked chain is something else."""
+        """Against NTP by construction, at a temperature in distribution; FreeDave's masked chain is something else."""
         return "NTP" in (self.arm.lossless or "")
 
     @property
@@ -50,13 +53,14 @@ def ways(cell: Cell) -> list[Way]:
 
 
 def name_of(label: str) -> str:
-    """An arm's label without its settings, which are the words with = or > in them."""
-    return " ".join(word for word in label.split() if not {"=", ">"} & set(word))
+    """An arm's label without its settings, which are the words with = or > in them; its temperature is none of them."""
+    return " ".join(word for word in label.split() if word.startswith("T=") or not {"=", ">"} & set(word))
 
 
 def _best(settings: Sequence[Way]) -> Way:
     eligible = [way for way in settings if way.keeps is not False]
-    return max(eligible, key=_speed) if eligible else max(settings, key=lambda way: way.arm.accuracy.value or 0.0)
+    best = max(eligible, key=_speed) if eligible else max(settings, key=lambda way: way.arm.accuracy.value or 0.0)
+    return replace(best, settings=len(settings))
 
 
 def _keeps(arm: ArmResult) -> bool | None:

@@ -22,6 +22,7 @@ from harness.reporting.explain import MOST_BATCHES, explain_drawings
 from harness.reporting.figures_roofline import MOST_LABELS, named
 from harness.reporting.figures_time import pass_time, telling
 from harness.reporting.timeline import timeline_drawing, token_text
+from harness.stats import absent
 from harness.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_compare_blocks import run as run_of
@@ -224,19 +225,23 @@ def many_kinds() -> Cell:
 def test_of_very_many_kinds_of_pass_the_telling_ones_bear_names() -> None:
     """NTP, the most frequent widths of the model itself, each once, and the widest; the others are counted."""
     cell = many_kinds()
-    found = [(width.method == "ntp", width.role, width.query_tokens) for width in telling(cell.pass_widths)]
+    found = [(width.method == "ntp", width.role, width.query_tokens) for width in telling(cell)]
     assert found == [
         (True, "decide", 1), (False, "verify", 2), (False, "verify", 4), (False, "decide", 3), (False, "verify+draft", 272)
     ]  # fmt: skip
     drawing = pass_time(cell, "x")
     assert drawing is not None and "12 other kinds of pass are in the table" in drawing.caption
     assert "272 query tokens (verify+draft) take" in drawing.caption and "draft by small" not in aloud(drawing)
-    assert telling(cell.pass_widths[:9]) == list(cell.pass_widths[:9])
+    few = replace(cell, pass_widths=cell.pass_widths[:9])
+    assert telling(few) == list(few.pass_widths)
+    *others, last = cell.pass_widths
+    without = replace(cell, pass_widths=(*(replace(one, measured_s=absent("no time")) for one in others), last))
+    assert telling(without) == [last], "what has no time is not drawn, and not named"
 
 
 def test_of_very_many_points_under_the_roofline_ntp_and_the_ends_bear_names() -> None:
-    """Named by the sentence too."""
-    points = roofline_points([many_kinds()])
+    """At every batch size, however many there are."""
+    points = roofline_points([replace(many_kinds(), batch_size=size) for size in range(1, 12)])
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
     found = named(points)
     assert len(found) <= MOST_LABELS and ordered[0] in found and ordered[-1] in found

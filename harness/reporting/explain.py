@@ -117,7 +117,7 @@ def _arms(cell: Cell, name: str, where: str) -> Drawing | None:
     """Point by point, as long as the points can be told apart."""
     if len(cell.arms) <= MOST_ARMS:
         return figures_arms.speed_accuracy(cell, name, where)
-    return figures_ways.ways_compared(ways(cell), len(cell.arms), cell.timed, name, where)
+    return figures_ways.ways_compared(ways(cell), cell.timed, name, where)
 
 
 def _timeline(run: Run, cell: Cell, arm: ArmResult, name: str, missing: list[str]) -> Drawing | None:

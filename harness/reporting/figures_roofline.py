@@ -96,8 +96,8 @@ def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     if len(found) <= MOST_LABELS:
         return found
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
-    ends = {id(ordered[0]), id(ordered[-1])}
-    return [point for point in points if point.width.method == "ntp" or id(point) in ends][:MOST_LABELS]
+    ends = [ordered[0], ordered[-1]]
+    return ends + [point for point in points if point.width.method == "ntp" and point not in ends][: MOST_LABELS - len(ends)]
 
 
 def point_words(point: RooflinePoint) -> str:

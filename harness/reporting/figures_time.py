@@ -5,8 +5,6 @@ Draws a cell of a Comparison; computes no statistic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -23,7 +21,7 @@ MOST_FREQUENT = 3
 
 def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
     """Forward time against query tokens per row, with the roofline's line and band through it; ``where`` ends its heading."""
-    measured = [width for width in cell.pass_widths if width.measured_s.value is not None]
+    measured = clocked(cell)
     if not measured:
         return None
     with svg.styled():
@@ -33,7 +31,7 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         places = svg.spread([1e3 * curve.points[-1][2] for curve in cell.curves], 0.14 * top)
         for curve, place in zip(cell.curves, places, strict=True):
             _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED), place)
-        named = telling(measured)
+        named = telling(cell)
         for width in measured:
             _pass_point(axes, width, top, width in named)
         axes.set_xscale("log", base=2)
@@ -59,10 +57,16 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     axes.annotate(f"{curve.rung}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
-def telling(widths: Sequence[PassWidth]) -> list[PassWidth]:
+def clocked(cell: Cell) -> list[PassWidth]:
+    """The kinds of pass that have a time."""
+    return [width for width in cell.pass_widths if width.measured_s.value is not None]
+
+
+def telling(cell: Cell) -> list[PassWidth]:
     """All of few kinds of pass; of many NTP's, and of the model's other ones the most frequent and the widest, a width once."""
+    widths = clocked(cell)
     if len(widths) <= MOST_KINDS:
-        return list(widths)
+        return widths
     ntp = [width for width in widths if width.method == "ntp"]
     own = [width for width in widths if width.method != "ntp" and " by " not in width.role]
     by_width = {width.query_tokens: width for width in sorted(own, key=lambda width: width.count)}
@@ -88,7 +92,7 @@ def _pass_point(axes: Axes, width: PassWidth, top_ms: float, named: bool) -> Non
 def pass_time_sentence(cell: Cell) -> str:
     """What a pass of each width costs in one-token passes, measured and predicted."""
     said = []
-    named = telling(cell.pass_widths)
+    named = telling(cell)
     for width in named:
         if width.method == "ntp" or width.cost.value is None:
             continue
@@ -97,6 +101,6 @@ def pass_time_sentence(cell: Cell) -> str:
         said.append(f"{width.query_tokens} query tokens ({width.role}) take {units.ratio(width.cost.value)}{beside}")
     if not said:
         return "Time of a forward pass by its query tokens; there are no two kinds of pass to compare."
-    others = len(cell.pass_widths) - len(named)
+    others = len(clocked(cell)) - len(named)
     beside = f" {others} other kinds of pass are in the table." if others else ""
     return f"Against a one-token NTP pass, {'; '.join(said)}.{beside}"
