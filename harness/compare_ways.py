@@ -52,6 +52,13 @@ def ways(cell: Cell) -> list[Way]:
     return sorted(map(_best, by_name.values()), key=_speed, reverse=True)
 
 
+def telling_arms(cell: Cell, most: int) -> tuple[ArmResult, ...]:
+    """All arms of ``cell``; of more than ``most`` only NTP and the fastest ways at their best settings, ``most`` in all."""
+    if len(cell.arms) <= most:
+        return cell.arms
+    return (*(arm for arm in cell.arms if arm.is_ntp), *(way.arm for way in ways(cell)))[:most]
+
+
 def name_of(label: str) -> str:
     """An arm's label without its settings, which are the words with = or > in them; its temperature is none of them."""
     return " ".join(word for word in label.split() if word.startswith("T=") or not {"=", ">"} & set(word))

@@ -11,7 +11,7 @@ import pytest
 from harness import units
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
-from harness.compare_ways import name_of, ways
+from harness.compare_ways import name_of, telling_arms, ways
 from harness.reporting.drawing import MOST_ARMS
 from harness.reporting.explain import explain_drawings
 from harness.reporting.figures_ways import MOST_WAYS, ways_compared
@@ -129,7 +129,7 @@ def test_replayed_bars_are_marked_beside_measured_ones() -> None:
 
 
 def test_very_many_arms_are_drawn_as_ways_and_few_as_points() -> None:
-    """Strips of tokens per pass too are of the ways, not of whoever was named first."""
+    """What draws arms one by one draws the ways too, not whoever was named first."""
     slow = [synthetic.Arm(label=f"SBD k=16 γ=0.{i}", gamma=i / 100, passes_per_block=8) for i in range(10, 10 + MOST_ARMS)]
     fast = synthetic.Arm(label="SBD k=16 top-k tokens=8", gamma=0.9, passes_per_block=2)
     for others, heading, gone in (
@@ -140,4 +140,13 @@ def test_very_many_arms_are_drawn_as_ways_and_few_as_points() -> None:
         comparison = compare(run)
         found = {one.heading: one for one in explain_drawings(comparison, run, comparison.cells[0].part, "p")}
         assert heading in found and gone not in found
-        assert fast.label in found["Tokens per pass"].image
+        for drawn in ("Tokens per pass", "Bandwidth"):
+            assert fast.label in found[drawn].image, drawn
+
+
+def test_telling_arms_are_all_or_ntp_and_the_fastest_ways() -> None:
+    """Three of four arms: NTP first, then a way's best setting each, the fastest first."""
+    one = cell(arm("a n=1", 2.0), arm("b n=1", 3.0), arm("a n=2", 4.0))
+    assert telling_arms(one, 4) == one.arms
+    assert [arm.label for arm in telling_arms(one, 3)] == [CELL.arms[0].label, "a n=2", "b n=1"]
+    assert [arm.label for arm in telling_arms(one, 2)] == [CELL.arms[0].label, "a n=2"]

@@ -183,6 +183,8 @@ def test_a_graph_serves_every_later_pass_of_its_kind():
                 check_every_logit(model, session, batch, method, TOLERANCE["graphed"])
             made.append(CAPTURES.made - before)
     assert made == [3, 0, 3, 0], "NTP, a block, a block that commits the one before it"
+    session.reset(0, 0)
+    assert not session._graphs, "a graph would hold the buffers that were given back"  # no session says what memory it holds
 
 
 def check_every_logit(model, session, batch, method, tolerance):

@@ -5,6 +5,7 @@ allows, what do the passes decide, at what accuracy. What cannot be drawn is sai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -12,7 +13,7 @@ from harness.compare_blocks import BlockPasses, Timeline, block_passes, timeline
 from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.compare_explain import waterfall as waterfall_of
 from harness.compare_values import ArmResult, Cell, Comparison
-from harness.compare_ways import ways
+from harness.compare_ways import telling_arms, ways
 from harness.record import Run
 from harness.reporting import (
     figures_arms,
@@ -41,18 +42,19 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     if not cells:
         return []
     chosen = _chosen(cells)
+    telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
     shown = _highlighted(comparison, chosen)
     wheres = {cell.batch_size: f", batch {cell.batch_size}" if len(cells) > 1 else "" for cell in chosen}
     missing: list[str] = []
     drawn = [
         *_factors(comparison, run, shown, chosen, name, missing),
-        *_acceptance(run, shown, chosen, name, missing),
+        *_acceptance(run, shown, telling, name, missing),
         _or_reason(figures_batch.straggler_loss(cells, f"{name}-rows"), missing, _no_stragglers(cells)),
         *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
-        *_hardware(cells, chosen, name, missing),
+        *_hardware(cells, telling, name, missing),
         _predicted(shown, chosen, name, missing),
         *(_arms(cell, f"{name}-{cell.batch_size}-accuracy", wheres[cell.batch_size]) for cell in chosen),
-        _or_reason(figures_batch.energy_bars(chosen, f"{name}-energy"), missing, _no_energy(cells)),
+        _or_reason(figures_batch.energy_bars(telling, f"{name}-energy"), missing, _no_energy(cells)),
     ]
     found = [drawing for drawing in drawn if drawing is not None]
     return [*found, _not_drawn(missing)] if missing else found
@@ -89,11 +91,11 @@ def _predicted(shown: Shown, cells: list[Cell], name: str, missing: list[str]) -
     return _or_reason(drawn, missing, f"Predicted against measured: {_no_prediction(cells)}")
 
 
-def _hardware(cells: list[Cell], chosen: list[Cell], name: str, missing: list[str]) -> list[Drawing | None]:
+def _hardware(cells: list[Cell], telling: list[Cell], name: str, missing: list[str]) -> list[Drawing | None]:
     """What a pass moves, under the ceilings."""
     no_time = "the forward passes of this part were not timed one by one"
     drawn = figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs, f"{name}-roofline")
-    moved = figures_batch.bandwidth_bars(bandwidths(chosen), f"{name}-bandwidth")
+    moved = figures_batch.bandwidth_bars(bandwidths(telling), f"{name}-bandwidth")
     return [
         _or_reason(drawn, missing, f"Passes under the roofline: {no_time}"),
         _or_reason(moved, missing, f"Bandwidth: {no_time}"),

@@ -13,9 +13,8 @@ from matplotlib.ticker import NullLocator
 
 from harness import units
 from harness.compare_values import ArmResult, Cell
-from harness.compare_ways import ways
 from harness.reporting import svg
-from harness.reporting.drawing import MOST_ARMS, Drawing
+from harness.reporting.drawing import Drawing
 from harness.stats import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
@@ -96,9 +95,8 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
 
 
 def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
-    """Share of row-passes by the tokens they made final, one strip per arm; of very many arms the best of every way."""
-    arms = list(cell.arms) if len(cell.arms) <= MOST_ARMS else [way.arm for way in ways(cell)]
-    arms = [arm for arm in arms if not arm.is_ntp and _count(arm)][:MOST_ARMS]
+    """Share of row-passes by the tokens they made final, one strip per arm."""
+    arms = [arm for arm in cell.arms if not arm.is_ntp and _count(arm)]
     if not arms:
         return None
     widest = max(len(arm.final_tokens_histogram) for arm in arms)

@@ -13,7 +13,7 @@ from harness import units
 from harness.compare_accuracy import MARGIN
 from harness.compare_ways import Way
 from harness.reporting import svg
-from harness.reporting.drawing import Drawing
+from harness.reporting.drawing import MOST_ARMS, Drawing
 
 MOST_WAYS = 30
 ROOM_FOR_WORDS = 1.75
@@ -70,7 +70,8 @@ def _caption(ways: Sequence[Way], timed: bool) -> str:
         f"{_leaders(ways, timed)} Of {sum(way.settings for way in ways)} arms besides NTP, each way's fastest setting that was "
         f"seen to lose at most {100 * MARGIN:g} point of accuracy to NTP. Hollow: none was, so the most accurate one; pale: no "
         "answer was checked. Green: lossless against NTP by construction. Fed: query tokens of the target. Chosen on the very "
-        f"decodes, which flatters them a little; lines at the ends are 95 % intervals.{left_out}"
+        f"decodes, which flatters them a little; lines at the ends are 95 % intervals.{left_out} "
+        f"Other drawings of single arms show NTP and the first {MOST_ARMS - 1} of these ways."
     )
 
 
