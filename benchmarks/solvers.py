@@ -42,12 +42,6 @@ class Row:
         return self.arm.lossless == GREEDY
 
     @property
-    def query_tokens_per_final(self) -> float | None:
-        """Tokens fed per token that became final."""
-        fed = self.arm.query_tokens_per_pass.value
-        return None if fed is None or not self.arm.decode_tokens else fed * self.arm.passes / self.arm.decode_tokens
-
-    @property
     def as_accurate(self) -> bool:
         """No prompt fewer right than NTP on the same prompts."""
         difference = self.arm.accuracy_difference.value
@@ -74,7 +68,7 @@ def table(rows: list[Row]) -> str:
         "part | task | prompts | arm | accuracy, % | NFE speedup | query tokens per final | wall speedup | as NTP, % | lossless"
     ]
     for row in sorted(rows, key=lambda row: (row.cell.part, row.cell.task or "", -(row.arm.nfe_speedup.value or 0))):
-        fed = row.query_tokens_per_final
+        fed = row.arm.query_tokens_per_token
         lines.append(
             f"{row.cell.part} | {row.cell.task} | {row.arm.prompts} | {row.arm.label} | {shown(row.arm.accuracy, 100)} | "
             f"{shown(row.arm.nfe_speedup)} | {'-' if fed is None else f'{fed:.2f}'} | {shown(row.arm.wall_speedup)} | "
@@ -126,7 +120,6 @@ def best_of_tasks(rows: list[Row]) -> dict[str, float]:
                 by_clock = f", {shown(one.arm.wall_speedup)}x by the clock" if one.arm.wall_speedup.value else ""
                 which = f"{task}, {one.arm.prompts} prompts: best {kind}: {one.arm.label}"
                 print(f"{which}, {shown(one.arm.nfe_speedup)}x by passes{by_clock}")
-        for kind, ones in kinds.items():
             clocked = [row for row in ones if row.arm.wall_speedup.value]
             fastest = max(clocked, key=lambda row: row.arm.wall_speedup.value or 0, default=None)
             if fastest is not None:

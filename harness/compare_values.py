@@ -164,6 +164,12 @@ class ArmResult:
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
 
+    @property
+    def query_tokens_per_token(self) -> float | None:
+        """Tokens that the target was fed for each one that became final, waiting rows included."""
+        fed = self.query_tokens_per_pass.value
+        return None if fed is None or not self.decode_tokens else fed * self.passes / self.decode_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateMode:

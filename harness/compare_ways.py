@@ -30,12 +30,6 @@ class Way:
         """Against NTP by construction, at a temperature in distribution; FreeDave's masked chain is something else."""
         return "NTP" in (self.arm.lossless or "")
 
-    @property
-    def query_tokens_per_token(self) -> float | None:
-        """Tokens that the target was fed for each one that became final, waiting rows included."""
-        fed = self.arm.query_tokens_per_pass.value
-        return None if fed is None or not self.arm.decode_tokens else fed * self.arm.passes / self.arm.decode_tokens
-
 
 def ways(cell: Cell) -> list[Way]:
     """The fastest first: by the clock, or by passes where the part was not timed.

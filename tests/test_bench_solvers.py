@@ -23,7 +23,7 @@ def test_mismatches_are_counted_and_the_best_of_each_kind_is_told(capsys: pytest
     fastest = best(rows)
     assert fastest is not None and fastest.arm.label == "SBD k=16 γ=0.6" and not fastest.lossless
     # Two passes a block: one of 16, one of 32 tokens but for the first block, of four, for 16 tokens each.
-    assert fastest.query_tokens_per_final == pytest.approx((4 * 32 + 3 * 16) / 64)
+    assert fastest.arm.query_tokens_per_token == pytest.approx((4 * 32 + 3 * 16) / 64)
     lines = table(rows).splitlines()
     assert len(lines) == 4 and GREEDY in next(line for line in lines if "γ=0.1" in line)
 

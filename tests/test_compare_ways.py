@@ -77,9 +77,9 @@ def test_by_passes_where_nothing_was_timed() -> None:
 
 def test_query_tokens_are_all_that_was_fed_for_each_token() -> None:
     """10 passes of 32 for 64 tokens; unknown without tokens."""
-    (way,) = ways(cell(arm("a", 3.0)))
-    assert way.query_tokens_per_token == 5
-    assert replace(way, arm=replace(way.arm, decode_tokens=0)).query_tokens_per_token is None
+    one = arm("a", 3.0)
+    assert one.query_tokens_per_token == 5
+    assert replace(one, decode_tokens=0).query_tokens_per_token is None
 
 
 def test_lossless_is_against_ntp_only() -> None:

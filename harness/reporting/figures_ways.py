@@ -58,8 +58,8 @@ def _words(way: Way) -> str:
     said = [units.ratio(way.speed.value or 0.0)]
     if way.arm.accuracy.value is not None:
         said.append(f"{units.percent(way.arm.accuracy.value)} right")
-    if way.query_tokens_per_token is not None:
-        said.append(f"{units.figure(way.query_tokens_per_token, 3)} fed a token")
+    if way.arm.query_tokens_per_token is not None:
+        said.append(f"{units.figure(way.arm.query_tokens_per_token, 3)} fed a token")
     return ", ".join(said)
 
 
