@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.compare_tally import Tally
+from harness.compare_tally import Key, Tally
 from harness.stats import Quantity, absent, wilson_interval
 
+Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
+"""Which decode, and task and prompt id -> what was written."""
 
-def identical_outputs(ntp: Sequence[Tally], arm: Sequence[Tally], why_none: str) -> Quantity:
+
+def outputs(tallies: Sequence[Tally]) -> Outputs:
+    """What every prompt of every decode was answered."""
+    written = ((tally.key, zip(tally.prompts, tally.outputs, strict=True)) for tally in tallies)
+    return {(key, prompt): output for key, answers in written for prompt, output in answers}
+
+
+def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str) -> Quantity:
     """Share of prompts of which every decode wrote what NTP wrote in the same repeat and process, with its Wilson interval;
     prompts that only one of the two decoded are left out.
     """
-    of_ntp = {
-        (tally.key, prompt): output for tally in ntp for prompt, output in zip(tally.prompts, tally.outputs, strict=True)
-    }
     same: dict[tuple[str, str], bool] = {}
     for tally in arm:
         for prompt, output in zip(tally.prompts, tally.outputs, strict=True):
-            if (tally.key, prompt) in of_ntp:
-                same[prompt] = same.get(prompt, True) and output == of_ntp[tally.key, prompt]
+            expected = of_ntp.get((tally.key, prompt))
+            if expected is not None:
+                same[prompt] = same.get(prompt, True) and output == expected
     return wilson_interval(sum(same.values()), len(same)) if same else absent(why_none)

@@ -16,7 +16,7 @@ from harness import compare_accuracy as on_accuracy
 from harness import compare_arms as on_arms
 from harness import compare_figures as on_figures
 from harness.compare_counter import measured_bandwidth
-from harness.compare_identity import identical_outputs
+from harness.compare_identity import Outputs, identical_outputs, outputs
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, CounterScale
@@ -64,6 +64,11 @@ class Arm:
     def grades(self) -> on_accuracy.Grades:
         """What its answers were graded, whoever decided them."""
         return on_accuracy.grades(self.tallies)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What it wrote, decode by decode."""
+        return outputs(self.tallies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +177,7 @@ def _identity(arm: Arm, ntp: Arm | None) -> Quantity:
         return absent(NO_NTP if ntp is None else BY_DEFINITION)
     if arm.temperature or ntp.temperature:
         return absent("sampled outputs differ by chance")
-    return identical_outputs(ntp.tallies, arm.tallies, NO_NTP)
+    return identical_outputs(ntp.outputs, arm.tallies, NO_NTP)
 
 
 def _refused(lost: Sequence[tuple[str, int]]) -> str:

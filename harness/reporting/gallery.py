@@ -16,7 +16,7 @@ from harness.exports.wording import tally, verdict_words
 from harness.journal import write_whole
 from harness.judgement import State
 from harness.record import Run
-from harness.reporting import wording
+from harness.reporting import out_of_the_collectors_sight, wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS, held_claims, whose_claims
@@ -63,7 +63,7 @@ def render(folder: Path) -> str:
     found = sorted(path.parent for path in folder.glob(f"*/{HEADER}"))
     if not found:
         raise UserError(f"{folder}: there is no run in it; publish one first: sbd publish RUN {folder}/NAME")
-    listed = sorted((_listed(path, read_run(path)) for path in found), key=lambda one: one.when, reverse=True)
+    listed = sorted(map(_listed, found), key=lambda one: one.when, reverse=True)
     environment = Environment(
         loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -71,7 +71,12 @@ def render(folder: Path) -> str:
     return environment.get_template("gallery.html.j2").render(assets=assets(environment, scripts=()), runs=listed)
 
 
-def _listed(path: Path, run: Run) -> Listed:
+def _listed(path: Path) -> Listed:
+    with out_of_the_collectors_sight(lambda: read_run(path)) as run:
+        return _told(path, run)
+
+
+def _told(path: Path, run: Run) -> Listed:
     header, comparison = run.header, compare(run)
     held, overall, _ = held_claims(comparison, header)
     cards = answers(comparison, header, held, Pointers(comparison))
