@@ -51,15 +51,13 @@ class GraphedSession(StaticSession):
         self._captured_forward = forward or model
         self._graphs: dict[Kind, Captured] = {}
 
-    def reset(self, rows: int, capacity: int) -> None:
-        """As the parent's; graphs hold the buffers they were captured with, so with the buffers they go."""
-        if not rows:
-            self._graphs.clear()
-        super().reset(rows, capacity)
+    def _release(self) -> None:
+        """The graphs go with the buffers that they were captured with."""
+        self._graphs.clear()
+        super()._release()
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
         """Buffers of a power of two slots, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
-        self._graphs.clear()
         length = SMALLEST_PIECE
         while length < slots:
             length *= 2

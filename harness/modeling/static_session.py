@@ -67,7 +67,7 @@ class StaticSession:
         """
         self._lengths = [0] * rows
         if not rows:
-            self._keys, self._values, self._held = [], [], None
+            self._release()
         held = self._keys[0].shape if self._keys else (0, 0, 0, 0)
         if rows and (held[0] != rows or held[2] <= capacity):
             config: Any = self._model.config
@@ -75,9 +75,13 @@ class StaticSession:
             width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, width)
 
+    def _release(self) -> None:
+        """Let the buffers go, and all that refers to them."""
+        self._keys, self._values, self._held = [], [], None
+
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
         """New buffers; what is in them does not matter, but it must be numbers."""
-        self._held = None
+        self._release()
         shape = (rows, heads, slots, width)
         self._keys, self._values = (
             [torch.zeros(shape, dtype=self._model.dtype, device=self._model.device) for _ in range(layers)] for _ in range(2)
