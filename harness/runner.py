@@ -23,7 +23,7 @@ from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine
 from harness.spreading import spread
-from harness.store import RunStore, read_run
+from harness.store import RunStore, finished_keys, read_run
 from harness.taking import take, work_of
 from harness.workload import given_prompts
 
@@ -106,9 +106,9 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
     """Have every unfinished share taken by a fresh process, one after the other, under the lock of this one."""
-    scenario, directory = Path(job.path), store.directory
+    directory = store.directory
     if not store.exists:
-        begin = Errand(scenario=scenario, directory=directory, share=None, lent=store.hold())
+        begin = Errand(scenario=Path(job.path), directory=directory, share=None, lent=store.hold())
         expect_success(spawn(begin), "the process that begins the run")
         held = store.resume(job.resolved, job.digest)
     else:
@@ -116,42 +116,52 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
         progress.note(f"continuing {directory}: {len(held.samples)} samples are kept")
     if not _unfinished(job, held):
         progress.start([])
-    parts = {part.name: part for part in job.scenario.parts}
     while shares := _unfinished(job, held):
-        share, before = shares[0], _size(held)
-        part = parts[share.part]
-        who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
-        who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
+        errand, who = _errand(job, store, shares[0])
         progress.note(who)
-        errand = Errand(
-            scenario=scenario, directory=directory, share=share, lent=store.hold(),
-            deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel,
-        )  # fmt: skip
         keeper = Keeper(store, progress, job.scenario.attempts, held)
         store.mark("")
-        _expect_end(errand, spawn, keeper, who, store)
-        held = read_run(directory)
-        if _size(held) == before:
+        lost = _why_lost(errand, spawn, who)
+        before, held = held, read_run(directory)
+        if lost and (case_id := store.marked()):
+            part, process = shares[0].part, shares[0].process
+            keeper.keep(Failure(case_id=case_id, outcome="failed", reason=lost, part=part, process=process))
+            held = read_run(directory)
+        elif lost and finished_keys(held) == finished_keys(before):  # no case is to blame; another process may fare no better
+            raise ProcessEndedError(f"{who}: {lost}; {KEPT}")
+        elif lost:
+            progress.note(f"{who}: {lost}; another one goes on")
+        elif _size(held) == _size(before):
             raise InvariantError(f"{who}: ended well, but took nothing of what is missing")
 
 
-def _expect_end(errand: Errand, spawn: Spawner, keeper: Keeper, who: str, store: RunStore) -> None:
-    """Let a fresh process take its share. One that was killed or hung has failed the case it was at; the run goes on."""
-    assert errand.share is not None
+def _errand(job: Job, store: RunStore, share: Share) -> tuple[Errand, str]:
+    """What a fresh process is told for a share, and what people are."""
+    part = next(part for part in job.scenario.parts if part.name == share.part)
+    who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
+    who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
+    errand = Errand(
+        scenario=Path(job.path), directory=store.directory, share=share, lent=store.hold(),
+        deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel,
+    )  # fmt: skip
+    return errand, who
+
+
+def _why_lost(errand: Errand, spawn: Spawner, who: str) -> str | None:
+    """Let a fresh process take its share; why it was killed, or that it hung, or None.
+
+    Raises:
+        ProcessEndedError and its kind: it failed in another way.
+    """
     try:
         status = spawn(errand)
-        if status == STATUS_AGAIN:  # it has recorded which case failed, and could not go on
-            return
-        if not was_killed(status):
-            expect_success(status, who)
-            return
-        reason = f"its process was killed ({why_ended(status)})"
     except HungError as error:
-        reason = str(error)
-    case_id, share = store.marked(), errand.share
-    if not case_id:  # it was at no case: none is to blame, and another process might fare no better
-        raise ProcessEndedError(f"{who}: {reason}; {KEPT}")
-    keeper.keep(Failure(case_id=case_id, outcome="failed", reason=reason, part=share.part, process=share.process))
+        return str(error)
+    if was_killed(status):
+        return f"its process was killed ({why_ended(status)})"
+    if status != STATUS_AGAIN:  # else it has recorded which case failed, and could not go on
+        expect_success(status, who)
+    return None
 
 
 def _unfinished(job: Job, held: Run) -> list[Share]:

@@ -13,6 +13,7 @@ import gc
 import gzip
 import io
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -115,16 +116,23 @@ class RunStore:
         _opened(self._events).append(json.dumps({"session": snapshot}))
 
     def mark(self, case_id: str) -> None:
-        """Say which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does."""
+        """Say which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does.
+
+        In one write over what stood there: a process that is killed while it marks leaves the old or the new one, not none.
+        """
         try:
-            (self.directory / MARK).write_text(case_id, encoding="utf-8")
+            descriptor = os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                os.pwrite(descriptor, f"{case_id}\n".encode(), 0)  # its line ends here, whatever is left of a longer one
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise refused(self.directory / MARK, error) from error
 
     def marked(self) -> str:
         """What was marked last; "" where nothing was, or it cannot be read."""
         try:
-            return (self.directory / MARK).read_text(encoding="utf-8")
+            return (self.directory / MARK).read_bytes().partition(b"\n")[0].decode()
         except (OSError, ValueError):
             return ""
 

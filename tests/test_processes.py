@@ -258,6 +258,89 @@ def test_a_process_that_is_killed_or_hangs_is_tried_again_and_the_run_goes_on(mi
     assert len(set(keys_of(held))) == len(keys_of(held)) < 4 * 24
 
 
+class MeasuringPasses(FakeEngine):
+    """An engine whose process dies, or is hung, when passes are measured for the so-manieth time."""
+
+    def __init__(self, shape, deaths):
+        super().__init__(shape)
+        self.left = deaths
+
+    def measure_passes(self, sizes):
+        """No case is begun then."""
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("dies")
+        return super().measure_passes(sizes)
+
+
+class DyingBetween(InThisProcess):
+    """Whose processes of part two end while passes are measured, each at the so-manieth time that ``at`` says."""
+
+    def __init__(self, shape, at, end):
+        super().__init__(shape)
+        self.at, self.end = at, end
+
+    def __call__(self, errand):
+        """Passes are being measured, and then the process is no more."""
+        if errand.share is None or errand.share.part != "two" or not self.at:
+            return super().__call__(errand)
+        self.errands.append(errand)
+        with pytest.raises(RuntimeError, match="dies"):
+            run_errand(errand, Silent(), fake_machine(MeasuringPasses(self.shape, self.at.pop(0))))
+        return self.end()
+
+
+@pytest.mark.parametrize("end", [lambda: -signal.SIGKILL, hung])
+def test_a_process_that_is_lost_at_no_case_is_followed_by_another_while_that_leads_anywhere(mixed, shape, tmp_path, end):
+    """No case is charged with it. One that has taken something is followed; one that has taken nothing ends the run."""
+    said = []
+    progress = Silent()
+    progress.note = said.append
+    spawn = DyingBetween(shape, [2, 2], end)
+    held = read_run(run(mixed, tmp_path / "on", progress, spawn=spawn))
+    assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == [] and not spawn.at
+    assert not held.events("attempt", "two")
+    assert sum("part two, fresh process 1 of 1: " in one and one.endswith("; another one goes on") for one in said) == 2
+    spawn = DyingBetween(shape, [2, 1, 1], end)
+    with pytest.raises(ProcessEndedError, match=r"^part two, fresh process 1 of 1: .*; finished samples are kept"):
+        run(mixed, tmp_path / "ended", spawn=spawn)
+    assert spawn.at == [1] and 24 < len(keys_of(read_run(tmp_path / "ended"))) < 48
+
+
+MARKING = """
+import sys
+from pathlib import Path
+from harness.store import RunStore
+store = RunStore(Path(sys.argv[1]))
+while True:
+    store.mark("a/long/case/with/a/name")
+    store.mark("b/short")
+"""
+
+
+def test_what_is_marked_is_never_half_of_it(tmp_path):
+    """A shorter mark ends where it ends; and wherever a process is stopped, there is one. Between a truncation and what is then
+    written there was none: a process killed there had been at no case, which ended its run.
+    """
+    store = RunStore(tmp_path)
+    assert store.marked() == ""
+    for mark in ("a/long/case/with/a/name", "b/ü", "c", ""):
+        store.mark(mark)
+        assert store.marked() == mark
+    with subprocess.Popen([sys.executable, "-c", MARKING, str(tmp_path)], cwd=ROOT) as process:
+        while not store.marked():
+            time.sleep(0.001)
+        seen = Counter()
+        for _ in range(300):
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            seen[store.marked()] += 1
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.001)
+        process.kill()
+    assert set(seen) == {"a/long/case/with/a/name", "b/short"}
+
+
 class SlowChild:
     """A child on a pretended clock that leaves a file behind every so many seconds, for so long; then it leaves nothing."""
 
@@ -490,7 +573,7 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
     file, out = tmp_path / "real.yaml", tmp_path / "out"
     file.write_text(REAL)
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(out), "--no-report"]
-    with in_the_middle(command, calibrated, out, 10) as process:
+    with in_the_middle(command, calibrated, out, 5) as process:  # of 36, so that it is at work for long
         child = child_of(process.pid)
         assert child is not None
         os.kill(child, signal.SIGKILL)
