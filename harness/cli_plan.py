@@ -177,7 +177,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     from pydantic import ValidationError
 
     from harness.hardware import Calibration, engine_words
-    from harness.meters.calibration import cache_dir
+    from harness.meters.calibration_cache import cache_dir
     from harness.meters.processor import cpu_name
     from harness.scenario import EXECUTIONS
 

@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.hardware import HardwareProfile, find_local_profile, match_profile
 from harness.local_profile import unknown_device
 from harness.measured import MeasuredCeilings, MeasuredDtype
-from harness.meters.calibration import load_or_calibrate
+from harness.meters.calibration_cache import load, load_or_calibrate
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
@@ -53,16 +53,20 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     """Measured ceilings for a part's device, dtype and model size, of its share of the model where it is split; cached on this
     machine. None where the processes of a split model share one CPU, whose rates one process alone does not show.
 
-    In a process of its own: after its gigabytes of buffers the passes of a model in the same process took a fifth longer
-    (34.6 against 28.6 ms in two runs one after the other, 251M parameters, 2-core EPYC).
+    Measured in a process of its own: after its gigabytes of buffers the passes of a model in the same process took a fifth
+    longer (34.6 against 28.6 ms in two runs one after the other, 251M parameters, 2-core EPYC).
     """
     if part.tensor_parallel > 1 and part.device == "cpu":
         return None
     weight_bytes = shard(shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
-    progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
-    engine = stepping(part.session, part.attention, execution_of(part))
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        calibration = pool.submit(load_or_calibrate, part.device, part.dtype, part.threads, weight_bytes, engine).result()
+    asked = (part.device, part.dtype, part.threads, weight_bytes, stepping(part.session, part.attention, execution_of(part)))
+    calibration = load(*asked)
+    if calibration is not None:
+        progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
+    else:
+        progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
+        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+            calibration = pool.submit(load_or_calibrate, *asked).result()
     return calibration.model_dump(mode="json")
 
 

@@ -15,7 +15,8 @@ import pytest
 from harness.errors import UserError
 from harness.hardware import Calibration
 from harness.meters import calibration as module
-from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, cached_or_measured, measure
+from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
+from harness.meters.calibration_cache import cache_dir, cached_or_measured
 from harness.roofline.ceilings import ceilings_from_calibration
 
 GIB = 1 << 30
@@ -231,10 +232,10 @@ def test_unwritable_cache_is_said_and_survived(tmp_path: Path):
 def test_cache_dir_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """XDG_CACHE_HOME wins over the home directory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert module.cache_dir() == tmp_path / "sbd"
+    assert cache_dir() == tmp_path / "sbd"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    assert module.cache_dir() == tmp_path / ".cache" / "sbd"
+    assert cache_dir() == tmp_path / ".cache" / "sbd"
 
 
 def ticking(step_s: float = 1.0) -> Callable[[], float]:
@@ -360,6 +361,6 @@ def test_calibration_touches_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, harness.meters.calibration, harness.roofline.decode, harness.roofline.tables, harness.hardware; "
+    code = "import sys, harness.meters.calibration_cache, harness.roofline.decode, harness.roofline.tables, harness.hardware; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -21,6 +21,7 @@ from harness import processes
 from harness.cli_plan import describe_plan, render
 from harness.continuing import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
+from harness.hardware import Calibration
 from harness.pace import Pace
 from harness.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
@@ -505,7 +506,7 @@ parts:
     model: {random: {name: tiny, layers: 1, hidden: 16, intermediate: 16, heads: 2, kv_heads: 1, head_dim: 8, vocab: 64}}
     dtype: float32
     threads: 1
-    processes: 3
+    processes: 2
     warmup: 2
     baseline_check: 0
     arms: [{method: ntp}, {method: sbd, block_size: 4, gamma: 0.5}]
@@ -517,7 +518,7 @@ parts:
 def calibrated(tmp_path):
     """An environment whose cache holds a calibration of this machine for the tiny model, so that none is measured."""
     pytest.importorskip("transformers")
-    from harness.meters.calibration import _digest
+    from harness.meters.calibration_cache import _digest
     from harness.meters.torch_bench import TorchBench
     from harness.modeling.sessions import stepping
 
@@ -531,6 +532,22 @@ def calibrated(tmp_path):
     (tmp_path / "cache" / "sbd").mkdir(parents=True)
     (tmp_path / "cache" / "sbd" / name).write_text(json.dumps(known))
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+
+
+def test_a_kept_calibration_is_read_without_another_process(calibrated, monkeypatch):
+    """Which would load torch and transformers first: 6 s at the start of every run."""
+    from harness import machine
+
+    monkeypatch.setenv("XDG_CACHE_HOME", calibrated["XDG_CACHE_HOME"])
+    monkeypatch.setattr(machine, "ProcessPoolExecutor", lambda **_: pytest.fail("a process was started"))
+    said, progress = [], Silent()
+    progress.note = said.append
+    case = make_plan(Scenario.model_validate(yaml.safe_load(REAL))).cases[0]
+    assert case.shape is not None
+    found = machine.this_machine().calibrate(case.part, case.shape, progress)
+    [file] = Path(calibrated["XDG_CACHE_HOME"]).glob("sbd/*.json")
+    assert found == Calibration.model_validate_json(file.read_text()).model_dump(mode="json")
+    assert said == [f"part one: calibration for float32 of {found['created_at']}, cached"]
 
 
 def child_of(pid: int) -> int | None:
@@ -595,9 +612,9 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
     assert held.samples[: len(second.samples)] == second.samples
     plan = make_plan(Scenario.model_validate(held.header.scenario))
     assert sorted(keys_of(held)) == sorted(slot.key for slot in plan.slots() if not slot.warmup)
-    assert len(set(keys_of(held))) == len(keys_of(held)) == 3 * 2 * 16
+    assert len(set(keys_of(held))) == len(keys_of(held)) == 2 * 2 * 16
     starts = [s for s in held.sessions if s["event"] == "start"]
-    assert [s["process"] for s in starts] == [0, 0, 1, 1, 2] and len({s["pid"] for s in starts}) == 5
+    assert [s["process"] for s in starts] == [0, 0, 1, 1] and len({s["pid"] for s in starts}) == 4
     wrote = {}
     for sample in held.samples:
         wrote.setdefault((sample.case_id, sample.group), set()).add(tuple(sample.rows[0].output_ids))

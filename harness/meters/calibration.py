@@ -2,23 +2,17 @@
 
 It decides what is measured, at which sizes and how often, and keeps the raw medians (of the read rate, the best). Kernels
 and clock belong to a Bench: harness.meters.torch_bench, a fake in the tests. It derives no ceiling, knows no model but its
-size in bytes, and caches its result per machine, because measuring takes up to 15 s.
+size in bytes, and keeps nothing (harness.meters.calibration_cache does).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import statistics
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
-
-from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.hardware import BandwidthPoint, Calibration, DtypeRates
@@ -98,51 +92,6 @@ class Stepping:
     engine: str
     steps: Callable[[Any], Kernel]
     attend: Callable[[Any, Any, Any], Any]
-
-
-def load_or_calibrate(
-    device: str,
-    dtype: str,
-    threads: int | None,
-    model_bytes: int,
-    stepping: Stepping,
-    progress: Progress = lambda message: None,
-) -> Calibration:
-    """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
-
-    ``threads``: CPU threads, None for torch's default.
-    """
-    from harness.meters.torch_bench import TorchBench
-
-    with TorchBench(device, dtype, threads, stepping) as bench:
-        return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
-
-
-def cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "sbd"
-
-
-def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
-    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
-    path = folder / f"calibration-{_digest(bench, dtype, model_bytes)}.json"
-    with suppress(OSError, ValidationError, UnicodeDecodeError):
-        cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
-        if why_unusable(cached, dtype) is None:
-            progress(f"calibration of {cached.created_at} read from {path}")
-            return cached
-    calibration = measure(bench, dtype, model_bytes, progress)
-    if reason := why_unusable(calibration, dtype):
-        progress(f"{reason}; measured once more")
-        calibration = measure(bench, dtype, model_bytes, progress)
-    if why_unusable(calibration, dtype):
-        return calibration  # the record keeps it with its reason; nobody else is to use it
-    try:
-        _write(path, calibration)
-    except OSError as error:
-        progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
-    return calibration
 
 
 def why_unusable(calibration: Calibration, dtype: str) -> str | None:
@@ -276,17 +225,3 @@ def fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
     if per_layer_s <= 0 or per_pass_s < 0:
         return None, None, f"{few} layers took {few_s:.2e} s a pass and {many} layers {many_s:.2e} s, which is no straight cost"
     return per_pass_s, per_layer_s, None
-
-
-def _digest(bench: Bench, dtype: str, model_bytes: int) -> str:
-    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
-    key += [bench.torch_version, dtype, model_bytes]
-    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-
-
-def _write(path: Path, calibration: Calibration) -> None:
-    """Whole or not at all: a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
-    partial.replace(path)
