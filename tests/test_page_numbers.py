@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -123,13 +124,17 @@ RUNS = {
 }
 
 
+@cache
+def page(name: str) -> str:
+    """The page of a run, made once for all that is asked of it."""
+    return render(RUNS[name], compare(RUNS[name]))
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_every_number_is_the_comparisons(name: str) -> None:
     """Each value is found under its key with the very same digits, and the text beside it says that value and its interval."""
-    run = RUNS[name]
-    comparison = compare(run)
-    data = json.loads(json.dumps(to_json(comparison), allow_nan=False))
-    keyed = [one for one in walk(render(run, comparison)) if "data-key" in one.attrs]
+    data = json.loads(json.dumps(to_json(compare(RUNS[name])), allow_nan=False))
+    keyed = [one for one in walk(page(name)) if "data-key" in one.attrs]
     assert len(keyed) > 20
     for one in keyed:
         found = resolve(data, one.attrs["data-key"])
@@ -148,8 +153,7 @@ def test_every_number_is_the_comparisons(name: str) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_every_number_of_a_table_has_its_place_in_the_comparison(name: str) -> None:
     """No cell shows a number without saying where it comes from; what is absent is the word none."""
-    run = RUNS[name]
-    cells = [one for one in walk(render(run, compare(run))) if one.tag == "td"]
+    cells = [one for one in walk(page(name)) if one.tag == "td"]
     assert cells
     for cell in cells:
         assert ("data-key" in cell.attrs) != (cell.text.strip() in WITHOUT_A_NUMBER), cell
@@ -158,9 +162,7 @@ def test_every_number_of_a_table_has_its_place_in_the_comparison(name: str) -> N
 @pytest.mark.parametrize("name", RUNS)
 def test_every_column_of_numbers_says_on_what_it_rests(name: str) -> None:
     """A mark in words, so that it is read without colour: measured, counted, modelled or predicted."""
-    run = RUNS[name]
-    text = render(run, compare(run))
-    tables = re.findall(r"<table>\s*<thead>(.*?)</thead>", text, flags=re.DOTALL)
+    tables = re.findall(r"<table>\s*<thead>(.*?)</thead>", page(name), flags=re.DOTALL)
     assert tables
     for head in tables:
         for column in re.findall(r"<th\b.*?</th>", head)[1:]:
@@ -169,7 +171,7 @@ def test_every_column_of_numbers_says_on_what_it_rests(name: str) -> None:
 
 def test_quantities_of_a_card_are_keyed() -> None:
     """The figure in large type and every claim's figure can be looked up too."""
-    text = render(FULL, compare(FULL))
+    text = page("full")
     big = re.findall(r'<p class="big">(.*?)</p>', text, flags=re.DOTALL)
     claims = re.findall(r'<p class="found"><span(.*?)</span>', text, flags=re.DOTALL)
     assert len(big) == 2 and all("data-key" in one for one in big)
@@ -180,8 +182,8 @@ def test_quantities_of_a_card_are_keyed() -> None:
 def test_raw_rows_are_the_samples(name: str) -> None:
     """Row by row in the order taken; times to six digits, counts whole, warm-ups and void samples named as such."""
     run: Run = RUNS[name]
-    text, frame = render(run, compare(run)), RunFrames(run).samples
-    (table,) = re.findall(r'<table data-sorts="samples">(.*?)</table>', text, flags=re.DOTALL)
+    frame = RunFrames(run).samples
+    (table,) = re.findall(r'<table data-sorts="samples">(.*?)</table>', page(name), flags=re.DOTALL)
     rows = [re.findall(r"<td>([^<\n]*)", row) for row in table.partition("<tbody>")[2].split("<tr>")[1:]]
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", table)
     assert len(rows) == len(frame) == len(run.samples)

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from base64 import b64encode
+from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,12 @@ def page(run: Run) -> str:
     return render(run, compare(run))
 
 
+@cache
+def full_page() -> str:
+    """That of the run which has everything, made once."""
+    return page(FULL)
+
+
 def words(text: str) -> str:
     """What a reader sees: no tags, style or drawings, white space as single spaces."""
     text = re.sub(r"<(style|svg|script)\b.*?</\1>", " ", text, flags=re.DOTALL)
@@ -43,12 +50,12 @@ def headlines(text: str) -> list[str]:
 
 def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -> None:
     """The card holds the comparison's own figures, and says why the passes saved are not the time saved."""
-    run, text = FULL, words(page(FULL))
+    run, text = FULL, words(full_page())
     cell = compare(run).summary("reference", 1)
     arm = cell.arms[1]
     wall, predicted, parts = arm.wall_speedup, arm.predictions[0].wall_speedup, arm.factors
     assert parts is not None and wall.value is not None and parts.product != wall.value
-    assert headlines(page(FULL))[0].split() == [f"{wall.value:.2f}x", "faster", "by", "the", "clock"]
+    assert headlines(full_page())[0].split() == [f"{wall.value:.2f}x", "faster", "by", "the", "clock"]
     assert f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts, this process only measured" in text
     became = f"{parts.passes:.2f}x fewer passes became {parts.product:.2f}x by the clock"
     assert f"{became}, because a 16-token pass costs 1.30 one-token passes" in text
@@ -91,7 +98,7 @@ def test_an_arm_that_was_planned_and_left_no_sample_keeps_its_card() -> None:
 
 def test_page_asks_nothing_of_the_network() -> None:
     """No script but its own, and no address in src, href, url() or @import but data inside the page and places on it."""
-    text = page(FULL)
+    text = full_page()
     assert not re.search(r"<(link|iframe|img|object|embed|base|form)\b", text) and "src=" not in text
     assert set(re.findall(r"<script\b[^>]*>", text)) == {"<script>"}
     links = re.findall(r"""\b(?:href|action)\s*=\s*["']?\s*([^\s>]{5})""", text)
@@ -103,7 +110,7 @@ def test_page_asks_nothing_of_the_network() -> None:
 
 def test_policy_allows_the_page_s_own_style_and_scripts_by_hash_and_nothing_else() -> None:
     """What a browser needs to refuse everything else, reckoned here from the page as it stands."""
-    text = page(FULL)
+    text = full_page()
     found = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert found is not None
     policy = html.unescape(found.group(1)).split("; ")
@@ -119,14 +126,14 @@ def test_policy_allows_the_page_s_own_style_and_scripts_by_hash_and_nothing_else
 
 def test_headings_go_down_one_step_at_a_time() -> None:
     """A screen reader's table of contents: one h1, and no level left out."""
-    levels = [int(level) for level in re.findall(r"<h([1-6])\b", page(FULL))]
+    levels = [int(level) for level in re.findall(r"<h([1-6])\b", full_page())]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 def test_ids_are_unique() -> None:
     """Several drawings in one document do not share ids, and every reference has its target."""
-    text = page(FULL)
+    text = full_page()
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', text)) | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
@@ -145,7 +152,7 @@ def test_hostile_names_are_inert() -> None:
         calibration=synthetic.calibration(),
     )
     text = page(run)
-    assert "<img" not in text and text.count("<script") == page(FULL).count("<script")
+    assert "<img" not in text and text.count("<script") == full_page().count("<script")
     assert "onerror=alert(2)&gt;" in text
     assert "alert(1)" in words(text)
 
@@ -187,7 +194,7 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
         for snapshot in run.sessions:
             store.append_session(snapshot)
     written = write_report(tmp_path / "run")
-    assert written == tmp_path / "run" / "report.html" and written.read_text(encoding="utf-8") == page(run)
+    assert written == tmp_path / "run" / "report.html" and written.read_text(encoding="utf-8") == full_page()
     data = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert data["version"] == COMPARISON_VERSION and data["run_id"] == run.header.run_id
     other = write_report(tmp_path / "run", tmp_path / "other.html")
@@ -196,4 +203,4 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
 
 def test_same_record_same_page() -> None:
     """Rendering twice gives the same bytes: nothing of the clock or of a random id is in the page."""
-    assert page(FULL) == page(FULL)
+    assert page(FULL) == full_page()
