@@ -1,7 +1,7 @@
 """Puts what taking a unit yields into the record, and says of a case that failed whether it is tried again.
 
 A case whose process died, hung or ran out of memory is tried ``attempts`` times in all, over every run of the same directory;
-each failed try is an event with its reason, the last one the case's outcome.
+each failed try is an event with its reason, the last one the case's outcome. So often a process may be lost at no case, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from harness.store import RunStore
 
 ATTEMPT = "attempt"
 """The event of a failed try after which there may be another."""
+LOST = "lost"
+"""The event of a process that died or hung at no case: before its first, or where passes are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class Keeper:
         self._progress = progress
         self._attempts = attempts
         self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
+        self._lost = Counter(f"{one.get('part')}/{one.get('process')}" for one in held.sessions if one.get("event") == LOST)
         self._ended = {outcome.case_id for outcome in held.outcomes}
         self.again: set[str] = set()
         """Cases that failed since this was last emptied, and are to be tried again."""
@@ -89,6 +92,15 @@ class Keeper:
         """Keep them one by one, each before the next is made."""
         for entry in entries:
             self.keep(entry)
+
+    def lose(self, part: str, process: int, reason: str) -> bool:
+        """Keep that a process of this share was lost at no case; whether another one may take what it has left."""
+        share = f"{part}/{process}"
+        self._lost[share] += 1
+        number = self._lost[share]
+        event = {"event": LOST, "part": part, "process": process, "lost": number, "of": self._attempts, "reason": reason}
+        self._store.append_session(event)
+        return number < self._attempts
 
     def _fail(self, failure: Failure) -> None:
         case_id, reason = failure.case_id, failure.reason

@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.hardware import HardwareProfile, find_local_profile, match_profile
 from harness.local_profile import unknown_device
 from harness.measured import MeasuredCeilings, MeasuredDtype
-from harness.meters.calibration_cache import load, load_or_calibrate
+from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
@@ -29,6 +29,9 @@ from harness.roofline.storage import shard
 from harness.runner_machine import Machine
 from harness.scenario import Execution, Part, Scenario
 
+OWN_THREADS = torch.get_num_threads()
+"""Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
+
 
 def this_machine() -> Machine:
     """Engines of transformers models, calibrated where they run."""
@@ -39,7 +42,14 @@ def this_machine() -> Machine:
 
 
 def _open(part: Part) -> Engine | SplitEngine:
+    _forget_other_threads(part)
     return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
+
+
+def _forget_other_threads(part: Part) -> None:
+    """A part that asks for no number of threads gets torch's own, not what an earlier part asked for."""
+    if part.threads is None and torch.get_num_threads() != OWN_THREADS:
+        torch.set_num_threads(OWN_THREADS)
 
 
 def _shape(part: Part) -> ModelShape:
@@ -58,9 +68,10 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     """
     if part.tensor_parallel > 1 and part.device == "cpu":
         return None
+    _forget_other_threads(part)
     weight_bytes = shard(shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
     asked = (part.device, part.dtype, part.threads, weight_bytes, stepping(part.session, part.attention, execution_of(part)))
-    calibration = load(*asked)
+    calibration = cached_calibration(*asked)
     if calibration is not None:
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
     else:

@@ -23,7 +23,7 @@ from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine
 from harness.spreading import spread
-from harness.store import RunStore, finished_keys, read_run
+from harness.store import RunStore, read_run
 from harness.taking import take, work_of
 from harness.workload import given_prompts
 
@@ -119,20 +119,34 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
     while shares := _unfinished(job, held):
         errand, who = _errand(job, store, shares[0])
         progress.note(who)
-        keeper = Keeper(store, progress, job.scenario.attempts, held)
         store.mark("")
-        lost = _why_lost(errand, spawn, who)
-        before, held = held, read_run(directory)
-        if lost and (case_id := store.marked()):
-            part, process = shares[0].part, shares[0].process
-            keeper.keep(Failure(case_id=case_id, outcome="failed", reason=lost, part=part, process=process))
-            held = read_run(directory)
-        elif lost and finished_keys(held) == finished_keys(before):  # no case is to blame; another process may fare no better
-            raise ProcessEndedError(f"{who}: {lost}; {KEPT}")
-        elif lost:
-            progress.note(f"{who}: {lost}; another one goes on")
-        elif _size(held) == _size(before):
+        lost, before = _why_lost(errand, spawn, who), _size(held)
+        if lost:
+            _charge(lost, who, shares[0], job, store, progress)
+        held = read_run(directory)
+        if not lost and _size(held) == before:
             raise InvariantError(f"{who}: ended well, but took nothing of what is missing")
+
+
+def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, progress: Progress) -> None:
+    """The case that a lost process was at has failed once more; where it was at none, as many processes may be lost as a case
+    may be tried.
+
+    Raises:
+        ProcessEndedError: that many were, and something is missing.
+    """
+    with RunStore(store.directory, store.hold()) as mended:  # without the line that the process was writing
+        held = mended.resume(job.resolved, job.digest)
+        keeper = Keeper(mended, progress, job.scenario.attempts, held)
+        if case_id := store.marked():
+            keeper.keep(Failure(case_id=case_id, outcome="failed", reason=reason, part=share.part, process=share.process))
+            return
+        another = keeper.lose(share.part, share.process, reason)
+        if share not in _unfinished(job, held):
+            return
+        if not another:
+            raise ProcessEndedError(f"{who}: {reason}; {KEPT}")
+        progress.note(f"{who}: {reason}; another one takes what is missing")
 
 
 def _errand(job: Job, store: RunStore, share: Share) -> tuple[Errand, str]:

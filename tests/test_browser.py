@@ -221,7 +221,7 @@ AXE_ON = [
     ("full", 390, "light"), ("full", 390, "dark"), ("full", 1440, "light"), ("full", 1440, "dark"),
     ("quickstart", 390, "dark"), ("quickstart", 1440, "light"),
 ]  # fmt: skip
-# Alike: the same elements with the same classes, one within the other, whatever they say.
+# Alike: the same elements with the same classes in the same order, whatever they say.
 THREE_ROWS_ALIKE = """
 for (const body of document.querySelectorAll("tbody")) {
   const seen = new Map();

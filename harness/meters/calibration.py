@@ -1,8 +1,8 @@
 """A short on-machine calibration, so that predictions rest on what this machine reaches and not on a datasheet.
 
-It decides what is measured, at which sizes and how often, and keeps the raw medians (of the read rate, the best). Kernels
+It decides what is measured, at which sizes and how often, and returns the raw medians (of the read rate, the best). Kernels
 and clock belong to a Bench: harness.meters.torch_bench, a fake in the tests. It derives no ceiling, knows no model but its
-size in bytes, and keeps nothing (harness.meters.calibration_cache does).
+size in bytes, and stores nothing (harness.meters.calibration_cache does).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps a calibration per machine, dtype, thread count, model size and engine, because measuring takes up to 15 s."""
+"""Keeps a calibration per machine, dtype, thread count, model size and engine, because measuring takes 15 s and more."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def load_or_calibrate(
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
 
 
-def load(device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping) -> Calibration | None:
-    """What ``load_or_calibrate`` would find cached, or None: no kernel runs and no buffer is made."""
+def cached_calibration(
+    device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping
+) -> Calibration | None:
+    """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
     from harness.meters.torch_bench import TorchBench
 
-    with TorchBench(device, dtype, threads, stepping) as bench:
-        return _cached(_path(bench, dtype, model_bytes, cache_dir()), dtype)
+    return _cached(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
 
 
 def cache_dir() -> Path:
