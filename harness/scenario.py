@@ -186,9 +186,9 @@ class Scenario(Frozen):
     """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample.
 
     ``attempts``: so often a case is tried in all whose process died, hung or ran out of memory, by one run or by later ones;
-    then it is left out, with its reason. So many processes of a share may be lost at no case; then the run ends. ``deadline_s``:
-    a process that takes longer for one step (loading a model, calibrating, one decode) is taken for hung and ended; samples are
-    taken in processes of their own then.
+    then it is left out, with its reason. So many processes of a share may be lost at no case; then the run ends.
+    ``deadline_s``: a process that takes longer for one step (loading a model, calibrating, one decode) is taken for hung and
+    ended; samples are taken in processes of their own then.
     """
 
     version: Literal[1]
