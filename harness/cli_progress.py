@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -14,9 +15,9 @@ CLEAR_TO_END = "\x1b[K"
 class TerminalProgress:
     """A harness.progress.Progress on ``stream``.
 
-    Time left: every missing sample is taken to last as long as its own case's samples did so far, or as the average where
-    its case has not begun. Loading a model counts towards the sample after it. ``what``: the
-    plural of what is being counted.
+    Time left: every missing sample is taken to last as long as its own case's samples did so far, or as the average where its
+    case has not begun. It is the median, for before the first of them a model was loaded and compiled; which is why one sample
+    alone tells nothing. ``what``: the plural of what is being counted.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, what: str = "samples") -> None:
@@ -26,8 +27,7 @@ class TerminalProgress:
         self._live = stream.isatty()
         self._samples = self._finished = 0
         self._missing: Counter[str] = Counter()
-        self._taken: Counter[str] = Counter()
-        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._spent_s: defaultdict[str, list[float]] = defaultdict(list)
         self._last_s = self._printed_s = 0.0
         self._line_open = False
 
@@ -49,10 +49,11 @@ class TerminalProgress:
         now_s = self._clock()
         self._finished += 1
         self._missing[case_id] -= 1
-        self._taken[case_id] += 1
-        self._spent_s[case_id] += now_s - self._last_s
+        self._spent_s[case_id].append(now_s - self._last_s)
         self._last_s = now_s
-        text = f"{self._finished}/{self._samples} {self._what}, about {format_duration(self._left_s())} left ({case_id})"
+        alone = self._finished == 1 and self._missing.total() > 0
+        left = "time left not known yet" if alone else f"about {format_duration(self._left_s())} left"
+        text = f"{self._finished}/{self._samples} {self._what}, {left} ({case_id})"
         if self._live:
             print(f"\r{text}{CLEAR_TO_END}", end="", file=self._stream, flush=True)
             self._line_open = True
@@ -72,8 +73,8 @@ class TerminalProgress:
             self._line_open = False
 
     def _left_s(self) -> float:
-        average_s = sum(self._spent_s.values()) / self._finished
-        each_s = {case_id: self._spent_s[case_id] / count for case_id, count in self._taken.items()}
+        each_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}
+        average_s = sum(each_s[case_id] * len(spent) for case_id, spent in self._spent_s.items()) / self._finished
         return sum(count * each_s.get(case_id, average_s) for case_id, count in self._missing.items())
 
 

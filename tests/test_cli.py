@@ -224,6 +224,23 @@ def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
     assert terminal.getvalue().endswith("\r2/5 samples, about 14 s left (quick)\x1b[K\ndone\n")
 
 
+def test_time_left_is_not_guessed_from_the_sample_before_which_the_model_was_loaded() -> None:
+    """The first of 518 took 16 s: that is not 2 hours."""
+    clock = iter([0.0, *(16.0 + i for i in range(16))])
+    pipe = io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(["a"] * 500, ["a"] * 18)
+    for _ in range(16):
+        progress.advance("a")
+    said = ["1/500 samples, time left not known yet (a)", "16/500 samples, about 8 min 22 s left (a)"]
+    assert pipe.getvalue().splitlines() == ["500 samples to take, 18 more in later processes", *said]
+    clock, pipe = iter([0.0, 16.0]), io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(["a"])
+    progress.advance("a")
+    assert pipe.getvalue().endswith("1/1 samples, about 0.0 s left (a)\n")
+
+
 def test_durations() -> None:
     """Each length in the unit a reader expects."""
     assert [format_duration(s) for s in (0.42, 9.4, 45.2, 200, 7500)] == ["0.4 s", "9.4 s", "45 s", "3 min 20 s", "2 h 05 min"]
