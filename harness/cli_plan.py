@@ -172,22 +172,15 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
-    from contextlib import suppress
-
-    from pydantic import ValidationError
-
-    from harness.hardware import Calibration, engine_words
-    from harness.meters.calibration_cache import cache_dir
+    from harness.hardware import engine_words
+    from harness.meters.calibration_cache import cache_dir, kept_at
     from harness.meters.processor import cpu_name
     from harness.scenario import EXECUTIONS
 
-    found = []
-    for file in sorted(cache_dir().glob("calibration-*.json")):
-        with suppress(OSError, UnicodeDecodeError, ValidationError):
-            found.append(Calibration.model_validate_json(file.read_text(encoding="utf-8")))
+    kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [
-        one for one in found
-        if one.device == part.device and part.dtype in one.rates and one.model_bytes == model_bytes
+        one for one in kept
+        if one is not None and one.device == part.device and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
         and one.engine in {engine_words(part.session, how) for how in EXECUTIONS if part.execution in (how, "auto")}

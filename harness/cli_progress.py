@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
 LINE_EVERY_S = 15.0
+RECENT = 32  # samples of a case that its pace is taken from
 CLEAR_TO_END = "\x1b[K"
 
 
 class TerminalProgress:
     """A harness.progress.Progress on ``stream``.
 
-    Time left: every missing sample is taken to last as long as its own case's samples did so far, or as the average where its
+    Time left: every missing sample is taken to last as long as its own case's last samples did, or as the average where its
     case has not begun. It is the median, for before the first of them a model was loaded and compiled; which is why one sample
     alone tells nothing. ``what``: the plural of what is being counted.
     """
@@ -27,7 +28,7 @@ class TerminalProgress:
         self._live = stream.isatty()
         self._samples = self._finished = 0
         self._missing: Counter[str] = Counter()
-        self._spent_s: defaultdict[str, list[float]] = defaultdict(list)
+        self._spent_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._last_s = self._printed_s = 0.0
         self._line_open = False
 
@@ -51,15 +52,12 @@ class TerminalProgress:
         self._missing[case_id] -= 1
         self._spent_s[case_id].append(now_s - self._last_s)
         self._last_s = now_s
-        alone = self._finished == 1 and self._missing.total() > 0
-        left = "time left not known yet" if alone else f"about {format_duration(self._left_s())} left"
-        text = f"{self._finished}/{self._samples} {self._what}, {left} ({case_id})"
         if self._live:
-            print(f"\r{text}{CLEAR_TO_END}", end="", file=self._stream, flush=True)
+            print(f"\r{self._text(case_id)}{CLEAR_TO_END}", end="", file=self._stream, flush=True)
             self._line_open = True
         elif now_s - self._printed_s >= LINE_EVERY_S:
             self._printed_s = now_s
-            print(text, file=self._stream, flush=True)
+            print(self._text(case_id), file=self._stream, flush=True)
 
     def skip(self, case_id: str) -> None:
         """Count one sample less."""
@@ -72,9 +70,14 @@ class TerminalProgress:
             print(file=self._stream, flush=True)
             self._line_open = False
 
+    def _text(self, case_id: str) -> str:
+        alone = self._finished == 1 and self._missing.total() > 0
+        left = "time left not known yet" if alone else f"about {format_duration(self._left_s())} left"
+        return f"{self._finished}/{self._samples} {self._what}, {left} ({case_id})"
+
     def _left_s(self) -> float:
         each_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}
-        average_s = sum(each_s[case_id] * len(spent) for case_id, spent in self._spent_s.items()) / self._finished
+        average_s = statistics.fmean(each_s.values(), [len(spent) for spent in self._spent_s.values()])
         return sum(count * each_s.get(case_id, average_s) for case_id, count in self._missing.items())
 
 

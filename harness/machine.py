@@ -42,14 +42,9 @@ def this_machine() -> Machine:
 
 
 def _open(part: Part) -> Engine | SplitEngine:
-    _forget_other_threads(part)
-    return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
-
-
-def _forget_other_threads(part: Part) -> None:
-    """A part that asks for no number of threads gets torch's own, not what an earlier part asked for."""
     if part.threads is None and torch.get_num_threads() != OWN_THREADS:
-        torch.set_num_threads(OWN_THREADS)
+        torch.set_num_threads(OWN_THREADS)  # not what an earlier part asked for
+    return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
 
 
 def _shape(part: Part) -> ModelShape:
@@ -68,9 +63,9 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     """
     if part.tensor_parallel > 1 and part.device == "cpu":
         return None
-    _forget_other_threads(part)
     weight_bytes = shard(shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
-    asked = (part.device, part.dtype, part.threads, weight_bytes, stepping(part.session, part.attention, execution_of(part)))
+    engine = stepping(part.session, part.attention, execution_of(part))
+    asked = (part.device, part.dtype, part.threads or OWN_THREADS, weight_bytes, engine)
     calibration = cached_calibration(*asked)
     if calibration is not None:
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")

@@ -220,20 +220,21 @@ def test_a_failed_process_ends_the_run_and_the_next_one_takes_what_is_missing(mi
 
 
 class Dying(InThisProcess):
-    """Whose first processes of part two end as ``end`` says, behind so many decodes."""
+    """Whose first processes of part two decode with these engines, one each, which raise, and end as ``end`` says."""
 
-    def __init__(self, shape, times, end, at):
+    def __init__(self, shape, dying, end):
         super().__init__(shape)
-        self.times, self.end, self.at = times, end, at
+        self.dying, self.end = dying, end
 
     def __call__(self, errand):
-        """The decode is begun, and then the process is no more."""
-        if errand.share is None or errand.share.part != "two" or not self.times:
+        """Something is begun, and then the process is no more; half a line of its is in the record."""
+        if errand.share is None or errand.share.part != "two" or not self.dying:
             return super().__call__(errand)
-        self.times -= 1
         self.errands.append(errand)
-        with pytest.raises(RuntimeError):
-            run_errand(errand, Silent(), fake_machine(FakeEngine(self.shape, fail_at=self.at, error=RuntimeError("dies"))))
+        with pytest.raises(RuntimeError, match="dies"):
+            run_errand(errand, Silent(), fake_machine(self.dying.pop(0)))
+        with (errand.directory / "events.jsonl").open("a") as file:
+            file.write('{"session": {"event": "meas')
         return self.end()
 
 
@@ -248,13 +249,14 @@ def hung():
 )  # fmt: skip
 def test_a_process_that_is_killed_or_hangs_is_tried_again_and_the_run_goes_on(mixed, shape, tmp_path, end, reason):
     """Once: everything is taken, and the failed try is in the record. Every time: its case is left out, the others are not."""
-    spawn = Dying(shape, 1, end, at=10)
+    spawn = Dying(shape, [FakeEngine(shape, fail_at=10, error=RuntimeError("dies"))], end)
     held = read_run(run(mixed, tmp_path / "once", spawn=spawn))
     assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == []
     [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
     assert attempt["reason"].startswith(reason) and attempt["case_id"].startswith("two/")
     assert [errand.share for errand in spawn.errands[2:4]] == [Share(part="two", process=0)] * 2
-    held = read_run(run(mixed, tmp_path / "always", spawn=Dying(shape, 2, end, at=0)))
+    twice = [FakeEngine(shape, fail_at=0, error=RuntimeError("dies")) for _ in range(2)]
+    held = read_run(run(mixed, tmp_path / "always", spawn=Dying(shape, twice, end)))
     [outcome] = held.outcomes
     assert outcome.reason.startswith(reason) and outcome.reason.endswith("(attempt 2 of 2)")
     assert {key[0] for key in keys_of(held)} == {case.case_id for case in held.header.cases} - {outcome.case_id}
@@ -276,25 +278,6 @@ class MeasuringPasses(FakeEngine):
         return super().measure_passes(sizes)
 
 
-class DyingBetween(InThisProcess):
-    """Whose processes of part two end while passes are measured, one after the other at the n-th time that ``at`` says."""
-
-    def __init__(self, shape, at, end):
-        super().__init__(shape)
-        self.at, self.end = at, end
-
-    def __call__(self, errand):
-        """Passes are being measured, and then the process is no more; half a line of its is in the record."""
-        if errand.share is None or errand.share.part != "two" or not self.at:
-            return super().__call__(errand)
-        self.errands.append(errand)
-        with pytest.raises(RuntimeError, match="dies"):
-            run_errand(errand, Silent(), fake_machine(MeasuringPasses(self.shape, self.at.pop(0))))
-        with (errand.directory / "events.jsonl").open("a") as file:
-            file.write('{"session": {"event": "meas')
-        return self.end()
-
-
 @pytest.mark.parametrize(
     ("end", "reason"),
     [(lambda: -signal.SIGKILL, "its process was killed (SIGKILL; "), (hung, "nothing came for 5 s (deadline_s)")],
@@ -307,9 +290,9 @@ def test_a_process_that_is_lost_at_no_case_is_followed_by_another_as_often_as_a_
     said, out = [], tmp_path / "out"
     progress = Silent()
     progress.note = said.append
-    spawn = DyingBetween(shape, [at], end)
+    spawn = Dying(shape, [MeasuringPasses(shape, at)], end)
     held = read_run(run(mixed, out, progress, spawn=spawn))
-    assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == [] and not spawn.at
+    assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24 and held.outcomes == [] and not spawn.dying
     [loss] = held.events("lost", "two")
     assert loss["reason"].startswith(reason) and (loss["process"], loss["lost"], loss["of"]) == (0, 1, 2)
     assert not held.events("attempt", "two")
@@ -322,14 +305,14 @@ def test_too_many_processes_lost_at_no_case_end_the_run_and_the_same_command_goe
     """Though each has taken something: one that hangs whenever passes are measured would need a deadline for every few samples.
     The count is that of all runs of the directory.
     """
-    spawn = DyingBetween(shape, [2, 2, 2, 2], hung)
+    spawn = Dying(shape, [MeasuringPasses(shape, 2) for _ in range(4)], hung)
     with pytest.raises(ProcessEndedError, match=r"^part two, fresh process 1 of 1: .*; finished samples are kept"):
         run(mixed, tmp_path / "out", spawn=spawn)
     before = read_run(tmp_path / "out")
-    assert spawn.at == [2, 2] and 24 < len(keys_of(before)) < 48 and len(before.events("lost", "two")) == 2
+    assert len(spawn.dying) == 2 and 24 < len(keys_of(before)) < 48 and len(before.events("lost", "two")) == 2
     with pytest.raises(ProcessEndedError):
         run(mixed, tmp_path / "out", spawn=spawn)
-    assert spawn.at == [2] and len(keys_of(read_run(tmp_path / "out"))) > len(keys_of(before))
+    assert len(spawn.dying) == 1 and len(keys_of(read_run(tmp_path / "out"))) > len(keys_of(before))
     held = read_run(run(mixed, tmp_path / "out", spawn=InThisProcess(shape)))
     assert len(set(keys_of(held))) == len(keys_of(held)) == 4 * 24
     assert [one["lost"] for one in held.events("lost", "two")] == [1, 2, 3]
@@ -548,7 +531,7 @@ parts:
 def calibrated(tmp_path):
     """An environment whose cache holds a calibration of this machine for the tiny model, so that none is measured."""
     pytest.importorskip("transformers")
-    from harness.meters.calibration_cache import _digest
+    from harness.meters.calibration_cache import _path
     from harness.meters.torch_bench import TorchBench
     from harness.modeling.sessions import stepping
 
@@ -558,9 +541,9 @@ def calibrated(tmp_path):
     with TorchBench("cpu", "float32", 1, stepping("static", "sdpa", "eager")) as bench:
         known = synthetic.calibration() | {"model_bytes": size, "threads": 1, "device_name": bench.device_name}
         known["rates"] = {"float32": known["rates"]["bfloat16"]}
-        name = f"calibration-{_digest(bench, 'float32', size)}.json"
-    (tmp_path / "cache" / "sbd").mkdir(parents=True)
-    (tmp_path / "cache" / "sbd" / name).write_text(json.dumps(known))
+        file = _path(bench, "float32", size, tmp_path / "cache" / "sbd")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(known))
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
 
 
@@ -610,6 +593,8 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
         torch.set_num_threads(2)
         part = case.part.model_copy(update={"threads": None})
         assert machine.this_machine().calibrate(part, case.shape, progress) == kept.model_dump(mode="json")
+        machine.this_machine().open_engine(part)
+        assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
     assert said == [f"part one: calibration for float32 of {kept.created_at}, cached"] and PickledHere.started == 0

@@ -39,7 +39,7 @@ def cached_calibration(
     """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
     from harness.meters.torch_bench import TorchBench
 
-    return _cached(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
+    return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
 
 
 def cache_dir() -> Path:
@@ -51,7 +51,7 @@ def cache_dir() -> Path:
 def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
     """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
     path = _path(bench, dtype, model_bytes, folder)
-    if (cached := _cached(path, dtype)) is not None:
+    if (cached := kept_at(path, dtype)) is not None:
         progress(f"calibration of {cached.created_at} read from {path}")
         return cached
     calibration = measure(bench, dtype, model_bytes, progress)
@@ -71,8 +71,8 @@ def _path(bench: Bench, dtype: str, model_bytes: int, folder: Path) -> Path:
     return folder / f"calibration-{_digest(bench, dtype, model_bytes)}.json"
 
 
-def _cached(path: Path, dtype: str) -> Calibration | None:
-    """What is kept there, if ceilings follow from it."""
+def kept_at(path: Path, dtype: str) -> Calibration | None:
+    """What is kept there, if ceilings for ``dtype`` follow from it."""
     with suppress(OSError, ValidationError, UnicodeDecodeError):
         cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
         if why_unusable(cached, dtype) is None:
