@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from harness.frozen import Count, Frozen, Name, NonNegative, Text
 
 MetricName = Literal[
-    "wall_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "latency_p90_s", "latency_p95_s",
-    "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "accuracy_loss_points", "identical_to_ntp",
+    "wall_speedup", "request_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "latency_p90_s",
+    "latency_p95_s", "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "accuracy_loss_points", "identical_to_ntp",
 ]  # fmt: skip
 METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 Estimator = Literal["geometric_mean", "ratio_of_totals"]
@@ -46,6 +46,7 @@ class Metric:
 _LATENCY = Metric(unit="s", better="lower", averaged=False)
 METRICS: dict[MetricName, Metric] = {
     "wall_speedup": Metric(unit="x", better="higher", to_ntp=True),
+    "request_speedup": Metric(unit="x", better="higher", to_ntp=True),
     "nfe_speedup": Metric(unit="x", better="higher", clock=False),
     "wall_over_nfe": Metric(unit="x", better="higher", to_ntp=True),
     "tokens_per_s": Metric(unit="tokens/s", better="higher"),

@@ -22,7 +22,7 @@ from harness.compare_counter import TrafficCounter, counters
 from harness.compare_pricer import Pricer
 from harness.compare_pricing import Ladder, ladder
 from harness.compare_result import Arm, Place, arm_result
-from harness.compare_tally import Tally, tally
+from harness.compare_tally import Tally, charged, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.forked import side_by_side
@@ -197,7 +197,13 @@ def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
         Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))
         for members in gathered.values()
     ]
-    return [arm for arm in arms if arm.tallies]
+    return [_charged(arm, arms) for arm in arms if arm.tallies]
+
+
+def _charged(arm: Arm, arms: Sequence[Arm]) -> Arm:
+    """With decode times that hold what the prompts' pass takes beyond that of NTP."""
+    ntp = _ntp_for(arm, arms)
+    return replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp is not None else ()))
 
 
 def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:

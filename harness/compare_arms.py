@@ -110,9 +110,9 @@ def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_non
     return exact(_sum(tallies, of), n=len(tallies))
 
 
-def median_latency(tallies: Sequence[Tally], why_none: str) -> Quantity:
-    """Median request latency: prefill and decode, with the length that each arm chose."""
-    known = [tally.latency_s for tally in tallies if tally.latency_s is not None]
+def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Over the samples that have the figure: request latency, with the length that each arm chose, or time to first token."""
+    known = [value for value in map(of, tallies) if value is not None]
     return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
 
 

@@ -58,6 +58,7 @@ def arm_figures(decodes: Decodes, read_ceiling: Quantity) -> dict[str, Quantity]
         **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why),
         **_bandwidth_share(timed, read_ceiling, why),
         **_latencies(timed, why),
+        **_request_speedup(decodes.pairs, decodes.why_unpaired),
         **_wall_over_nfe(decodes.pairs, decodes.why_unpaired),
         **_prediction_error(decodes.pairs, decodes.why_unpaired),
     }
@@ -124,6 +125,18 @@ def _latencies(timed: Sequence[Tally], why_none: str) -> dict[str, Quantity]:
         f"latency_p{p}_s": replace(percentile(means, p), processes=processes) if means else absent(why_none)
         for p in PERCENTILES
     }
+
+
+def _request_speedup(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+    """Time of the whole request per output token, prompt included, NTP ÷ arm."""
+    terms = [
+        _Term(
+            of=arm, over=ntp.latency_s or 0.0, over_per=ntp.output_tokens, under=arm.latency_s or 0.0,
+            under_per=arm.output_tokens,
+        )
+        for ntp, arm in pairs
+    ]  # fmt: skip
+    return _both("request_speedup", terms, why_none)
 
 
 def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:

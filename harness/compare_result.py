@@ -29,6 +29,10 @@ NO_TIMES = "no sample of this arm has a time: every one was void"
 NOT_PER_PASS = "the forward passes were not timed one by one"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NOT_GRADED = "NTP was not graded on the same prompts"
+ESTIMATED = (
+    "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that of "
+    "NTP on the same prompt is decode time"
+)
 NO_PASS = "no decode pass was made"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
@@ -141,7 +145,11 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "forward_s": forward_s,
         "pass_parts": on_arms.pass_parts(tallies if place.timed else (), NOT_PER_PASS if place.timed else NOT_TIMED),
         "tokens_per_s": on_arms.quotient(sum(t.decode_tokens for t in tallies), decode_s, "no decode tokens"),
-        "latency_s": on_arms.median_latency(tallies if place.timed else (), NOT_TIMED),
+        "latency_s": on_arms.median(tallies if place.timed else (), lambda t: t.latency_s, NOT_TIMED),
+        "first_token_s": on_arms.median(
+            tallies if place.timed else (), lambda t: t.first_token_s, NOT_PER_PASS if place.timed else NOT_TIMED
+        ),
+        "decode_time_estimated": ESTIMATED if place.timed and any(t.estimated for t in tallies) else None,
         "modelled_bandwidth_bytes_per_s": bandwidth,
         "measured_bandwidth_bytes_per_s": measured,
         "measured_over_modelled": over_modelled,

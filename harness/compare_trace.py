@@ -11,12 +11,13 @@ from harness.record_packed import PackedPasses
 from harness.trace import Role
 
 ROLES: tuple[Role, ...] = get_args(Role)
-_PREFILL = ROLES.index("prefill")
+PREFILL = ROLES.index("prefill")
 
 
 class TraceArrays:
     """Of shape (passes,): ``role`` holds places in ROLES, ``model`` places in ``models``, whose first is the case's own model
-    (None); ``decode`` is True for every pass after the prefill, ``own`` for those of them that the case's own model made.
+    (None); ``decode`` is True for every pass but the prompts' own, ``own`` for those of them that the case's own model made.
+    A draft model's reading of the prompts is a decode pass: NTP has no need of it.
     """
 
     def __init__(self, packed: PackedPasses) -> None:
@@ -25,8 +26,25 @@ class TraceArrays:
         self.role: npt.NDArray[np.int8] = codes[np.asarray(self._columns["role"])] if packed.count else codes
         self.models: tuple[str | None, ...] = (None, *packed.models)
         self.model: npt.NDArray[np.int64] = np.asarray(self._columns.get("model", np.zeros(self.count)), dtype=np.int64)
-        self.decode: npt.NDArray[np.bool_] = self.role != _PREFILL
+        self.decode: npt.NDArray[np.bool_] = (self.role != PREFILL) | (self.model != 0)
         self.own: npt.NDArray[np.bool_] = self.decode & (self.model == 0)
+
+    @property
+    def drafts_in_prompt(self) -> bool:
+        """Whether the pass that reads the prompts drafts too, as in older records and where there is no KV cache:
+        then it counts as one decode pass.
+        """
+        return self.count > 0 and not self.decode[0] and int(self.per_row("logit_tokens")[0].max()) > 1
+
+    @property
+    def given_tokens(self) -> int:
+        """Output tokens, over all rows, that the prompts' own logits gave, as in NTP; what was drafted beside is not given.
+
+        The prompts' logits are there where one more position has logits than was fed beyond the prompts.
+        """
+        logits, fed, kept = (self.per_row(name).astype(np.int64) for name in ("logit_tokens", "query_tokens", "kept_tokens"))
+        own = (~self.decode)[:, None] & (logits - 1 == fed - kept)
+        return int(self.per_row("final_tokens")[own].sum())
 
     def per_row(self, name: str) -> npt.NDArray[Any]:
         """A column of shape (passes, rows), in the type that it was packed in: of few bytes and unsigned."""

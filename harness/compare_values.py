@@ -118,6 +118,8 @@ class ArmResult:
     ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
     prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
+    ``first_token_s``: median time until a row's first token is final. ``decode_time_estimated``: why decode time is part
+    estimate, None where all of it was measured as such.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
 
@@ -163,6 +165,13 @@ class ArmResult:
     draft_query_tokens: int = 0
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
+    first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
+    decode_time_estimated: str | None = None
+
+    @property
+    def request_speedup(self) -> Quantity:
+        """Ratio of whole-request time per output token, prompt included, NTP ÷ arm: geometric mean over prompts."""
+        return self.figures.get("request_speedup", absent("NTP is what the other arms are compared with"))
 
     @property
     def query_tokens_per_token(self) -> float | None:

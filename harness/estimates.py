@@ -25,7 +25,7 @@ from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes, shard
 from harness.tasks import TASKS, problems
-from harness.trace import Role
+from harness.trace import ForwardPass, Role
 
 FLOAT32_BYTES = 4
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
@@ -145,18 +145,14 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
 
 
 def _prefill_s(case: Case, ceilings: Ceilings) -> float:
+    """The prompt's pass, the same for every arm."""
     assert case.shape is not None
-    tokens, masks = prompt_tokens_at_most(case), _masks_behind_prompt(case)
-    prompt = describe_pass("prefill", case.batch_size, tokens + masks, 0, logits=1 + masks, kept=tokens)
-    readers = [(case.shape, deployment_of(case))]
-    readers += [(shape, Deployment(dtype=case.part.dtype)) for shape in draft_shapes(case.arm, case.shape) if shape is not None]
-    return sum(price_pass(shape, how, prompt, ceilings).expected_s for shape, how in readers)
+    return price_pass(case.shape, deployment_of(case), _prompt_pass(case), ceilings).expected_s
 
 
-def _masks_behind_prompt(case: Case) -> int:
-    """Tokens of the first block where it is drafted in the pass that reads the prompt."""
-    drafts = case.arm["method"] in ("sbd_verified", "apd") or case.arm.get("form") == "quadratic"
-    return int(case.arm["block_size"]) if drafts else 0
+def _prompt_pass(case: Case) -> ForwardPass:
+    tokens = prompt_tokens_at_most(case)
+    return describe_pass("prefill", case.batch_size, tokens, 0, logits=1, kept=tokens)
 
 
 def _decode_s(case: Case, ceilings: Ceilings) -> float:
@@ -173,7 +169,9 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
         passes = [(case.shape, deployment_of(case), *one) for one in _passes_to_one_token(case)]
         drafts = draft_passes(case.arm, case.shape)
         passes += [(shape, whole, role, query, kept, count) for shape, role, query, kept, count in drafts]
-        return steps * sum(
+        readers = [shape for shape in draft_shapes(case.arm, case.shape) if shape is not None]
+        read_s = sum(price_pass(shape, whole, _prompt_pass(case), ceilings).expected_s for shape in readers)
+        return read_s + steps * sum(
             count * price_pass(
                 shape, how, describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), ceilings
             ).expected_s

@@ -224,13 +224,15 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
     """Of one sample: passes and nfe of the case's own model, passes of draft models, tokens the prefill gave, forward_s and
-    sampler_s of all.
+    sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, harness.compare charges it.
     """
     decode, own = trace.decode, trace.own
-    active, final = trace.over_rows("active"), trace.over_rows("final_tokens")
+    active = trace.over_rows("active")
     forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
     drafts = int((decode & ~own).sum())
-    return int(own.sum()), int(active[own].sum()), drafts, int(final[~decode].sum()), forward_s, sampler_s
+    prompt = int(trace.drafts_in_prompt)
+    passes, nfe = int(own.sum()) + prompt, int(active[own].sum()) + prompt * trace.rows
+    return passes, nfe, drafts, trace.given_tokens, forward_s, sampler_s
 
 
 def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.compare_tally import Tally, tally
+from harness.compare_tally import Tally, charged, tally
 from harness.health import without_void_times
 from harness.metrics import Metric
 from harness.record import Run
@@ -50,7 +50,21 @@ def processes_of(run: Run) -> list[Process]:
             decodes[sample.case_id, one.prompts, sample.repeat] = one
     void = {reason: count for part in health for reason, count in part.reasons.items()}
     ntp = _ntp_of(run)
-    return [Process(decodes=found[number], arms=arms, ntp=ntp, void=void) for number in sorted(found)]
+    return [
+        Process(decodes=_charged(found[number], ntp), arms=arms, ntp=ntp, void=void) for number in sorted(found)
+    ]
+
+
+def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
+    """With decode times that hold what the prompts' pass takes beyond that of NTP."""
+    by_case: dict[str, list[_Place]] = {}
+    for place in decodes:
+        by_case.setdefault(place[0], []).append(place)
+    found: _Decodes = {}
+    for case_id, places in by_case.items():
+        of_ntp = [decodes[place] for place in by_case.get(ntp.get(case_id, ""), ())]
+        found |= zip(places, charged([decodes[place] for place in places], of_ntp), strict=True)
+    return found
 
 
 def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
@@ -103,7 +117,7 @@ def _figure(name: str, process: Process, key: _Place) -> float:
     one = process.decodes[key]
     if name == "wall_speedup":
         return _s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(one)
-    return (one.latency_s or math.nan) - (one.decode_s or math.nan) if name == "prefill_s" else _s_per_token(one)
+    return (one.prompt_s or math.nan) if name == "prefill_s" else _s_per_token(one)
 
 
 def _ntp_of(run: Run) -> dict[str, str]:

@@ -24,7 +24,7 @@ def apd(session, request, block_size, mixture):
 
 def apd_by_hand(model, prompt, work, block_size, mixture, temperature=0.0, noise=None):
     """(output, tokens kept by every check, number of passes) of APD from its rule, by whole sequences."""
-    output, kept, passes, ahead = [], [], 0, True  # the first block is drafted with the prompt
+    output, kept, passes, ahead = [], [], 0, False
 
     def drawn(logits, position):
         return int((logits / temperature + noise[position] if temperature else logits).argmax())
@@ -74,12 +74,13 @@ def test_apd_is_its_rule(mixture, temperature, monkeypatch):
 
 
 def test_apd_that_never_objects_writes_whole_blocks_of_the_masked_head():
-    """At R = 1 the output is that of plain SBD with one pass a block, and no draft of a full block costs a pass of its own."""
+    """At R = 1 the output is that of plain SBD with one pass a block; of all drafts the first alone costs a pass of its own."""
     for seed in SEEDS:
         session, work = TransformersSession(few_words("llama", seed), "sdpa"), some_work(seed, BATCH)
         found = apd(session, work.request(), 4, 1.0)
         assert found.output_ids == solver_arm(session, work.request(), 4, "uniform", steps=1).output_ids
-        assert {p.role for p in found.decode_passes} <= {"verify", "verify+draft"}
+        assert found.decode_passes[0].role == "draft"
+        assert {p.role for p in found.decode_passes[1:]} <= {"verify", "verify+draft"}
 
 
 def test_the_next_token_head_alone_judges_at_r_0():

@@ -207,13 +207,17 @@ def test_passes_are_the_published_ones(family):
 
 
 def test_a_window_is_one_pass_like_the_published_one():
-    """The prompt's pass opens the first window, and every pass keeps what the one before made final."""
+    """Behind the prompt's own pass every pass is a published one, and keeps what the one before made final.
+
+    Published code opens the first window in the prompt's pass: its last token is fed anew in ours.
+    """
     work = Work((tuple(range(7)),), NEVER, 11)
     wanted = expected("sdlm", tiny("qwen2", 9), work, 0)
     found = drain(decoder("sdlm", SESSIONS["plain"](tiny("qwen2", 9)), work))
-    assert [one.decided_tokens[0] for one in found.passes] == [len(slots) for slots in wanted.decided]
-    assert [one.kept_tokens[0] for one in found.passes] == [7, *(len(slots) for slots in wanted.decided[:-1])]
-    assert found.passes[0].role == "prefill" and found.decode_tokens(0) == 11 - len(wanted.decided[0])
+    assert [one.decided_tokens[0] for one in found.decode_passes] == [len(slots) for slots in wanted.decided]
+    assert [one.kept_tokens[0] for one in found.passes] == [6, 1, *(len(slots) for slots in wanted.decided[:-1])]
+    assert (found.passes[0].role, found.passes[0].query_tokens, found.passes[0].logit_tokens) == ("prefill", (7,), (1,))
+    assert found.decode_tokens(0) == 11
 
 
 def test_a_canvas_keeps_nothing_and_feeds_everything():

@@ -158,6 +158,8 @@ def check_kv(kind, name):
         for reference, session, rows in [(own, target, held), *pairs]:
             assert session.context_tokens == tuple(map(len, rows))
             for row, tokens in enumerate(rows):
+                if not tokens:
+                    continue  # a draft model has not read its prompt yet
                 for (keys, values), layer in zip(committed_kv(session, row), causal_kv(reference, tokens), strict=True):
                     assert (keys - layer.keys[0]).abs().max() < TOLERANCE[kind]
                     assert (values - layer.values[0]).abs().max() < TOLERANCE[kind]
@@ -200,7 +202,8 @@ def test_a_session_goes_on_from_where_it_was_dropped_back_to(kind):
     model, session = few_words("qwen3", 3), SESSIONS[kind](few_words("qwen3", 3))
     whoever = DraftModel(session, name="m", tokens=1, never=torch.tensor([MASK_ID]), stops=())
     rows = [[1, 2, 3, 4, 5], [6, 7], [0, 0, 1]]
-    list(whoever.begin(rows, 20))
+    whoever.begin(rows, 20)
+    whoever._pass(rows, [[], [], []])
     for drops, more in (((2, 1, 0), [[3, 3], [4], [2, 5, 7]]), ((1, 0, 4), [[6], [1, 1], [2]]), ((0, 0, 0), [[1], [2], [3]])):
         session.drop(drops)
         rows = [row[: len(row) - count] + tokens for row, count, tokens in zip(rows, drops, more, strict=True)]
@@ -244,10 +247,10 @@ def test_the_trace_says_which_model_made_every_pass(name, rows):
     for model, widths in forwards.widths.items():
         mine = [one for one in generation.passes if one.model == model]
         assert [one.padded_query for one in mine] == widths, model
-        assert all(one.role == "prefill" for one in mine[:1]) and all(one.role != "prefill" for one in mine[1:])
+        assert [one.role == "prefill" for one in mine] == [model is None, *[False] * (len(mine) - 1)]
     assert len(generation.decode_passes) == len(forwards.widths[None]) - 1
     assert forwards.layers[None] == len(forwards.widths[None]), "an early exit never gets to the last layer"
-    assert len(generation.draft_passes) == sum(len(widths) - 1 for model, widths in forwards.widths.items() if model)
+    assert len(generation.draft_passes) == sum(len(widths) for model, widths in forwards.widths.items() if model)
     assert max(generation.nfe(row) for row in range(rows)) == len(generation.decode_passes)
 
 
@@ -367,7 +370,7 @@ def test_the_passes_of_all_models_are_metered_in_one_list():
         passes = drain(decode_draft_and_check(metered, request, who)).passes
         assert len(metered.forward_s()) == len(metered.sampler_s()) == len(passes)
         assert [one.model for one in passes[:3]] == [None, "good", "good"]
-        assert metered.sampler_s()[1] == 0 < metered.sampler_s()[2], "no token is drawn where a draft model reads the prompt"
+        assert min(metered.sampler_s()) > 0, "a draft model draws a token in the pass that reads the prompt too"
 
 
 def row_of(prompt, limit=20, stops=()):

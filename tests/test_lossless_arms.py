@@ -99,14 +99,11 @@ def test_memory_is_that_of_the_widest_pass(arm: dict[str, object], fed: int) -> 
     ],
 )
 def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, object], passes: list[tuple]) -> None:
-    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts; the first
-    block's masks are read with the prompt, but in linear self-speculation.
-    """
+    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts."""
     case = case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm], warmup=0)
     estimate, _ = estimate_time(case, CEILINGS)
     shape = KNOWN_SHAPES["llama-250m"]
-    masks = 0 if arm is LINEAR else 16
-    prefill = describe_pass("prefill", 1, 64 + masks, 0, logits=1 + masks, kept=64)
+    prefill = describe_pass("prefill", 1, 64, 0, logits=1, kept=64)
     prompt = price_pass(shape, "bfloat16", prefill, CEILINGS).expected_s
     decode_s = sum(
         32 * count * price_pass(

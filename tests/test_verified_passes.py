@@ -84,15 +84,9 @@ class Simulation:
         """A fresh block behind the newest word."""
         return [self.text[-1]] + [MASK_ID] * (self.block_size - 1)
 
-    def first(self, gamma):
-        """The block behind the prompt as the prompt's own pass drafts it, when not even its first word is known."""
-        block = [MASK_ID] * self.block_size
-        self.fill(self.text[:-1], block, self.limit - 1, gamma)
-        return [self.text[-1], *block[1:]]
-
     def verified(self, gamma, opens_ahead=True):
         """Verified SBD; linear self-speculation is the same with γ without bound and nothing opened ahead."""
-        block, size = self.first(gamma) if opens_ahead else self.empty(), self.block_size
+        block, size = self.empty(), self.block_size
         while not self.over:
             held, left = len(self.text) - 1, self.limit - len(self.output)
             if self.wanted(block, left):
@@ -109,8 +103,8 @@ class Simulation:
         return self
 
     def quadratic(self):
-        """One pass an iteration, the first draft made by the prompt's own pass."""
-        block, size = self.first(99.0), self.block_size
+        """One pass an iteration, the first of which has nothing to check."""
+        block, size = self.empty(), self.block_size
         while not self.over:
             held, fed = len(self.text) - 1, len(block) * (size + 1)
             count = self.accept(block)
@@ -145,9 +139,8 @@ def check_passes(seed, method, block_size, prompts=3):
             assert one.logit_tokens == (one.padded_query,) and (one.query_tokens == one.logit_tokens or method == SHORT)
             assert one.active == (True,) and one.padded_context == one.context_tokens[0]
         assert generation.nfe(0) == len(expected.passes)
-        masks = block_size if method != "linear" and block_size > 1 and work.max_new_tokens > 2 else 0
-        first, fed = generation.passes[0], len(prompt) + masks
-        assert (first.query_tokens, first.logit_tokens, first.padded_query) == ((fed,), (1 + masks,), fed)
+        first, fed = generation.passes[0], len(prompt)
+        assert (first.query_tokens, first.logit_tokens, first.padded_query) == ((fed,), (1,), fed)
         assert first.final_tokens == (1,) and first.kept_tokens == generation.prompt_tokens == (len(prompt),)
 
 

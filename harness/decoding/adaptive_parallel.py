@@ -4,7 +4,7 @@ The masked head drafts the whole block in one step; a causal pass over the draft
 both are asked again together, R x masked + (1 - R) x next-token logits, and the drafts count as far as that gives them anew;
 the first always does. Lossy: what counts is the masked head's token, and it counts where the mixture does not object. The
 larger R, the fewer objections: at 1 a draft is never refused. APD keeps an approximate cache; here the checking pass writes
-exact KV, and the next block's masks ride along in it and behind the prompt, as in harness.decoding.verified_blocks.
+exact KV, and the next block's masks are fed in it too, as in harness.decoding.verified_blocks.
 Axes: B rows, k slots of a block, V vocabulary.
 """
 

@@ -3,7 +3,8 @@ drafted again behind them.
 
 The newest token is fed twice in a pass: once as a clean token, whose KV is kept and which sees what is before it, and once as
 the window's first, which sees the whole window. The window does not see the clean copy. Every position predicts the token
-behind it, so the window's k positions predict k tokens. Reading the prompt opens the first window. Axes: B rows, k slots.
+behind it, so the window's k positions predict k tokens. The prompt is read as NTP reads it; published code opens the first
+window in that pass, which is a pass of its own here. Axes: B rows, k slots.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Window:
         self._request, self._size, self._begin_block = request, block_size, begin_block
         self._masks = [mask_id] * (block_size - 1)
         self.rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
-        self._clean: list[Sequence[int]] = [*request.prompts]  # tokens whose KV is not kept yet
+        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in request.prompts]  # tokens whose KV is not kept yet
         self._lengths = [len(prompt) for prompt in request.prompts]
         self._last = [prompt[-1] for prompt in request.prompts]
         self.capacity = max(self._lengths) + request.max_new_tokens + 2 * block_size
@@ -42,6 +43,7 @@ class Window:
 
     def feeds(self) -> Iterator[Feed]:
         """See FeedPlan."""
+        yield self._prompt()
         while not all(row.ended for row in self.rows):
             active = tuple([not row.ended for row in self.rows])
             for index, row in enumerate(self.rows):
@@ -60,6 +62,8 @@ class Window:
 
     def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """See FeedPlan."""
+        if feed.says == "nothing":
+            return (0,) * len(self.rows), (0,) * len(self.rows)
         final = []
         for index, (row, one) in enumerate(zip(self.rows, tokens, strict=True)):
             final.append(row.decide(one))
@@ -67,6 +71,19 @@ class Window:
             self._lengths[index] += final[-1]
             self._last[index] = row.output[-1] if row.output else self._last[index]
         return tuple([len(one) - list(one).count(-1) for one in tokens]), tuple(final)
+
+    def _prompt(self) -> Feed:
+        """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
+        width, lengths = max(self._lengths), tuple(self._lengths)
+        tokens, valid = right_aligned(self._request.prompts, width, self._request.device)
+        segment = Segment(
+            tokens=tokens, positions=positions_to(lengths, width, self._request.device), visibility="causal", logits=1,
+            valid=valid,
+        )  # fmt: skip
+        return Feed(
+            role="prefill", segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]),
+            keeps=(width - 1,) * len(lengths), says="nothing", active=(True,) * len(lengths),
+        )  # fmt: skip
 
     def _feed(self, active: tuple[bool, ...]) -> Feed:
         device, size = self._request.device, self._size

@@ -28,15 +28,13 @@ from harness.trace import ForwardPass, Generation
 def decode_draft_and_check(
     session: ModelSession, request: DecodeRequest, drafter: Drafter
 ) -> Generator[ForwardPass, None, Generation]:
-    """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation.
-
-    The first of them is yielded when the target and every draft model have read the prompts.
-    """
+    """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation."""
     suppressed = request.never_written()
     # A row may be as long as all it may write while another one's drafts make the pass wide.
     rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
-    passes = [prompt, *drafter.begin(request.prompts, request.max_new_tokens)]
-    yield from passes
+    passes = [prompt]
+    yield prompt
+    drafter.begin(request.prompts, request.max_new_tokens)
     for one in _rounds(session, request, drafter, rows, suppressed):
         passes.append(one)
         yield one

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from harness.decoding.causal_pass import causal_pass
 from harness.decoding.drafter import Drafter, NoDrafts, Proposal, Sequences
-from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Role
@@ -47,14 +46,13 @@ class DraftModel:
         self._held: list[list[int]] = []
         self._capacity = 0
 
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
-        """Read the prompts, and have the one below read them."""
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Make room. The prompts are read with the first token to draft behind, in a pass that NTP has no need of."""
         room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
-        _, lengths = prefill(self._session, prompts, self._never.device, room)
-        self._capacity = max(lengths) + room
-        self._held = [list(prompt) for prompt in prompts]
-        yield prefill_pass(lengths, final_tokens=0)._replace(model=self._name)
-        yield from self._below.begin(prompts, max_new_tokens)
+        self._capacity = max(map(len, prompts)) + room
+        self._session.reset(len(prompts), self._capacity)
+        self._held = [[] for _ in prompts]
+        self._below.begin(prompts, max_new_tokens)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """One token a pass, or as many as a pass finds right of what the one below proposes."""

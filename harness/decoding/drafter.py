@@ -24,8 +24,8 @@ class Drafter(Protocol):
     def tokens(self) -> int:
         """Tokens that it is asked for at a time, at most."""
 
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
-        """Forget everything and read the prompts of a new batch, behind which so many tokens may be written."""
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Forget everything and make room for a new batch, behind whose prompts so many tokens may be written."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What might follow: at most ``wanted`` tokens of each row, none where that is 0."""
@@ -36,9 +36,8 @@ class NoDrafts:
 
     tokens = 0
 
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
-        """Nothing to read."""
-        yield from ()
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Nothing to make room for."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """Nothing."""

@@ -1,5 +1,6 @@
-"""The prompt pass, the same for every arm: causal, left-padded, the prompt kept, logits of its last token. What an arm feeds
-behind the prompt in that very pass is not kept.
+"""The prompt pass, the same work for every arm: causal, left-padded, the prompt kept, logits of its last token.
+
+What an arm does beyond it, drafting included, is a pass of its own behind it: time that NTP does not need is decode time.
 """
 
 from __future__ import annotations
@@ -17,23 +18,15 @@ def prefill(
     session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device, room: int
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Feed the prompts, with ``room`` tokens behind the longest; returns the (B, V) logits after each and their lengths."""
-    return prefill_with(session, prompts, device, room, ())[:, -1], tuple(len(p) for p in prompts)
-
-
-def prefill_with(
-    session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device, room: int, behind: Sequence[Segment]
-) -> Tensor:
-    """Feed the prompts and the segments ``behind`` them; (B, 1 + m, V) logits: after each prompt, then those they want."""
     lengths = tuple(len(p) for p in prompts)
     tokens, real = left_padded(prompts, device)
     width = tokens.shape[1]
     positions = (real.cumsum(dim=1) - 1).clamp(min=0)
     valid = None if min(lengths) == width else real
     session.reset(len(prompts), width + room)
-    prompt = Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)
-    logits = session.forward([prompt, *behind])
+    logits = session.forward([Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)])
     session.keep([width] * len(prompts))
-    return logits[:, -1 - sum(segment.logits for segment in behind) :]
+    return logits[:, -1], lengths
 
 
 def left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

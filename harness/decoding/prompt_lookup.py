@@ -22,9 +22,8 @@ class PromptLookup:
         self._max_ngram = max_ngram
         self._never, self._stops = frozenset(never), frozenset(stops)
 
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
         """Nothing to read: the prompts come with every question."""
-        yield from ()
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What followed, row by row."""

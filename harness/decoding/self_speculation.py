@@ -15,15 +15,13 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.draft_check import NextTokenCheck
 from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
-from harness.decoding.verified_blocks import decode_verified_blocks
+from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.decoding.verified_row import VerifiedRow
-from harness.decoding.verified_start import start_rows
 from harness.trace import ForwardPass, Generation
 
 
@@ -41,15 +39,12 @@ def decode_quadratic(
 ) -> Generator[ForwardPass, None, Generation]:
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation.
 
-    The first draft is made behind the prompt, in the pass that reads it.
+    The first of them checks a block of masks, so only the next-token head's own token comes of it, and the first draft.
     """
     room, noise = request.max_new_tokens + block_size * (block_size + 1), PositionNoise(request, 2 * block_size)
-    rows, prompt = start_rows(
-        session, request, block_size=block_size, mask_id=mask_id, room=room, noise=noise, acceptance=EverySlot(),
-        check=NextTokenCheck(), row_type=VerifiedRow,
-    )  # fmt: skip
-    passes = [prompt]
-    yield prompt
+    rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
+    passes = [start_rows(session, request, rows, mask_id, room, noise)]
+    yield passes[-1]
     suppressed = request.never_written(mask_id)
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, suppressed, mask_id, noise))

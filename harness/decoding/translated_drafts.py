@@ -38,13 +38,13 @@ class TranslatedDrafts:
         self._prompt_tokens: list[int] = []
         self._room: list[int] = []
 
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> Generator[ForwardPass, None, None]:
-        """Have the prompts' text read."""
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Make room for the prompts' text in the draft model's tokens."""
         translated = [self._translation.to_draft(prompt) for prompt in prompts]
         self._prompt_tokens = list(map(len, prompts))
         room = ROOM * max_new_tokens + self.tokens
         self._room = [len(prompt) + room for prompt in translated]
-        yield from self._drafter.begin(translated, room)
+        self._drafter.begin(translated, room)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """In the target's tokens, at most ``wanted``; ``tokens`` of its own where more than none are."""

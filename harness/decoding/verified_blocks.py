@@ -3,9 +3,9 @@
 Slot 0 of a block is the newest token of the next-token head, so it is right. A solver drafts the others in passes that keep
 nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then says what
 the next-token head thinks of it: its tokens count as far as it agrees, and one more, its own; exactly their KV is kept. The
-masks of the next block ride along in that pass (those of the first block behind the prompt). Was the whole block right, they
-are that block's first pass and cost none of their own, although slot 0 was still a mask to them; was it not, they stand in the
-wrong place and are forgotten.
+masks of the next block are fed in that pass too. If the whole block was right, that is the next block's first pass and costs
+none of its own, although slot 0 was still a mask to it; if not, those masks stand in the wrong place and are forgotten. The
+first block is drafted behind the prompt's pass, which is the same work as that of next-token prediction.
 
 What is written is what next-token prediction writes: at temperature 0 token for token, above it in distribution, because
 every token that counts is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass
@@ -24,12 +24,12 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafted_blocks import DraftedBlocks
 from harness.decoding.position_noise import PositionNoise
+from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_row import Checked, VerifiedRow
-from harness.decoding.verified_start import start_rows
 from harness.trace import ForwardPass, Generation
 
 NOT_CHECKED = Checked(final=0, agreed=0)
@@ -48,23 +48,35 @@ def decode_verified_blocks(
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
-    ``opens_ahead``: whether the masks of the next block ride along where a block is checked, or behind the prompt.
+    ``opens_ahead``: whether the masks of the next block are fed in the pass that checks a block.
     ``check`` and ``row_type``: what drafts are held against, and what that means for a row; by default without loss.
     """
     check = check or NextTokenCheck()
     noise = PositionNoise(request, 2 * block_size)
-    rows, prompt = start_rows(
-        session, request, block_size=block_size, mask_id=mask_id, room=request.max_new_tokens + 2 * block_size, noise=noise,
-        acceptance=acceptance if opens_ahead else None, check=check, row_type=row_type,
-    )  # fmt: skip
-    passes = [prompt]
-    yield prompt
+    rows = [row_type(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
+    passes = [start_rows(session, request, rows, mask_id, room=request.max_new_tokens + 2 * block_size, noise=noise)]
+    for index, row in enumerate(rows):
+        acceptance.begin_block(index, sum(row.masked))
+    yield passes[-1]
     suppressed = request.never_written(mask_id)
     blocks = DraftedBlocks(block_size, mask_id, opens_ahead, request.device)
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, blocks, suppressed, acceptance, noise, check))
         yield passes[-1]
     return finished(rows, passes)
+
+
+def start_rows(
+    session: ModelSession, request: DecodeRequest, rows: Sequence[VerifiedRow], mask_id: int, room: int, noise: PositionNoise
+) -> ForwardPass:
+    """Read the prompts and give every row the token that their logits say, where it is final when a block is opened."""
+    logits, lengths = prefill(session, request.prompts, request.device, room)
+    said = session.read(noise.draw(usable(logits[:, None], request.never_written(mask_id)), 0))
+    known = rows[0].KNOWN
+    for row, [token] in zip(rows, said, strict=True):
+        row.start(token)
+    noise.advance([known] * len(rows))
+    return prefill_pass(lengths, final_tokens=known)
 
 
 def _pass(

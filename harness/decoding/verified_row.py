@@ -54,11 +54,6 @@ class VerifiedRow(EndingRow):
         return not self.ended and not self.drafting
 
     @property
-    def masked_first(self) -> list[bool]:
-        """The slots to be drafted of the block behind the prompt, before its first token is known."""
-        return self._to_draft(self._max_new_tokens - self.KNOWN)
-
-    @property
     def masked_next(self) -> list[bool]:
         """The slots to be drafted of the block behind this one, should all of this one be right: none where it would end."""
         stops = self._stop.token_ids.intersection(self.slots[self.KNOWN : self.end])

@@ -171,7 +171,7 @@ class Engine:
         """Run a decoder of ours to its end between marks."""
 
         def decode(mark: Callable[[], None]) -> Generation:
-            next(decoder)  # the prefill pass, and those of draft models
+            next(decoder)  # the prompt pass
             mark()
             generation = drain(decoder)
             mark()
