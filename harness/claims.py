@@ -14,8 +14,9 @@ from pydantic import Field, field_validator, model_validator
 from harness.frozen import Count, Frozen, Name, NonNegative, Text
 
 MetricName = Literal[
-    "wall_speedup", "request_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "latency_p90_s",
-    "latency_p95_s", "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "accuracy_loss_points", "identical_to_ntp",
+    "wall_speedup", "request_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s",
+    "latency_p90_s", "latency_p95_s", "latency_p99_s", "joules_per_token", "bandwidth_share",
+    "prediction_error", "accuracy_loss_points", "identical_to_ntp",
 ]  # fmt: skip
 METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 Estimator = Literal["geometric_mean", "ratio_of_totals"]

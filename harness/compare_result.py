@@ -30,8 +30,8 @@ NOT_PER_PASS = "the forward passes were not timed one by one"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NOT_GRADED = "NTP was not graded on the same prompts"
 ESTIMATED = (
-    "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that of "
-    "NTP on the same prompt is decode time"
+    "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
+    "of NTP on the same prompt is decode time"
 )
 NO_PASS = "no decode pass was made"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"

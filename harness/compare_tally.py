@@ -47,7 +47,7 @@ class TimedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Counts of one sample over its decode passes (the prompts' own left out). ``fed_tokens`` counts all rows, waiting ones too.
+    """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
 
     ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of passes of the target; those of draft models, which make
     no token final, are ``draft_passes`` and ``draft_fed_tokens``. Times, bytes and prices are of all of them.
@@ -197,10 +197,11 @@ def _priced(timed: TimedPasses, trace: TraceArrays, read: int) -> dict[str, Band
     """The decode passes on every rung; where the prompts' pass drafts, what it costs beyond one that reads ``read`` tokens."""
     totals = timed.pricer.decode_s(timed.places).sum(axis=0)
     if trace.drafts_in_prompt:
-        fed, logits, kept = (int(column[0].max()) for column in map(trace.per_row, ("query_tokens", "logit_tokens", "kept_tokens")))
+        fed, logits, kept = (int(trace.per_row(f"{name}_tokens")[0].max()) for name in ("query", "logit", "kept"))
         whole, plain = (
             timed.pricer.price(describe_pass("prefill", trace.rows, fed, 0, logits=logits, kept=kept)).decode_s
             for fed, logits, kept in ((fed, logits, kept), (read, 1, read))
         )
         totals = totals + [np.subtract(whole[rung], plain[rung]) for rung in timed.pricer.rungs]
-    return {rung: (low, expected, high) for rung, (low, expected, high) in zip(timed.pricer.rungs, totals.tolist(), strict=True)}
+    bands = zip(timed.pricer.rungs, totals.tolist(), strict=True)
+    return {rung: (low, expected, high) for rung, (low, expected, high) in bands}

@@ -99,7 +99,7 @@ def test_any_text_is_a_claim_or_a_users_mistake(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["a metric (or a range such as 3-5x) is missing", "wall_speedup, nfe_speedup"]),
+        ("", ["a metric (or a range such as 3-5x) is missing", "wall_speedup, request_speedup"]),
         ("wall_sped >= 3", ["'wall_sped'", "did you mean 'wall_speedup'"]),
         ("wall_speedup > 3", ["'>' is no comparison", ">= or <="]),
         ("wall_speedup >= fast", ["'fast' is no number"]),

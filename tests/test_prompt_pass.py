@@ -1,4 +1,4 @@
-"""The pass that reads the prompts is the same work in every arm; what an arm does beyond it is decode time and counts as passes."""
+"""The pass that reads the prompts is the same work in every arm; what an arm does beyond it is decode time and a pass."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_prompt_pass_is_that_of_ntp_or_counts_as_a_pass(run: tuple[Path, Run
             drafting.add(case.arm["family"])
             assert tally(case, sample, None).passes == len(passes.role)
         else:
-            assert all(own <= of_ntp for name in work[1:] for own, of_ntp in zip(getattr(passes, name)[0], getattr(ntp, name)[0], strict=True))
+            assert all(own <= other for one in zip(mine[1:], theirs[1:], strict=True) for own, other in zip(*one, strict=True))
     assert drafting == {name for name, family in FAMILIES.items() if family.protocol.layout == "canvas"}
 
 
@@ -117,13 +117,13 @@ def of_sample(run: Run, method: str) -> tuple[Tally, ...]:
 
 
 def test_an_older_prompt_pass_that_drafts_is_charged(run: tuple[Path, Run]) -> None:
-    """By hand: a prompt's pass of 5 s where NTP took 2 s on the same prompt adds 3 s; on others nothing; without NTP all 5 s."""
+    """By hand: a prompt's pass of 5 s where NTP took 2 s on the same prompt adds 3 s; without NTP all 5 s."""
     ntp = [replace(one, prompt_s=2.0 + one.key[1]) for one in of_sample(run[1], "ntp")]
-    older = [replace(one, prompt_s=5.0, decode_s=7.0, forward_s=6.0, reads_more=True) for one in of_sample(run[1], "sbd_verified")]
+    verified = of_sample(run[1], "sbd_verified")
+    older = [replace(one, prompt_s=5.0, decode_s=7.0, forward_s=6.0, reads_more=True) for one in verified]
     now = charged(older, ntp)
     assert [(one.decode_s, one.forward_s, one.estimated) for one in now] == [(10, 9, True), (9, 8, True), (8, 7, True)]
     assert [one.decode_s for one in charged(older, ())] == [12.0] * 3
     others = [replace(one, key=(*one.key[:2], 4, 0)) for one in ntp]
     assert [one.decode_s for one in charged(older, others)] == [10, 9, 8], "the prompt's other decodes"
-    same = of_sample(run[1], "sbd_verified")
-    assert charged(same, ntp) == same and not any(one.estimated for one in same)
+    assert charged(verified, ntp) == verified and not any(one.estimated for one in verified)

@@ -9,7 +9,7 @@ for no more than it still lacks less one, for its pass adds one. Axes: B rows, m
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 
 from torch import Tensor
 

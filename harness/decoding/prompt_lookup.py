@@ -6,10 +6,9 @@ The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``. Pl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from harness.decoding.drafter import Proposal, Sequences
-from harness.trace import ForwardPass
 
 
 class PromptLookup:

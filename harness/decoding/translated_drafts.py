@@ -7,11 +7,10 @@ two directions are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from harness.decoding.drafter import Drafter, Proposal, Sequences
-from harness.trace import ForwardPass
 
 ROOM = 4
 """Draft tokens that one target token may take on average; a row that takes more is drafted no further."""
