@@ -19,6 +19,7 @@ def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[
     ntp = next((other for other in cell.arms if other.is_ntp), None)
     told = [
         ("Why", why(cell, arm)),
+        ("Whole request", _request(cell, arm, ntp)),
         ("Accuracy", f"{_accuracy(arm, ntp)} {_ground(highlight, arm)}"),
         ("Counted", _counted(cell, arm)),
         ("Predicted", _predicted(arm)),
@@ -51,6 +52,20 @@ def why(cell: Cell, arm: ArmResult) -> str:
         said += f"; rows that wait for the slowest of their batch by a factor of {parts.rows_per_pass:.2f}"
     passes, clock = units.ratio(parts.passes), units.ratio(parts.product)
     return f"Over all prompts together, {passes} fewer passes became {clock} by the clock, because {said}."
+
+
+def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
+    """The same with the prompt's pass counted, and how long a user waits for the first token."""
+    if not cell.timed:
+        return ""
+    speed, first = arm.request_speedup, arm.first_token_s
+    if speed.value is None:
+        return f"There is no request speedup: {speed.reason}."
+    said = f"Prompt included, a request is {units.ratio(speed.value)} as fast per output token ({interval(speed)})"
+    beside = f", NTP's after {units.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
+    if first.value is None:
+        return f"{said}."
+    return f"{said}; its first token comes after {units.seconds(first.value)}{beside} (medians)."
 
 
 def ground(speed: Quantity, cell: Cell) -> str:

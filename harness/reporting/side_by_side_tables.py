@@ -23,6 +23,7 @@ HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
     ("nfe_speedup", "NFE speedup", "counted", units.ratio),
     ("wall_speedup", "Wall speedup", "measured", units.ratio),
+    ("request_speedup", "Request speedup", "measured", units.ratio),
     ("accuracy", "Accuracy", "counted", units.percent),
 )
 """Field, column, what it rests on and how it is written."""

@@ -18,8 +18,8 @@ from harness.stats import Quantity
 MEASURED: tuple[Mark, ...] = ("measured",)
 COUNTED: tuple[Mark, ...] = ("counted",)
 ARM_MARKS: dict[str, tuple[Mark, ...]] = {
-    "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED,
-    "Against baseline": COUNTED, "Identical to NTP": COUNTED,
+    "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Request speedup": MEASURED, "First token": MEASURED,
+    "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED, "Against baseline": COUNTED, "Identical to NTP": COUNTED,
 }  # fmt: skip
 RATE_MARKS: dict[str, tuple[Mark, ...]] = {
     "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
@@ -74,11 +74,13 @@ def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Tabl
 
 def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
     given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
-    wall, right = arm.wall_speedup, arm.accuracy
+    wall, request, right = arm.wall_speedup, arm.request_speedup, arm.accuracy
     return {
         "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", units.count), "prompts"),
         "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=given),
         "Wall speedup": notes.entry(wall, units.ratio, small=between(wall, units.ratio)),
+        "Request speedup": notes.entry(request, units.ratio, small=between(request, units.ratio)),
+        "First token": notes.entry(arm.first_token_s, units.seconds),
         "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
         "Accuracy": notes.entry(right, units.percent, small=between(right, units.percent)),
         "Against NTP": _difference(arm.accuracy_difference, notes),

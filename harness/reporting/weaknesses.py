@@ -17,7 +17,7 @@ def weaknesses(
     """A sentence for each, the gravest kind first; none is good news."""
     found = [_baseline(cell)]
     if arm is not None:
-        found += [_replayed(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
+        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
     found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
@@ -50,6 +50,10 @@ def _against_generate(cell: Cell) -> str:
 def _replayed(arm: ArmResult) -> str:
     said = "The acceptance was replayed: times are measured, the number of passes was given, and there are no answers."
     return said if arm.replayed else ""
+
+
+def _estimated(arm: ArmResult) -> str:
+    return f"{arm.decode_time_estimated[:1].upper()}{arm.decode_time_estimated[1:]}." if arm.decode_time_estimated else ""
 
 
 def _unpaired(arm: ArmResult) -> str:
