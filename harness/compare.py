@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from harness.compare_tally import Tally, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.forked import side_by_side
-from harness.health import without_void_times
+from harness.health import Voids, together, without_void_times
 from harness.machines import of_one_machine
 from harness.record import CaseHeader, Run, Sample
 from harness.scenario import Part
@@ -61,7 +61,8 @@ def compare(run: Run) -> Comparison:
 
     places = _unique((case.part, case.batch_size) for case in run.header.cases)
     found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
-    cells = [cell for group in found for cell in group]
+    voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
+    cells = [_with_voids(cell, voids) for group in found for cell in group]
     return Comparison(
         run_id=run.header.run_id,
         cells=tuple(cells),
@@ -69,6 +70,12 @@ def compare(run: Run) -> Comparison:
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
     )
+
+
+def _with_voids(cell: Cell, voids: Mapping[str, Voids]) -> Cell:
+    """The cell with what became void of every arm."""
+    told = (replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)) for arm in cell.arms)
+    return replace(cell, arms=tuple(told))
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 from harness.compare_pass_values import PassCurve, PassWidth, Roof
-from harness.health import PartHealth
+from harness.health import PartHealth, Voids
 from harness.stats import Quantity, absent
 
 COMPARISON_VERSION = 4
@@ -118,6 +118,7 @@ class ArmResult:
     ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
     prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
+    ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
 
@@ -163,6 +164,7 @@ class ArmResult:
     draft_query_tokens: int = 0
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
+    voids: Voids | None = None
 
     @property
     def query_tokens_per_token(self) -> float | None:
@@ -224,6 +226,11 @@ class Cell:
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
+
+    def void_words(self, arm: ArmResult) -> str:
+        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: the arm and the NTP it is compared with; empty where nothing is."""
+        sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
+        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

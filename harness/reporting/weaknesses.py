@@ -17,7 +17,7 @@ def weaknesses(
     """A sentence for each, the gravest kind first; none is good news."""
     found = [_baseline(cell)]
     if arm is not None:
-        found += [_replayed(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
+        found += [_replayed(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight), _voids(cell, arm)]
     found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
@@ -67,6 +67,12 @@ def _picked(cell: Cell, highlight: Highlight) -> str:
     if contenders < 2:
         return ""
     return f"{highlight.label} was picked from {contenders} arms on these same decodes, which flatters it a little."
+
+
+def _voids(cell: Cell, arm: ArmResult) -> str:
+    """Which side of the speedup lost samples: one that loses its slow ones looks faster."""
+    said = cell.void_words(arm)
+    return f"Timed samples by arm: {said}." if said else ""
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:
