@@ -17,7 +17,7 @@ COMPARISON_VERSION = 4
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
-BaselineState = Literal["kept_up", "slow", "not_shown", "unchecked"]
+BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +182,50 @@ class GenerateMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCheck:
+    """Whether NTP wrote what generate() wrote, row by row, beside every mode.
+
+    ``rows`` pairs of outputs, ``same`` of them equal; ``agreed``: the mean share of an output up to its first difference.
+    ``mode_*``: the same of the modes beside one another, which shows what rounding does here; None where one mode ran alone.
+    """
+
+    different: bool
+    rows: int
+    same: int
+    agreed: float
+    mode_rows: int
+    mode_same: int
+    mode_agreed: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingCheck:
+    """How near the memory's read rate the NTP arm comes at batch 1: what stays far below leaves room for a faster engine.
+
+    ``share``: its modelled bandwidth ÷ the read rate in its ``method``. ``words``: what to say beside a speedup, empty where
+    NTP is near enough or nothing is known.
+    """
+
+    state: Literal["near", "far", "in_cache", "unknown"]
+    share: Quantity
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineCheck:
-    """Whether the NTP arm is as fast as the ``best`` (fastest) mode; ``reason`` says why it is unchecked."""
+    """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
+
+    *kept_up*: shown to be as fast, with the same tokens; *slow*: shown to be slower; *not_shown*: neither;
+    *different_tokens*: the two did not do the same work, so their times say nothing; *unchecked*: nothing was compared.
+    """
 
     state: BaselineState
     modes: tuple[GenerateMode, ...]
     best: str | None = None
     reason: str | None = None
+    tokens: TokenCheck | None = None
+    ceiling: CeilingCheck | None = None
 
     @property
     def best_speed(self) -> Quantity | None:
