@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from harness import compare_accuracy as on_accuracy
-from harness.compare_baseline import baseline_check
+from harness.compare_baseline import baseline_check, ceiling_check
 from harness.compare_counter import TrafficCounter, counters
 from harness.compare_pricer import Pricer
-from harness.compare_pricing import Ladder, ladder
+from harness.compare_pricing import Ladder, ladder, read_calibration
 from harness.compare_result import Arm, Place, arm_result
 from harness.compare_tally import Tally, charged, tally
 from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.forked import side_by_side
-from harness.health import without_void_times
+from harness.health import Voids, together, without_void_times
 from harness.machines import of_one_machine
 from harness.record import CaseHeader, Run, Sample
 from harness.scenario import Part
@@ -61,7 +61,8 @@ def compare(run: Run) -> Comparison:
 
     places = _unique((case.part, case.batch_size) for case in run.header.cases)
     found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
-    cells = [cell for group in found for cell in group]
+    voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
+    cells = [_told(cell, voids, run) for group in found for cell in group]
     return Comparison(
         run_id=run.header.run_id,
         cells=tuple(cells),
@@ -69,6 +70,14 @@ def compare(run: Run) -> Comparison:
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
     )
+
+
+def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
+    """The cell with what became void of every arm, and with how near its NTP comes to the read rate."""
+    told = (replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)) for arm in cell.arms)
+    case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
+    ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
+    return replace(cell, arms=tuple(told), baseline_check=replace(cell.baseline_check, ceiling=ceiling))
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:

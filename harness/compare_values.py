@@ -10,14 +10,14 @@ from functools import cache
 from typing import Any, Literal
 
 from harness.compare_pass_values import PassCurve, PassWidth, Roof
-from harness.health import PartHealth
+from harness.health import PartHealth, Voids
 from harness.stats import Quantity, absent
 
 COMPARISON_VERSION = 4
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
-BaselineState = Literal["kept_up", "slow", "not_shown", "unchecked"]
+BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,7 @@ class ArmResult:
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
     ``first_token_s``: median time until a row's first token is final. ``decode_time_estimated``: why decode time is part
     estimate, None where all of it was measured as such.
+    ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
     """
 
@@ -167,12 +168,12 @@ class ArmResult:
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
     first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
     decode_time_estimated: str | None = None
+    voids: Voids | None = None
 
     @property
     def request_speedup(self) -> Quantity:
         """Ratio of whole-request time per output token, prompt included, NTP ÷ arm: geometric mean over prompts."""
         return self.figures.get("request_speedup", absent("NTP is what the other arms are compared with"))
-
     @property
     def query_tokens_per_token(self) -> float | None:
         """Tokens that the target was fed for each one that became final, waiting rows included."""
@@ -189,13 +190,50 @@ class GenerateMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCheck:
+    """Whether NTP wrote what generate() wrote, row by row, beside every mode.
+
+    ``rows`` pairs of outputs, ``same`` of them equal; ``agreed``: the mean share of an output up to its first difference.
+    ``mode_*``: the same of the modes beside one another, which shows what rounding does here; None where one mode ran alone.
+    """
+
+    different: bool
+    rows: int
+    same: int
+    agreed: float
+    mode_rows: int
+    mode_same: int
+    mode_agreed: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingCheck:
+    """How near the memory's read rate the NTP arm comes at batch 1: what stays far below leaves room for a faster engine.
+
+    ``share``: its modelled bandwidth ÷ the read rate in its ``method``. ``words``: what to say beside a speedup, empty where
+    NTP is near enough or nothing is known.
+    """
+
+    state: Literal["near", "far", "in_cache", "unknown"]
+    share: Quantity
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineCheck:
-    """Whether the NTP arm is as fast as the ``best`` (fastest) mode; ``reason`` says why it is unchecked."""
+    """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
+
+    *kept_up*: shown to be as fast, with the same tokens; *slow*: shown to be slower; *not_shown*: neither;
+    *different_tokens*: the two did not do the same work, so their times say nothing; *unchecked*: nothing was compared.
+    """
 
     state: BaselineState
     modes: tuple[GenerateMode, ...]
     best: str | None = None
     reason: str | None = None
+    tokens: TokenCheck | None = None
+    ceiling: CeilingCheck | None = None
 
     @property
     def best_speed(self) -> Quantity | None:
@@ -233,6 +271,11 @@ class Cell:
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
+
+    def void_words(self, arm: ArmResult) -> str:
+        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: the arm and the NTP it is compared with; empty where nothing is."""
+        sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
+        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,26 +2,32 @@
 
 A void sample keeps what was counted (passes, tokens, answers) and loses every time. Thresholds that depend on how quiet a
 machine can be are the scenario's (HealthLimits); the others are facts about the hardware (measurement notes, section 5).
+
+A rule that drops slow samples makes what is left look faster: voids of an arm raise its speedup, voids of NTP lower it. So a
+slowness that an arm causes itself must stay. An arm that draws more power runs at a lower clock: it is compared with its own
+best clock, and a clock that the board's power cap held down is not void at all. Against the best clock of the part, only the
+fastest samples of such an arm would count. What is void is told per arm, for readers to see a one-sided loss.
 Reads records only.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harness.record import Run, Sample
+from harness.record import CaseHeader, Run, Sample
 from harness.scenario_limits import HealthLimits
 
 SLOWEST_CLOCK = 0.9
-"""A GPU below this share of its fastest clock in the run was not warm, or held down."""
+"""A GPU below this share of its arm's fastest clock was not warm, or held down by something else than the arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """What the samples of one part have in common: median kernel time, fastest clock; None where nothing was read."""
+    """The median kernel time of a part's samples, and the fastest clock of an arm's; None where nothing was read."""
 
     kernel_s: float | None
     sm_clock_mhz: float | None
@@ -29,13 +35,26 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartHealth:
-    """Of ``timed`` samples of a part, ``void`` were voided; ``reasons`` counts them by rule (one may break several)."""
+class Voids:
+    """Of ``timed`` samples, ``void`` were voided; ``reasons`` counts them by rule (one may break several)."""
 
-    part: str
     timed: int
     void: int
     reasons: dict[str, int]
+
+    @property
+    def words(self) -> str:
+        """``3 of 40 void (the GPU was throttled: 3)``."""
+        said = "; ".join(f"{rule}: {count}" for rule, count in self.reasons.items())
+        return f"{self.void} of {self.timed} void" + (f" ({said})" if said else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartHealth(Voids):
+    """Those of a part, and of each of its cases by case id."""
+
+    part: str
+    cases: dict[str, Voids] = field(default_factory=dict)
 
 
 Rule = Callable[[Sample, Usual, HealthLimits], bool]
@@ -67,6 +86,8 @@ def _neighbour(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
 
 def _clock_low(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
     clock = sample.meters.get("sm_clock_mhz")
+    if sample.meters.get("throttle_power_cap_s", 0.0) > 0:
+        return False  # by the power that this very work draws
     return clock is not None and usual.sm_clock_mhz is not None and clock < SLOWEST_CLOCK * usual.sm_clock_mhz
 
 
@@ -79,7 +100,7 @@ RULES: Mapping[str, Rule] = {
     "the hypervisor gave the cores to others": _stolen,
     "the GPU was throttled": _throttled,
     "another process used the GPU": _neighbour,
-    "the GPU's clock was below 90 % of its best": _clock_low,
+    "the GPU's clock was below 90 % of the arm's best": _clock_low,
     "a forward pass was compiled while the clock ran": _compiled,
 }
 
@@ -89,10 +110,10 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
     return tuple(words for words, broken in RULES.items() if broken(sample, usual, limits))
 
 
-def usual_of(samples: list[Sample], logical_cores: int | None) -> Usual:
-    """What is usual among the timed samples of one part."""
-    kernels = kernel_times_s(samples)
-    clocks = [s.meters["sm_clock_mhz"] for s in samples if "sm_clock_mhz" in s.meters]
+def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int | None) -> Usual:
+    """What is usual among the timed samples of one part, and of one of its arms at one batch size."""
+    kernels = kernel_times_s(part)
+    clocks = [s.meters["sm_clock_mhz"] for s in arm if "sm_clock_mhz" in s.meters]
     return Usual(
         kernel_s=statistics.median(kernels) if kernels else None,
         sm_clock_mhz=max(clocks, default=None),
@@ -102,38 +123,59 @@ def usual_of(samples: list[Sample], logical_cores: int | None) -> Usual:
 
 def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     """Per sample of the run, in order, the rules that make its times void; none for a sample that was not timed."""
-    part_of = {case.case_id: case.part for case in run.header.cases}
+    arm_of = {case.case_id: (case.part, case.batch_size, _arm_values(case)) for case in run.header.cases}
     by_part: dict[str, list[Sample]] = {}
+    by_arm: dict[tuple[str, int, str], list[Sample]] = {}
     for sample in run.samples:
-        if sample.case_id in part_of and sample.decode_s is not None:
-            by_part.setdefault(part_of[sample.case_id], []).append(sample)
+        if sample.case_id in arm_of and sample.decode_s is not None:
+            arm = arm_of[sample.case_id]
+            by_part.setdefault(arm[0], []).append(sample)
+            by_arm.setdefault(arm, []).append(sample)
     limits, cores = _limits(run), run.header.environment.get("logical_cores")
-    usual = {part: usual_of(samples, cores) for part, samples in by_part.items()}
-    broken = {
-        id(sample): broken_rules(sample, usual[part], limits.get(part, HealthLimits()))
-        for part, samples in by_part.items() for sample in samples
-    }  # fmt: skip
+    broken = {}
+    for arm, samples in by_arm.items():
+        usual, allowed = usual_of(by_part[arm[0]], samples, cores), limits.get(arm[0], HealthLimits())
+        broken.update({id(sample): broken_rules(sample, usual, allowed) for sample in samples})
     return tuple(broken.get(id(sample), ()) for sample in run.samples)
+
+
+def _arm_values(case: CaseHeader) -> str:
+    """The same for the cases of an arm that differ in nothing but the task."""
+    return json.dumps(case.arm, sort_keys=True, default=str)
 
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
     """The run with the times of void samples taken off, and how many that were per part (warm-ups are not counted)."""
     part_of = {case.case_id: case.part for case in run.header.cases}
     judged = list(zip(run.samples, void_reasons(run), strict=True))
-    by_part: dict[str, list[tuple[str, ...]]] = {}
+    by_part: dict[str, dict[str, list[tuple[str, ...]]]] = {}
     for sample, rules in judged:
         if sample.case_id in part_of and sample.decode_s is not None:
-            counted = by_part.setdefault(part_of[sample.case_id], [])
+            counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
-                counted.append(rules)
+                counted.setdefault(sample.case_id, []).append(rules)
     kept = [_untimed(sample) if rules else sample for sample, rules in judged]
-    health = tuple(_part_health(part, broken) for part, broken in by_part.items())
-    return run.model_copy(update={"samples": kept}), health
+    return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
 
 
-def _part_health(part: str, broken: list[tuple[str, ...]]) -> PartHealth:
+def together(voids: Iterable[Voids]) -> Voids:
+    """Those of several cases as one."""
+    every = list(voids)
+    reasons: Counter[str] = Counter()
+    for one in every:
+        reasons.update(one.reasons)
+    return Voids(timed=sum(one.timed for one in every), void=sum(one.void for one in every), reasons=dict(reasons))
+
+
+def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> PartHealth:
+    cases = {case_id: _voids(found) for case_id, found in broken.items()}
+    whole = together(cases.values())
+    return PartHealth(part=part, timed=whole.timed, void=whole.void, reasons=whole.reasons, cases=cases)
+
+
+def _voids(broken: list[tuple[str, ...]]) -> Voids:
     reasons = Counter(words for rules in broken for words in rules)
-    return PartHealth(part=part, timed=len(broken), void=sum(bool(rules) for rules in broken), reasons=dict(reasons))
+    return Voids(timed=len(broken), void=sum(bool(rules) for rules in broken), reasons=dict(reasons))
 
 
 def _limits(run: Run) -> dict[str, HealthLimits]:

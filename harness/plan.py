@@ -6,9 +6,9 @@ Pure: the same scenario gives the same plan everywhere. Touches no model, device
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness.arms import GENERATE_MODES, GREEDY
@@ -17,6 +17,7 @@ from harness.model_choice import model_name, shape_of, source_of
 from harness.modelshape import ModelShape
 from harness.plan_drafts import draft_shapes
 from harness.plan_names import arm_id, arm_label
+from harness.plan_order import balanced_order
 from harness.plan_replay import ReplaySpec, replay_spec
 from harness.ranks import refuse_uneven_heads
 from harness.record import CaseHeader, SampleKey, is_check
@@ -161,7 +162,8 @@ class Plan:
         """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved;
         and all of it again for every further process.
 
-        For each repeat and group all arms of the cell come in an order shuffled by the part's seed, in each process another.
+        In each round, one group of one repeat, all arms of the cell take a turn: in an order drawn by the part's seed in which
+        each arm takes each position equally often (harness.plan_order). A run that was begun in another order goes on in this.
         """
         for process in range(max(part.processes for part in self.scenario.parts)):
             for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
@@ -218,16 +220,21 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
 
 
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
+    """One cell in one process. The order of its rounds goes on where that of the process before ended, so that what one
+    process leaves unbalanced the next one makes up for.
+    """
     part = cases[0].part
-    turn = (process,) if process else ()  # the first one keeps the order of runs that know no processes
     for repeat in range(part.warmups):
         for case in cases:
             yield Slot(case=case, group=0, repeat=repeat, warmup=True, process=process)
+    groups, checked = (max((case.groups for case in cases if case.is_check is check), default=0) for check in (False, True))
+    plain = groups * part.most_repeats - checked  # rounds without generate(), which is in the first ones of repeat 0
     for repeat in range(part.most_repeats):
-        for group in range(max(case.groups for case in cases)):
-            order = [case for case in cases if group < case.groups and (repeat == 0 or not case.is_check)]
-            random.Random(_seed(part.seed, "order", *cases[0].cell, group, repeat, *turn)).shuffle(order)
-            for case in order:
+        for group in range(groups):
+            beside = repeat == 0 and group < checked
+            turn = process * checked + group if beside else process * plain + repeat * groups + group - checked
+            present = [case for case in cases if beside or not case.is_check]
+            for case in balanced_order(present, turn, partial(_seed, part.seed, "order", *cases[0].cell, beside)):
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)
 
 

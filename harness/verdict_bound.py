@@ -140,6 +140,8 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
         found.append("these decodes do not show that NTP keeps up with generate()")
     if bound.metric == "prediction_error" and value.method:
         found.append(value.method.partition(";")[0])
+    if metric.clock and (void := place.cell.void_words(place.arm)):
+        found.append(void)
     if place.picked_from is not None:
         found.append(f"the arm was picked from {place.picked_from} on these same decodes")
     return found

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.compare import compare
+from harness.claims_text import read_claim
+from harness.compare import compare, to_json
 from harness.health import RULES, Usual, broken_rules, usual_of, without_void_times
 from harness.reporting.page import render
 from harness.scenario_limits import HealthLimits
+from harness.verdict import verdict
 from tests import synthetic_run as synthetic
 
 USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)
@@ -40,6 +42,8 @@ def run_with(**readings):
         ({"device_processes": 1.0}, []),
         ({"sm_clock_mhz": 1801.0}, []),
         ({"sm_clock_mhz": 1799.0}, [CLOCK]),
+        ({"sm_clock_mhz": 1799.0, "throttle_power_cap_s": 0.5}, []),
+        ({"sm_clock_mhz": 1799.0, "throttle_hw_thermal_s": 0.5}, [THROTTLED, CLOCK]),
         ({"compiled_graphs": 0.0}, []),
         ({"compiled_graphs": 1.0}, [COMPILED]),
     ],
@@ -72,8 +76,8 @@ def test_what_is_usual_is_the_median_so_a_few_disturbed_samples_do_not_move_it()
         sample.model_copy(update={"meters": {"kernel_before_s": before, "kernel_after_s": after}})
         for sample, (before, after) in zip(samples, kernels, strict=True)
     ]
-    assert usual_of(metered, 2).kernel_s == 0.010
-    assert usual_of(samples, 2).kernel_s is None
+    assert usual_of(metered, [], 2).kernel_s == 0.010
+    assert usual_of(samples, samples, 2).kernel_s is None
 
 
 def test_a_void_sample_loses_its_times_and_keeps_its_counts():
@@ -100,3 +104,62 @@ def test_the_page_says_how_many_samples_are_void_and_why():
     page = render(disturbed, compare(disturbed))
     assert "timed samples are void" in page and NEIGHBOUR in page
     assert "are void" not in render(run_with(), compare(run_with()))
+
+
+def test_an_arm_is_held_against_its_own_best_clock():
+    """SBD draws more power and runs at 1760 to 1820 MHz, NTP at 2000; one NTP sample ran at 1500.
+
+    Against 90 % of the part's best, half of SBD were void, the slower half: what is left is faster than what was measured.
+    """
+    run = synthetic.build(synthetic.Part(arms=synthetic.ARMS[:2], prompts=20))
+
+    def metered(sample):
+        slow, sbd = sample.group / 20, "sbd" in sample.case_id
+        clock = 1820 - 60 * slow if sbd else 1500 if sample.group == 4 and not sample.warmup else 2000
+        factor = 2000 / clock
+        return sample.model_copy(update={"meters": {"sm_clock_mhz": clock}, "decode_s": sample.decode_s * factor})
+
+    run = run.model_copy(update={"samples": [metered(one) for one in run.samples]})
+    ntp, sbd = compare(run).cells[0].arms
+    assert (sbd.voids.timed, sbd.voids.void, sbd.voids.reasons) == (20, 0, {})
+    assert (ntp.voids.timed, ntp.voids.void, ntp.voids.reasons) == (20, 1, {CLOCK: 1})
+    every = [one for one in run.samples if "sbd" in one.case_id and not one.warmup]
+    assert sbd.decode_s.value == pytest.approx(sum(one.decode_s for one in every))
+
+
+def test_batch_sizes_have_their_own_clock_and_tasks_share_one():
+    """Batch 4 runs at 1700 MHz throughout: no sample of it is disturbed. Of two tasks at batch 1 one was."""
+    parts = [synthetic.Part(name="p", batch_size=size, tasks=("a", "b"), arms=synthetic.ARMS[:2]) for size in (1, 4)]
+    run = synthetic.build(*parts)
+    clock_of = {"p/a/b1": 2000.0, "p/b/b1": 1700.0, "p/a/b4": 1700.0, "p/b/b4": 1700.0}
+    metered = [
+        one.model_copy(update={"meters": {"sm_clock_mhz": clock_of[one.case_id.rpartition("/")[0]]}}) for one in run.samples
+    ]
+    [part] = without_void_times(run.model_copy(update={"samples": metered}))[1]
+    void = {case_id: (of_case.void, of_case.timed) for case_id, of_case in part.cases.items()}
+    assert void == {
+        case_id: (8 if "/b/b1" in case_id else 0, 2 if "/b4" in case_id else 8) for case_id in {s.case_id for s in metered}
+    }
+    assert (part.void, part.timed) == (16, 40)
+
+
+def test_voids_are_told_per_arm_in_json_page_and_verdict():
+    """Two samples of one SBD arm were throttled, none of the others."""
+    run = synthetic.build(synthetic.Part(jitter=0.05))
+    hot = [
+        one.model_copy(update={"meters": {"throttle_hw_thermal_s": 1.0}})
+        if "g0.1" in one.case_id and one.group in (1, 2) and not one.warmup else one
+        for one in run.samples
+    ]  # fmt: skip
+    run = run.model_copy(update={"samples": hot})
+    comparison = compare(run)
+    said = f"SBD k=16 γ=0.1: 2 of 8 void ({THROTTLED}: 2)"
+    arms = {arm["label"]: arm for arm in to_json(comparison)["cells"][0]["arms"]}
+    assert arms["SBD k=16 γ=0.1"]["voids"] == {"timed": 8, "void": 2, "reasons": {THROTTLED: 2}}
+    assert arms["NTP"]["voids"] == {"timed": 8, "void": 0, "reasons": {}}
+    assert f"reference, batch 1, {said}" in render(run, comparison)
+    [slow], [fast] = (
+        verdict(comparison, [read_claim(f"3-5x at arm='SBD k=16 γ={gamma}'")], run.header).judgements for gamma in (0.1, 0.6)
+    )
+    assert said in slow.reason and "void" not in fast.reason
+    assert "void" not in verdict(comparison, [read_claim("3-5x fewer passes at gamma=0.1")], run.header).judgements[0].reason

@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.errors import UnknownModelError, UserError
 from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.modelshape import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup
-from harness.plan import Case, Plan, make_plan
+from harness.plan import Case, Plan, Slot, make_plan
+from harness.plan_order import balanced_order
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
@@ -108,6 +114,56 @@ def test_slots_cover_every_sample_once_and_interleave() -> None:
         assert len({(slot.group, slot.repeat) for slot in pair}) == 1
         orders.add(tuple(slot.case.label for slot in pair))
     assert len(orders) == 2
+
+
+def rounds_of(slots: Iterable[Slot]) -> list[tuple[str, ...]]:
+    """The case ids of each round, in the order taken, round by round."""
+    rounds: dict[tuple[int, int, int], list[str]] = {}
+    for slot in slots:
+        if not slot.warmup:
+            rounds.setdefault((slot.process, slot.repeat, slot.group), []).append(slot.case.case_id)
+    return [tuple(order) for order in rounds.values()]
+
+
+def uneven(rounds: Sequence[Sequence[object]]) -> int:
+    """By how many turns two arms differ most in how often they stood in one position."""
+    positions = list(zip(*rounds, strict=True))
+    return max(max(counts) - min(counts) for place in positions for counts in [[place.count(arm) for arm in rounds[0]]])
+
+
+@given(arms=st.integers(1, 13), rounds=st.integers(1, 60), seed=st.integers())
+def test_every_arm_takes_every_position_equally_often(arms: int, rounds: int, seed: int) -> None:
+    """After any number of rounds the counts differ by one at most, and between any two rounds by two."""
+    orders = [balanced_order(range(arms), turn, lambda *of: hash((seed, of))) for turn in range(rounds)]
+    assert all(sorted(order) == list(range(arms)) for order in orders)
+    assert uneven(orders) <= 1 and uneven(orders[rounds // 2 :]) <= 2
+
+
+@given(arms=st.integers(2, 9), seed=st.integers())
+def test_every_arm_follows_every_other_equally_often(arms: int, seed: int) -> None:
+    """Counted over all that a cycle has: n rounds, 2n for an odd number of arms; the next cycle likewise."""
+    cycle = arms * (1 + arms % 2)
+    orders = [balanced_order(range(arms), turn, lambda *of: hash((seed, of))) for turn in range(2 * cycle)]
+    for half in (orders[:cycle], orders[cycle:]):
+        followers = Counter(pair for order in half for pair in pairwise(order))
+        assert set(followers.values()) == {cycle // arms} and len(followers) == arms * (arms - 1)
+
+
+def test_no_rhythm_of_the_machine_meets_one_arm_alone() -> None:
+    """Two arms that take turns as in a fixed rotation stand the same every second round: one arm is every fourth sample."""
+    taken = [case_id for order in rounds_of(plan_of(repeats=100, baseline_check=0).slots()) for case_id in order]
+    assert all(abs(Counter(taken[start::4]).most_common(1)[0][1] - 100) < 40 for start in range(4))  # of 200; 4 sd are 28
+
+
+def test_positions_are_balanced_over_the_processes_of_a_run_and_beside_generate() -> None:
+    """Three rounds a process balance nothing for five arms; the five processes together do. Rounds with generate() likewise."""
+    arms = [{"method": "ntp"}, {"method": "sbd", "gamma": [0.1, 0.2, 0.3, 0.4]}]
+    rounds = rounds_of(plan_of(arms=arms, processes=5, repeats=2, baseline_check=1).slots())
+    plain = [order for order in rounds if len(order) == 5]
+    checked = [order for order in rounds if len(order) == 7]
+    assert (len(plain), len(checked)) == (5 * 7, 5) and uneven(plain) == 0 and uneven(checked) == 1
+    again = rounds_of(plan_of(arms=arms, processes=5, repeats=2, baseline_check=1, seed=7).slots())
+    assert again != rounds
 
 
 def test_seeds_are_shared_by_arms_and_differ_between_samples() -> None:

@@ -93,15 +93,15 @@ def test_older_records_keep_their_digest(name):
     assert scenario_digest(resolved) == header["scenario_digest"]
 
 
-def test_older_records_keep_their_order_and_seeds():
-    """The published run was measured before there were processes: today's plan has its samples in the order they were taken,
-    with the seeds they were taken with, and would take none of them again.
+def test_older_records_keep_their_samples_and_seeds():
+    """The published run was taken in a shuffled order: today's plan has each of its samples, with the seed it was taken with,
+    and would take none of them again.
     """
     held = read_run(ROOT / "reports" / "quickstart")
     plan = make_plan(Scenario.model_validate(held.header.scenario))
-    planned = iter([(slot.key, slot.case.sample_seed(slot.group, slot.repeat)) for slot in plan.slots() if not slot.warmup])
+    planned = {(slot.key, slot.case.sample_seed(slot.group, slot.repeat)) for slot in plan.slots() if not slot.warmup}
     taken = [(sample.key, sample.seed) for sample in held.samples if not sample.warmup]
-    assert len(taken) > 100 and all(one in planned for one in taken)
+    assert len(taken) > 100 and set(taken) <= planned
     assert missing_slots(plan, held, Pace(plan, held)) == []
 
 

@@ -81,12 +81,17 @@ def _fact(value: Any, reason: str | None) -> str:
 
 
 def health(comparison: Comparison) -> Sequence[str]:
-    """Per part: how many samples were timed, how many of them were void, and by which rule."""
-    return [
-        f"{one.part}: {one.timed} timed samples, {one.void} void"
-        + "".join(f"; {words} ({times})" for words, times in one.reasons.items())
-        for one in comparison.health
-    ]
+    """Per part, and per arm that has void samples: how many were timed, how many of them were void, and by which rule."""
+    said = []
+    for one in comparison.health:
+        rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
+        said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")
+        arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
+        said += [
+            f"{one.part}, batch {cell.batch_size}, {arm.label}: {arm.voids.words}"
+            for cell, arm in arms if arm.voids and arm.voids.void
+        ]  # fmt: skip
+    return said
 
 
 def pretty(value: Any) -> str:

@@ -18,6 +18,7 @@ def weaknesses(
     found = [_baseline(cell)]
     if arm is not None:
         found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
+        found.append(_voids(cell, arm))
     found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
@@ -71,6 +72,12 @@ def _picked(cell: Cell, highlight: Highlight) -> str:
     if contenders < 2:
         return ""
     return f"{highlight.label} was picked from {contenders} arms on these same decodes, which flatters it a little."
+
+
+def _voids(cell: Cell, arm: ArmResult) -> str:
+    """Which side of the speedup lost samples: one that loses its slow ones looks faster."""
+    said = cell.void_words(arm)
+    return f"Timed samples by arm: {said}." if said else ""
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:
