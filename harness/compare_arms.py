@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from harness.compare_pass_values import DURING_RUN, rung_of
 from harness.compare_tally import Tally
 from harness.compare_values import Factors, Paired, PassParts, Prediction
 from harness.stats import Quantity, absent, exact
@@ -135,12 +136,13 @@ def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
 def predictions(
     drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
 ) -> tuple[Prediction, ...]:
-    """Per rung: the price of the arm's decode and of the wall speedup, with the error against the clock.
+    """Per price: that of the arm's decode and of the wall speedup, with the error against the clock; ex-ante ones first.
 
     The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
     totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike; on the
     top rung, where each kind of pass was measured by itself, the errors of the two arms are independent. What the machine
-XX    """
+    moved meanwhile (``drifts``, by price) widens the decode alone: it cancels in a ratio of arms that were interleaved.
+    """
     timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
     return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
 
@@ -153,7 +155,8 @@ def _prediction(
     decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
     speedup = _predicted_speedup(rung, pairs)
     return Prediction(
-        rung=rung,
+        rung=rung_of(rung),
+        ex_ante=rung != DURING_RUN,
         decode_s=decode,
         decode_error=relative_error(decode, exact(_sum(timed, lambda t: t.decode_s))),
         wall_speedup=speedup,
@@ -167,7 +170,7 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
         return absent("no decode of NTP to compare with")
     ntp = np.sum([pair[0].priced_s[rung] for pair in usable], axis=0) / sum(pair[0].decode_tokens for pair in usable)
     arm = np.sum([pair[1].priced_s[rung] for pair in usable], axis=0) / sum(pair[1].decode_tokens for pair in usable)
-    if rung == "shape-calibrated":
+    if rung_of(rung) == "shape-calibrated":
         low, expected, high = ratio_of_independent(ntp.tolist(), arm.tolist())
         return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")
     ratios = (ntp / arm).tolist()

@@ -73,7 +73,7 @@ class Waterfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
-    """One kind of pass where the roofline has it: modelled flops per byte, FLOP/s measured and (per rung) predicted."""
+    """One kind of pass where the roofline has it: modelled flops per byte, FLOP/s measured and (by PRICES) predicted."""
 
     width: PassWidth
     batch_size: int
@@ -84,14 +84,14 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One arm on one rung: the wall speedup (ratio of totals) measured and predicted; errors are predicted ÷ measured - 1.
+    """One arm by one price: the wall speedup (ratio of totals) measured and predicted; errors are predicted ÷ measured - 1.
 
-    ``time_error`` is that of the decode time, which NTP has too.
+    ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
     """
 
     arm: ArmResult
     batch_size: int
-    rung: str
+    price: str
     measured: Quantity
     predicted: Quantity
     speedup_error: float | None
@@ -160,12 +160,12 @@ def roofline_points(cells: Sequence[Cell]) -> list[RooflinePoint]:
 
 
 def residuals(cells: Sequence[Cell]) -> list[Residual]:
-    """Every arm that was predicted, NTP included, on every rung."""
+    """Every arm that was predicted, NTP included, by every price, ex-ante ones first."""
     return [
         Residual(
             arm=arm,
             batch_size=cell.batch_size,
-            rung=one.rung,
+            price=one.price,
             measured=arm.wall_speedup_totals,
             predicted=one.wall_speedup,
             speedup_error=None if arm.is_ntp else one.wall_speedup_error.value,

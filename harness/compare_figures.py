@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from harness import stats
 from harness.compare_accuracy import Grades
 from harness.compare_arms import Pair
+from harness.compare_pass_values import DURING_RUN, PRICES, price_words
 from harness.compare_tally import Tally
 from harness.stats import Quantity, absent, exact
 from harness.stats_percentile import percentile
@@ -60,7 +61,7 @@ def arm_figures(decodes: Decodes, read_ceiling: Quantity) -> dict[str, Quantity]
         **_latencies(timed, why),
         **_request_speedup(decodes.pairs, decodes.why_unpaired),
         **_wall_over_nfe(decodes.pairs, decodes.why_unpaired),
-        **_prediction_error(decodes.pairs, decodes.why_unpaired),
+        **_prediction_errors(decodes.pairs, decodes.why_unpaired),
     }
 
 
@@ -151,26 +152,37 @@ def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
     return _both("wall_over_nfe", terms, why_none)
 
 
-def _prediction_error(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
-    """Predicted ÷ measured wall speedup - 1, on the highest rung that priced both decodes of every pair."""
-    name = "prediction_error"
-    shared = [rung for rung in pairs[0][0].priced_s if all(rung in t.priced_s for pair in pairs for t in pair)] if pairs else []
-    if not shared:
-        return _both(name, (), "there are no ceilings to predict these decodes with" if pairs else why_none)
-    rung = shared[0]
+def _prediction_errors(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+    """Predicted ÷ measured wall speedup - 1: ex-ante, by the highest rung that priced both decodes of every pair from what was
+    known before the first sample; and with passes measured during the run.
+    """
+    priced = set.intersection(*(set(t.priced_s) for pair in pairs for t in pair)) if pairs else set()
+    ex_ante = next((price for price in PRICES if price in priced and price != DURING_RUN), None)
+    during = DURING_RUN if DURING_RUN in priced else None
+    why_neither = "there are no ceilings to predict these decodes with" if pairs else why_none
+    why_not_during = "no pass of this model was measured during the run" if ex_ante else why_neither
+    return {
+        **_prediction_error("prediction_error", ex_ante, pairs, why_neither),
+        **_prediction_error("prediction_error_during_run", during, pairs, why_not_during),
+    }
+
+
+def _prediction_error(name: str, price: str | None, pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+    if price is None:
+        return _both(name, (), why_none)
     terms = [
         _Term(
-            of=arm, over=ntp.priced_s[rung][1], over_per=arm.priced_s[rung][1], under=ntp.decode_s or 0.0,
+            of=arm, over=ntp.priced_s[price][1], over_per=arm.priced_s[price][1], under=ntp.decode_s or 0.0,
             under_per=arm.decode_s or 0.0,
         )
         for ntp, arm in pairs
     ]  # fmt: skip
-    return {key: _less_one(found, rung) for key, found in _both(name, terms, why_none).items()}
+    return {key: _less_one(found, price) for key, found in _both(name, terms, why_none).items()}
 
 
-def _less_one(ratio: Quantity, rung: str) -> Quantity:
+def _less_one(ratio: Quantity, price: str) -> Quantity:
     value, low, high = (None if end is None else end - 1 for end in (ratio.value, ratio.low, ratio.high))
-    return replace(ratio, value=value, low=low, high=high, method=f"{rung} roofline; {ratio.method}")
+    return replace(ratio, value=value, low=low, high=high, method=f"{price_words(price)} roofline; {ratio.method}")
 
 
 def _points(share: float | None) -> float | None:

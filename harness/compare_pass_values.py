@@ -5,9 +5,31 @@ Values only, as harness.compare_values, which holds them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.stats import Quantity
+
+EX_ANTE_SHAPE, DURING_RUN = "shape-calibrated-ex-ante", "shape-calibrated"
+"""The top rung is priced twice: from the passes measured before the first sample of the part, and from all of them."""
+PRICES = (EX_ANTE_SHAPE, "calibrated", "datasheet", DURING_RUN)
+"""Every price of a pass, what was known before the first sample first (ex-ante), then what only the run itself told."""
+
+
+def rung_of(price: str) -> str:
+    """The rung of ceilings behind a price."""
+    return DURING_RUN if price == EX_ANTE_SHAPE else price
+
+
+def price_words(price: str) -> str:
+    """How a price is named to the reader: its rung, and on the top one what was known."""
+    return {EX_ANTE_SHAPE: "shape-calibrated, ex-ante", DURING_RUN: "shape-calibrated during the run"}.get(price, price)
+
+
+def one_a_rung(prices: Iterable[str]) -> list[str]:
+    """Each rung once, the top one ex-ante where it has both: for a figure with room for one line a rung."""
+    found = list(prices)
+    return [price for price in found if price != DURING_RUN or EX_ANTE_SHAPE not in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +37,7 @@ class PassWidth:
     """One kind of decode pass: the method that made it, its role (``draft by NAME`` where a draft model made it) and the query
     tokens of each row.
 
-    ``measured_s`` is the median with the quartiles; ``predicted_s`` per rung the mean price with its band; ``cost`` the
+    ``measured_s`` is the median with the quartiles; ``predicted_s`` by PRICES the mean price with its band; ``cost`` the
     measured median over the median NTP pass of the same batch. ``bytes_`` and ``flops`` are modelled means of a pass without
     its sampler; ``attained_flops_per_s`` divides the flops of each pass by its measured time: median and quartiles.
     """
@@ -40,7 +62,10 @@ class PassWidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassCurve:
-    """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high)."""
+    """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high).
+
+    ``rung``: one of PRICES.
+    """
 
     rung: str
     context_tokens: int

@@ -8,7 +8,8 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
-from harness.compare_pricing import RUNGS, deployment_of
+from harness.compare_pass_values import PRICES
+from harness.compare_pricing import deployment_of
 from harness.compare_trace import TraceArrays
 from harness.deployment import Deployment
 from harness.errors import RecordError
@@ -55,7 +56,7 @@ class Pricer:
             self._shapes[name] = shape
         self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # drafts are not split
         self._ceilings = ceilings
-        self.rungs = tuple(rung for rung in RUNGS if rung in ceilings)
+        self.rungs = tuple(price for price in PRICES if price in ceilings)
         self._places: dict[Counts, int] = {}
         self._table = np.empty((256, 2 + 6 * len(self.rungs)))
 

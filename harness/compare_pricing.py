@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from harness.compare_pass_values import Roof
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.deployment import Deployment
 from harness.errors import SbdError
@@ -20,17 +20,17 @@ from harness.modelshape import DTYPE_BYTES
 from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
-    Rung,
     ceilings_from_calibration,
     ceilings_from_measured,
     ceilings_from_profile,
 )
-from harness.roofline.shape_calibration import shape_calibrated
+from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, shape_calibrated
 from harness.roofline.storage import shard
 from harness.stats import Quantity, absent
 
-RUNGS: tuple[Rung, ...] = ("shape-calibrated", "calibrated", "datasheet")
 SAME_SIZE = 0.1
+ENOUGH_VISITS = 3
+"""Fewer visits of a part during the run do not show by themselves how far its machine moves between them."""
 BEYOND_CACHE = 4
 
 
@@ -82,7 +82,7 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The rungs of ceilings that a case can be priced on, the highest first, why it cannot on others, and the read ceiling."""
+    """The ceilings that a case can be priced with, by PRICES in their order, why it cannot with others, and the read ceiling."""
 
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]
@@ -90,7 +90,7 @@ class Ladder:
 
     @property
     def drifts(self) -> dict[str, tuple[float, float]]:
-        """By rung, the multiples of its median between which the machine's own speed moved, where that was measured."""
+        """By price, the multiples of its median between which the machine's own speed moved; ex-ante, those that others did."""
         return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
 
     @property
@@ -109,14 +109,15 @@ class Ladder:
 
 
 def ladder(run: Run, case: CaseHeader) -> Ladder:
-    """Every rung that the run offers for ``case``; the top one stands on the best of those below."""
+    """Every price that the run offers for ``case``; the top rung stands on the best of those below."""
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
     steps: dict[str, Callable[[], Ceilings | Missing]] = {
         "calibrated": lambda: _calibrated(calibration, profile, case.dtype),
         "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
-        "shape-calibrated": lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case),
+        EX_ANTE_SHAPE: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, True),
+        DURING_RUN: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, False),
     }
     shared = _shared_cpu(case)
     for rung, step in steps.items():
@@ -133,7 +134,7 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
         else:
             reasons[rung] = found
     measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
-    ceilings = {rung: ceilings[rung] for rung in RUNGS if rung in ceilings}
+    ceilings = {price: ceilings[price] for price in PRICES if price in ceilings}
     return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
 
 
@@ -148,14 +149,23 @@ def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | M
     return calibration
 
 
-def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader) -> Ceilings | Missing:
-    passes = measured_passes(run, case.part)
+def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante: bool) -> Ceilings | Missing:
+    """Ex-ante knows neither the visits among and after the samples nor how the machine moved beside them: what machines did
+    in published runs stands in for both.
+    """
+    passes = measured_passes(run, case.part, ex_ante=ex_ante)
     if base is None:
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
         return passes
     decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
-    return shape_calibrated(base, case.model, deployment_of(case), passes, machine_spread(run, case.part), max(decodes, 1))
+    few = ex_ante or len({one.visit for one in passes}) < ENOUGH_VISITS
+    return shape_calibrated(
+        base, case.model, deployment_of(case), passes,
+        machine_spread=UNSEEN_MOVEMENT if ex_ante else machine_spread(run, case.part),
+        decodes=max(decodes, 1),
+        least_spread=UNSEEN_MOVEMENT if few else (1.0, 1.0),
+    )  # fmt: skip
 
 
 def read_ceiling(

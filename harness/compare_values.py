@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.compare_pass_values import PassCurve, PassWidth, Roof
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
 from harness.health import PartHealth, Voids
 from harness.stats import Quantity, absent
 
-COMPARISON_VERSION = 4
+COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -47,6 +47,8 @@ class Prediction:
 
     ``decode_s`` predicted Σ of decode passes over the arm's timed samples; ``*_error`` are predicted ÷ measured - 1,
     against decode wall time and against the wall speedup (ratio of totals).
+    ``ex_ante``: the seconds of a pass were known before the first sample of the part. Else they were calibrated during the run,
+    with passes measured before, among and after the samples. How many passes there are is in either case what was recorded.
     """
 
     rung: str
@@ -54,6 +56,12 @@ class Prediction:
     decode_error: Quantity
     wall_speedup: Quantity
     wall_speedup_error: Quantity
+    ex_ante: bool = True
+
+    @property
+    def price(self) -> str:
+        """Which of PRICES it is."""
+        return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +182,7 @@ class ArmResult:
     def request_speedup(self) -> Quantity:
         """Ratio of whole-request time per output token, prompt included, NTP ÷ arm: geometric mean over prompts."""
         return self.figures.get("request_speedup", absent("NTP is what the other arms are compared with"))
+
     @property
     def query_tokens_per_token(self) -> float | None:
         """Tokens that the target was fed for each one that became final, waiting rows included."""
@@ -245,7 +254,7 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung of the ladder of ceilings has no prediction here. Bytes and predictions are those of one
+    ``rung_reasons`` says why a rung (by PRICES) of the ladder of ceilings has no prediction here. Bytes and predictions are those of one
     of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
     """
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from harness.compare import Comparison, compare
+from harness.compare_pass_values import DURING_RUN, rung_of
 from harness.compare_trace import ROLES, TraceArrays
 from harness.compare_values import Cell
 from harness.frames_values import flat
@@ -38,7 +39,7 @@ class RunFrames:
     ``rows``         one row per row of a batch: one prompt, what was written, whether it is right
     ``passes``       one row per forward pass
     ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
-    ``predictions``  one row per cell, arm and rung: what the roofline says beside what the clock said
+    ``predictions``  one row per cell, arm, rung and ex_ante: what the roofline says beside what the clock said
 
     A batch is one sample because it is timed as one: ``samples.decode_s`` may be summed, and is the same time however many
     prompts the batch had. ``rows`` joins it on case_id, process, group, repeat and warmup.
@@ -143,7 +144,8 @@ class RunFrames:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet).
+        """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet). ``ex_ante``: from what was
+        known before the first sample of the part; the top rung has a second row, calibrated during the run.
 
         decode_s, wall_speedup: predicted, with _low and _high; measured_decode_s, measured_wall_speedup (ratio of totals, what
         the prediction is held against) and measured_wall_speedup_mean (geometric mean over prompts), with theirs;
@@ -156,7 +158,10 @@ class RunFrames:
                 totals, mean = arm.wall_speedup_totals, arm.wall_speedup
                 known |= flat({"decode_s": arm.decode_s, "wall_speedup": totals, "wall_speedup_mean": mean}, before="measured_")
                 lines += [known | flat(one) | {"rung_reason": None} for one in arm.predictions]
-                lines += [known | {"rung": rung, "rung_reason": why} for rung, why in cell.rung_reasons.items()]
+                lines += [
+                    known | {"rung": rung_of(price), "ex_ante": price != DURING_RUN, "rung_reason": why}
+                    for price, why in cell.rung_reasons.items()
+                ]
         return pd.DataFrame(lines)
 
     @cached_property
@@ -208,8 +213,8 @@ def load_run(path: Path | str) -> RunFrames:
         >>> per_token_s = timed.decode_s.sum() / timed.decode_tokens.sum()
         >>> sorted(run.passes.role.unique())
         ['commit+decide', 'decide', 'prefill']
-        >>> best = run.predictions[run.predictions.rung == "shape-calibrated"]
-        >>> error = best.set_index("arm").wall_speedup_error   # predicted ÷ measured - 1
+        >>> ex_ante = run.predictions[(run.predictions.rung == "shape-calibrated") & run.predictions.ex_ante]
+        >>> error = ex_ante.set_index("arm").wall_speedup_error   # predicted ÷ measured - 1
     """
     return RunFrames(read_on_one_machine(Path(path)))
 

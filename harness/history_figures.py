@@ -45,9 +45,9 @@ def _quantities(arm: ArmResult) -> dict[str, Quantity]:
         "accuracy_difference": arm.accuracy_difference,
     }
     for one in arm.predictions:
-        found[f"decode_error.{one.rung}"] = one.decode_error
+        found[f"decode_error.{one.price}"] = one.decode_error
         if not arm.is_ntp:
-            found[f"wall_speedup_error.{one.rung}"] = one.wall_speedup_error
+            found[f"wall_speedup_error.{one.price}"] = one.wall_speedup_error
     return found
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 from harness.errors import UserError
 from harness.history_changes import Scale
 
-RUNGS = ("shape-calibrated", "calibrated", "datasheet")
-"""The rungs of harness.compare_pricing."""
+PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
+"""Those of harness.compare_pass_values, ex-ante ones first."""
 Better = Literal["higher", "lower", "nearer_zero"]
 
 
@@ -41,11 +41,13 @@ METRICS = {
         *(
             TrackedMetric(name=f"{name}.{rung}", unit="share", better="nearer_zero", scale="difference", by_default=default)
             for name, default in (("wall_speedup_error", True), ("decode_error", False))
-            for rung in RUNGS
+            for rung in PRICES
         ),
     )
 }
-"""By name. ``*_error.<rung>``: predicted ÷ measured - 1, by the ceilings of that rung."""
+"""By name. ``*_error.<price>``: predicted ÷ measured - 1, by the ceilings of that rung; of the top one ex-ante, from what was
+known before the first sample, and, under its bare name, calibrated during the run.
+"""
 DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.by_default)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -159,7 +160,8 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
             found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
     except CaseError as error:
         found["reason"] = str(error)
-    yield found
+    # Passes that ended before the first sample began are all that an ex-ante price may know.
+    yield found | {"ended_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     return measured_s
 
 

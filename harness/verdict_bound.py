@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.claims import METRICS, Bound
+from harness.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.compare_figures import TOTALS
 from harness.compare_values import ArmResult, Comparison
 from harness.judgement import Basis, State
@@ -19,7 +19,7 @@ REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
 BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
-                           "bandwidth_share": "modelled", "prediction_error": "predicted"}  # fmt: skip
+                           "bandwidth_share": "modelled", **dict.fromkeys(PREDICTION_ERRORS, "predicted")}  # fmt: skip
 OF_PROMPTS = ("accuracy_loss_points", "identical_to_ntp")
 """Figures that are taken prompt by prompt at any batch size."""
 
@@ -79,7 +79,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
 def _why_void(bound: Bound, place: Place) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
-    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", "prediction_error", *OF_PROMPTS)):
+    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", *PREDICTION_ERRORS, *OF_PROMPTS)):
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
@@ -138,7 +138,7 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
         found.append(f"NTP was not held against generate(): {check.reason}")
     if metric.to_ntp and check.state == "not_shown":
         found.append("these decodes do not show that NTP keeps up with generate()")
-    if bound.metric == "prediction_error" and value.method:
+    if bound.metric in PREDICTION_ERRORS and value.method:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):
         found.append(void)

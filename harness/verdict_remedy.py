@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from harness import stats
-from harness.claims import METRICS, Bound
+from harness.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.stats import Quantity
 from harness.stats_percentile import values_for_percentile
 from harness.stats_planning import POWER, SampleSize, cautious, prompts_to_decide
@@ -45,7 +45,7 @@ def straddled(bound: Bound, value: Quantity) -> list[float]:
 
 def _for_ratio(bound: Bound, value: Quantity) -> SampleSize:
     """The most that any of the limits asks for."""
-    shift = 1.0 if bound.metric == "prediction_error" else 0.0  # predicted ÷ measured is the ratio
+    shift = 1.0 if bound.metric in PREDICTION_ERRORS else 0.0  # predicted ÷ measured is the ratio
     value_at, low, high = (None if end is None else end + shift for end in (value.value, value.low, value.high))
     spread = None if value.spread is None else cautious(value.spread, value.n)
     ratio = replace(value, value=value_at, low=low, high=high, spread=spread)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.claims import ESTIMATORS, METRIC_NAMES, METRICS, Bound, Claim, Where
+from harness.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, Bound, Claim, Where
 from harness.claims_file import load_claims, shipped_claims
 from harness.claims_text import read_claim, write_claim
 from harness.compare import compare
@@ -57,8 +57,8 @@ numbers = st.floats(1e-3, 1e6)
 bounds = st.builds(
     lambda metric, low, high, ends, estimator: Bound(
         metric=metric,
-        min=None if metric == "prediction_error" or ends == "max" else min(low, high),
-        max=None if metric != "prediction_error" and ends == "min" else max(low, high),
+        min=None if metric in PREDICTION_ERRORS or ends == "max" else min(low, high),
+        max=None if metric not in PREDICTION_ERRORS and ends == "min" else max(low, high),
         estimator=estimator if METRICS[metric].averaged else "geometric_mean",
     ),
     st.sampled_from(METRIC_NAMES), numbers, numbers, st.sampled_from(["min", "max", "both"]), st.sampled_from(ESTIMATORS),
@@ -117,6 +117,7 @@ def test_any_text_is_a_claim_or_a_users_mistake(text: str) -> None:
         ("5 <= wall_speedup <= 3", ["min 5 is above max 3"]),
         ("wall_speedup >= 0", ["above 0 by nature"]),
         ("prediction_error >= 0.1", ["whatever its sign", "give max"]),
+        ("prediction_error_during_run >= 0.1", ["prediction_error_during_run", "whatever its sign"]),
         ("latency_p50_s <= 1 by ratio_of_totals", ["no mean of ratios", "remove the estimator"]),
     ],
 )
@@ -198,4 +199,4 @@ def test_every_metric_has_a_figure() -> None:
         for estimator in ESTIMATORS if METRICS[name].averaged else ESTIMATORS[:1]:
             found = figure(arm, Bound(metric=name, max=1, estimator=estimator))
             assert found.reason != "this comparison holds no such figure", name
-            assert found.value is not None or name == "joules_per_token", name
+            assert found.value is not None or name in ("joules_per_token", "prediction_error_during_run"), name

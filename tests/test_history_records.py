@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness import compare_pricing
+from harness import compare_pass_values
 from harness.compare import compare
 from harness.errors import RecordError, UserError
 from harness.history import History, Wanted
 from harness.history_figures import reciprocal
 from harness.history_machine import machine_of, software_of
-from harness.history_metrics import DEFAULT_METRICS, METRICS, RUNGS, known_metrics
+from harness.history_metrics import DEFAULT_METRICS, METRICS, PRICES, known_metrics
 from harness.history_record import HistoryRecord, Revision, utc
 from harness.history_run import record_of
 from harness.record import RECORD_VERSION, Run
@@ -86,8 +86,8 @@ def test_the_figures_are_those_of_the_comparison() -> None:
             assert rate.value == arm.tokens_per_s.value and rate.unit == "tokens/s" and rate.better == "higher"
             assert figures[name, arm.label, "time_per_token_s"].value == pytest.approx(1 / (arm.tokens_per_s.value or 0))
             assert figures[name, arm.label, "accuracy"].low == arm.accuracy.low
-            errors = {one.rung: one.decode_error.value for one in arm.predictions}
-            assert errors and all(figures[name, arm.label, f"decode_error.{rung}"].value == e for rung, e in errors.items())
+            errors = {one.price: one.decode_error.value for one in arm.predictions}
+            assert errors and all(figures[name, arm.label, f"decode_error.{price}"].value == e for price, e in errors.items())
             if arm.is_ntp:
                 assert not {(name, arm.label, "wall_speedup"), (name, arm.label, "nfe_speedup")} & figures.keys()
                 continue
@@ -159,7 +159,7 @@ def test_times_are_in_utc_and_sort_as_text() -> None:
 
 def test_metrics_by_name() -> None:
     """A name without its rung means every rung; none means the default ones; an unknown one is refused with the known."""
-    assert RUNGS == compare_pricing.RUNGS
+    assert PRICES == compare_pass_values.PRICES
     assert known_metrics([]) == DEFAULT_METRICS and "wall_speedup_error.datasheet" in DEFAULT_METRICS
     assert known_metrics(["decode_error", "accuracy"])[-1] == "accuracy"
     assert set(known_metrics(["decode_error"])) == {name for name in METRICS if name.startswith("decode_error.")}

@@ -172,7 +172,10 @@ def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkey
         monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, decodes=decodes: decodes)
         held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(engine)))
         assert len(held.samples) == 32 and {(s.prefill_s, s.decode_s) for s in held.samples} == {(0.5, 2.0)}
-        assert len(held.events("measured_passes", "one")) == times + 2
+        visits = held.events("measured_passes", "one")
+        assert len(visits) == times + 2
+        before, first, last = visits[0]["ended_at"], held.samples[0].started_at, held.samples[-1].ended_at
+        assert before <= first and visits[1]["ended_at"] >= first and visits[-1]["ended_at"] >= last, "told by the clock"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError("disk full"), RuntimeError("boom")])

@@ -36,7 +36,8 @@ METRIC_WORDS: dict[MetricName, str] = {
     "latency_p99_s": "request latency, 99th percentile",
     "joules_per_token": "energy per token",
     "bandwidth_share": "share of the read ceiling",
-    "prediction_error": "error of the prediction",
+    "prediction_error": "error of the prediction, ex-ante",
+    "prediction_error_during_run": "error of the prediction calibrated during the run",
     "accuracy_loss_points": "accuracy lost to NTP",
     "identical_to_ntp": "outputs identical to NTP's",
 }

@@ -1,4 +1,5 @@
-"""Predicted against measured: for every arm the wall speedup that each rung of ceilings predicts beside the one measured.
+"""Predicted against measured: for every arm the wall speedup that each rung of ceilings predicts beside the one measured, on
+the top rung from what was known before the first sample (ex-ante) and with what was measured during the run.
 
 Draws Residual values; computes no statistic.
 """
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 
 from harness import units
 from harness.compare_explain import Residual
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
 from harness.stats import Quantity
@@ -22,6 +24,8 @@ LINE = 0.82
 """Of an arm's lines, as a share of the way from one arm to the next."""
 LONGEST_LINE = 20
 """Characters of a name: a longer one would take the room of the texts on the other side."""
+SHORT = {EX_ANTE_SHAPE: "shape-cal., ex-ante", DURING_RUN: "during the run"}
+"""What has to fit beside a line."""
 COLUMNS = (0.0, 0.73, 1.0)
 """Where the texts beside a line stand: what it is, and its errors."""
 
@@ -65,9 +69,9 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
         _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION)
         _beside(beside, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, ("measured", *measured))
         for one, place in zip(arm, places[1:], strict=True):
-            colour = svg.RUNGS.get(one.rung, svg.MUTED)
+            colour = svg.RUNGS.get(rung_of(one.price), svg.MUTED)
             _line(axes, one.predicted, place, colour, hollow=True)
-            _beside(beside, place, colour, (one.rung, _error(one.speedup_error), _error(one.time_error)))
+            _beside(beside, place, colour, (SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)))
     axes.set_xlim(left=0)
 
 
@@ -88,13 +92,13 @@ def _error(error: float | None) -> str:
 
 
 def residual_sentence(residuals: Sequence[Residual]) -> str:
-    """How far each rung is off, over all arms."""
+    """How far each price is off, over all arms."""
     said = []
-    for rung in dict.fromkeys(one.rung for one in residuals):
-        off = [one.speedup_error for one in residuals if one.rung == rung and one.speedup_error is not None]
-        late = [one.time_error for one in residuals if one.rung == rung and one.time_error is not None]
+    for price in dict.fromkeys(one.price for one in residuals):
+        off = [one.speedup_error for one in residuals if one.price == price and one.speedup_error is not None]
+        late = [one.time_error for one in residuals if one.price == price and one.time_error is not None]
         if off and late:
-            said.append(f"the {rung} roofline is off by {_range(off)} in speedup and {_range(late)} in decode time")
+            said.append(f"the {price_words(price)} roofline is off by {_range(off)} in speedup and {_range(late)} in decode time")
     what = "Errors are predicted ÷ measured - 1; lines are the 95 % interval measured and the band predicted."
     return f"Over all arms {'; '.join(said)}. {what}" if said else what
 
@@ -107,6 +111,6 @@ def _range(errors: Sequence[float]) -> str:
 def _every(arms: Sequence[Sequence[Residual]]) -> str:
     return " ".join(
         f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {units.ratio(arm[0].measured.value or 0.0)}, "
-        + ", ".join(f"{one.rung} {units.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
+        + ", ".join(f"{price_words(one.price)} {units.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
         for arm in arms
     )  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness import units
 from harness.compare_explain import RooflinePoint
-from harness.compare_pass_values import Roof
+from harness.compare_pass_values import Roof, rung_of
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 
@@ -74,8 +74,8 @@ def _point(axes: Axes, point: RooflinePoint) -> None:
     if attained.low is not None and attained.high is not None:
         axes.plot([x, x], [attained.low / GIGA, attained.high / GIGA], color=colour, lw=1.4)
     axes.plot([x], [(attained.value or 0.0) / GIGA], shape, color=colour, ms=6.5, zorder=3)
-    for rung, predicted in list(point.predicted_flops_per_s.items())[:1]:
-        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung, svg.MUTED), ms=9, mew=1.3)
+    for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
+        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung_of(price), svg.MUTED), ms=9, mew=1.3)
 
 
 def _name(axes: Axes, point: RooflinePoint, with_batch: bool) -> None:

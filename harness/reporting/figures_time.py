@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness import units
-from harness.compare_pass_values import PassCurve, PassWidth
+from harness.compare_pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
 from harness.compare_values import Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
@@ -27,10 +27,11 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
     with svg.styled():
         figure, axes = svg.new_axes()
         top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
-        top = max([top, *(1e3 * curve.points[-1][3] for curve in cell.curves)])
-        places = svg.spread([1e3 * curve.points[-1][2] for curve in cell.curves], 0.14 * top)
-        for curve, place in zip(cell.curves, places, strict=True):
-            _roofline(axes, curve, svg.RUNGS.get(curve.rung, svg.MUTED), place)
+        curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
+        top = max([top, *(1e3 * curve.points[-1][3] for curve in curves)])
+        places = svg.spread([1e3 * curve.points[-1][2] for curve in curves], 0.14 * top)
+        for curve, place in zip(curves, places, strict=True):
+            _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED), place)
         named = telling(cell)
         for width in measured:
             _pass_point(axes, width, top, width in named)
@@ -54,7 +55,7 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(tokens, expected, color=colour)
     end = (tokens[-1], label_ms)
-    axes.annotate(f"{curve.rung}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
+    axes.annotate(f"{price_words(curve.rung)}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
 def clocked(cell: Cell) -> list[PassWidth]:
@@ -96,7 +97,8 @@ def pass_time_sentence(cell: Cell) -> str:
     for width in named:
         if width.method == "ntp" or width.cost.value is None:
             continue
-        predicted = [f"{rung} roofline {units.ratio(cost.value)}" for rung, cost in width.predicted_cost.items() if cost.value]
+        costs = {price: width.predicted_cost[price].value for price in one_a_rung(width.predicted_cost)}
+        predicted = [f"{price_words(price)} roofline {units.ratio(cost)}" for price, cost in costs.items() if cost]
         beside = f" ({', '.join(predicted)})" if predicted else ""
         said.append(f"{width.query_tokens} query tokens ({width.role}) take {units.ratio(width.cost.value)}{beside}")
     if not said:

@@ -6,6 +6,7 @@ Values of a comparison put into words, nothing computed; a sentence whose values
 from __future__ import annotations
 
 from harness import units
+from harness.compare_pass_values import price_words
 from harness.compare_values import ArmResult, Cell, Highlight
 from harness.reporting import wording
 from harness.stats import Quantity
@@ -92,14 +93,22 @@ def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
 
 
 def _predicted(arm: ArmResult) -> str:
-    """The first rung of the ladder: the one that knows most about this machine."""
+    """By the highest rung, ex-ante; then with what was measured during the run."""
     if not arm.predictions:
         return ""
-    rung, speed = arm.predictions[0].rung, arm.predictions[0].wall_speedup
-    if speed.value is None or speed.low is None or speed.high is None:
-        return f"The {rung} roofline gives no prediction ({speed.reason})."
-    band = f"{speed.low:.2f}–{speed.high:.2f}"
-    return f"The {rung} roofline predicted {units.ratio(speed.value)} ({band}) from the recorded passes."
+    first = arm.predictions[0]
+    speed, named = first.wall_speedup, price_words(first.price)
+    if speed.value is None:
+        return f"The {named} roofline gives no prediction ({speed.reason})."
+    said = f"Ex-ante, from what was known before the first sample, the {first.rung} roofline predicted {_with_band(speed)}"
+    later = next((one.wall_speedup for one in arm.predictions if not one.ex_ante), None)
+    beside = f"; calibrated during the run, {_with_band(later)}" if later and later.value is not None else ""
+    return f"{said}{beside}. How many passes there are is taken from the record."
+
+
+def _with_band(speed: Quantity) -> str:
+    band = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}–{speed.high:.2f})"
+    return f"{units.ratio(speed.value or 0.0)}{band}"
 
 
 def _other_arms(cell: Cell, highlighted: ArmResult) -> str:

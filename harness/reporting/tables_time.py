@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import units
-from harness.compare_pass_values import PassWidth
+from harness.compare_pass_values import PassWidth, one_a_rung, price_words
 from harness.compare_values import ArmResult, Cell, Prediction
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
@@ -22,18 +22,18 @@ def pass_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     """Measured and predicted time of every kind of decode pass."""
     notes = Notes(pointers)
     sections = [(section_name(cell), [_pass_row(width, notes) for width in cell.pass_widths]) for cell in cells]
-    rungs = dict.fromkeys(rung for cell in cells for width in cell.pass_widths for rung in width.predicted_s)
+    rungs = dict.fromkeys(rung for cell in cells for width in cell.pass_widths for rung in one_a_rung(width.predicted_s))
     marks = {"Query tokens per row": COUNTED, "Measured": MEASURED, "Cost in NTP passes": MEASURED}
     marks |= {head: PREDICTED for rung in rungs for head in (_time_head(rung), _cost_head(rung))}
     return notes.table(heading, sections, marks)
 
 
 def _time_head(rung: str) -> str:
-    return f"Predicted, {rung}"
+    return f"Predicted, {price_words(rung)}"
 
 
 def _cost_head(rung: str) -> str:
-    return f"Predicted cost, {rung}"
+    return f"Predicted cost, {price_words(rung)}"
 
 
 def _pass_row(width: PassWidth, notes: Notes) -> Row:
@@ -43,11 +43,12 @@ def _pass_row(width: PassWidth, notes: Notes) -> Row:
         "Query tokens per row": notes.plain(width, "query_tokens", units.count),
         "Measured": notes.entry(measured, units.seconds, small=between(measured, units.seconds)),
     }
-    for rung, price in width.predicted_s.items():
+    for rung in one_a_rung(width.predicted_s):
+        price = width.predicted_s[rung]
         row[_time_head(rung)] = notes.entry(price, units.seconds, small=between(price, units.seconds))
     row["Cost in NTP passes"] = notes.entry(width.cost, units.ratio)
-    for rung, cost in width.predicted_cost.items():
-        row[_cost_head(rung)] = notes.entry(cost, units.ratio)
+    for rung in one_a_rung(width.predicted_cost):
+        row[_cost_head(rung)] = notes.entry(width.predicted_cost[rung], units.ratio)
     return row
 
 
@@ -74,7 +75,7 @@ def _parts_row(arm: ArmResult, notes: Notes) -> Row:
 
 
 def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """Predicted beside measured for the whole decode, per arm and rung."""
+    """Predicted beside measured for the whole decode, per arm and price; ex-ante ones first."""
     notes = Notes(pointers)
     sections = [
         (section_name(cell), [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions])
@@ -90,7 +91,7 @@ def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) ->
 def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
     decode, speed = one.decode_s, one.wall_speedup
     return {
-        "Arm": arm_name(arm, small=f"{one.rung} roofline"),
+        "Arm": arm_name(arm, small=f"{price_words(one.price)} roofline"),
         "Decode, measured": notes.entry(arm.decode_s, units.seconds),
         "of that in forwards": notes.entry(arm.forward_s, units.seconds),
         "Decode, predicted": notes.entry(decode, units.seconds, small=between(decode, units.seconds)),

@@ -28,6 +28,14 @@ from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 SPREAD_PERCENTILES = (10, 90)
 Array = NDArray[Any]
 Span = tuple[float, float]
+VISITS_SD, VISITS_DEGREES = 0.15, 8
+"""Standard deviation of the logarithm of a pass's time from visit to visit, within four published timed parts of 30 s to 20
+minutes on a shared CPU, and its degrees of freedom (`python -m benchmarks.prediction reports/...` works it out again).
+"""
+T_90_OF_8_DEGREES = 1.397
+"""90th percentile of Student's t at VISITS_DEGREES: the standard deviation is itself an estimate."""
+UNSEEN_MOVEMENT: Span = (math.exp(-T_90_OF_8_DEGREES * VISITS_SD), math.exp(T_90_OF_8_DEGREES * VISITS_SD))
+"""Between these multiples the cost of a pass moves from one visit to another, 80 times in 100, where too few visits tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +58,15 @@ def shape_calibrated(
     passes: Sequence[MeasuredPass],
     machine_spread: tuple[float, float] = (1.0, 1.0),
     decodes: int = 1,
+    least_spread: Span = (1.0, 1.0),
 ) -> Ceilings:
     """The ceilings of ``base`` with the corrections that ``passes`` ask for.
 
     ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows
     beside every sample. It is drift; of it only what is left in a mean of so many decodes counts as spread among passes too.
     ``decodes``: how many decodes will be averaged to hold against a price.
+    ``least_spread``: multiples that measured decodes spread over at least, for few visits agree by chance; with it the factors
+    are the less sure the fewer the visits, as long as these stay within it.
 
     Raises:
         UserError: there is no measured pass, or one took less than the price of its attention.
@@ -72,7 +83,9 @@ def shape_calibrated(
     visits = np.array([one.visit for one in passes])
     centers = {int(n): _center(factors[lines == n], visits[lines == n]) for n in np.unique(lines)}
     relative = factors[:, 1] / [centers[int(n)][1] for n in lines]
-    spread = _of_mean(_spread(passes, lines, relative), visits, lines, machine_spread, decodes)
+    seen = _spread(passes, lines, relative)
+    at_least = min(seen[0], least_spread[0]), max(seen[1], least_spread[1])
+    spread = _of_mean(at_least, visits, lines, machine_spread, decodes)
     overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in centers.items()) for side in range(3))
     one = [p.after_s for p in passes if p.counts.logits == 1]
     per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
