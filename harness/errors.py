@@ -13,6 +13,7 @@ SbdError                      catch this to catch all of them
 ├── HungError                 a fresh process took longer for one step than its deadline, and was ended (exit code 5)
 ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
 │   ├── DoesNotFitError       it needs more memory than there is
+│   ├── NoTokenError          its logits name no token: NaN, infinite, or all tokens impossible
 │   └── NotPossibleError      it needs something that this machine does not have
 └── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 5)
 """
@@ -98,6 +99,12 @@ class DoesNotFitError(CaseError):
 
 class NotPossibleError(CaseError):
     """A case needs something that this machine does not have."""
+
+    outcome = "failed"
+
+
+class NoTokenError(CaseError):
+    """The logits of a pass name no token: one is NaN or infinite, or no token is possible."""
 
     outcome = "failed"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.continuing import missing_slots
 from harness.environment import snapshot
-from harness.errors import CaseError, DoesNotFitError, NotPossibleError
+from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.estimates import estimate_memory
 from harness.fitting import what_would_fit
 from harness.keeping import Begun, Entry, Failure, Skipped
@@ -141,8 +141,9 @@ def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Fa
     reason = str(error)
     if isinstance(error, DoesNotFitError):
         reason += what_would_fit(case, work.free_bytes.get(case.part.name))
+    final = final or isinstance(error, NotPossibleError | NoTokenError)  # nothing that a second try would change
     return Failure(
-        case_id=case.case_id, outcome=error.outcome, reason=reason, final=final or isinstance(error, NotPossibleError),
+        case_id=case.case_id, outcome=error.outcome, reason=reason, final=final,
         part=case.part.name, process=work.process, node=work.node,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from harness.decoding.acceptance import EverySlot
 from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import refuse_no_token
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verified_row import Checked, VerifiedRow
@@ -73,8 +74,10 @@ class AdaptiveRow(VerifiedRow):
         """Take the drafts as far as the verdict behind each is the next one; the first is taken in any case."""
         final = 0
         for slot, token in enumerate(self.slots):
-            if slot and token != verdicts[slot - 1]:
-                break
+            if slot:
+                refuse_no_token(verdicts[slot - 1])
+                if token != verdicts[slot - 1]:
+                    break
             self._finish(token)
             final += 1
             if self.ended:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.decoding.sampling import NO_NUMBERS, NO_TOKEN
 from harness.decoding.stopping import EndingRow, StopRule
+from harness.errors import NoTokenError
 
 
 class BlockRow(EndingRow):
@@ -44,7 +46,11 @@ class BlockRow(EndingRow):
         return finished
 
     def decide(self, tokens: Sequence[int]) -> int:
-        """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it."""
+        """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it.
+
+        Raises:
+            NoTokenError: a slot was chosen whose logits name no token, or none of those to be decided was.
+        """
         slots, masked, stops = self.slots, self.masked, self._stop.token_ids
         limit, decided = self._limit, []
         for slot, token in enumerate(tokens):
@@ -53,6 +59,10 @@ class BlockRow(EndingRow):
                 slots[slot], masked[slot] = token, False
                 if token in stops and slot < limit:
                     limit = slot + 1
+            elif token == NO_TOKEN:
+                raise NoTokenError(NO_NUMBERS)
+        if self.deciding and not decided:
+            raise NoTokenError(NO_NUMBERS)
         self.decided = tuple(decided)
         final = self._advance(limit)
         self.cut = False

@@ -41,6 +41,8 @@ class BlockView:
 
     @cached_property
     def margin(self) -> Tensor:
-        """(B, k), float64: how far the largest probability of each slot lies above the next."""
+        """(B, k), float64: how far the largest probability of each slot lies above the next, if there is a next."""
+        if self.vocabulary == 1:
+            return self.confidence
         first, second = sampling.likeliest(self._logits, self._temperature, 2).unbind(dim=-1)
         return first - second

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import refuse_no_token
 from harness.decoding.stopping import EndingRow
 from harness.decoding.verified_row import Checked
 
@@ -34,6 +35,7 @@ class DraftedRow(EndingRow):
 
     def write(self, token: int) -> None:
         """A token is final."""
+        refuse_no_token(token)
         self.sequence.append(token)
         self._reason = self._request.stop.ending(self.output, self._request.max_new_tokens)
 

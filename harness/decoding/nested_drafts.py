@@ -20,7 +20,7 @@ from harness.decoding.nested_row import NestedRow, Seen
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
-from harness.decoding.sampling import usable
+from harness.decoding.sampling import likeliest_token, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation, Role
 
@@ -116,7 +116,7 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
     states = logits.reshape(-1, size, logits.shape[-1])
     confidence = BlockView(states, masked, request.temperature).confidence.masked_fill(~masked, -1)
     order = confidence.sort(dim=-1, descending=True, stable=True).indices
-    return torch.stack([order, states.argmax(dim=-1)], dim=1).view(len(rows), -1)
+    return torch.stack([order, likeliest_token(states)], dim=1).view(len(rows), -1)
 
 
 def _advance(row: NestedRow, said: Sequence[int]) -> tuple[int, int]:

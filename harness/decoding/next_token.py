@@ -8,7 +8,7 @@ import torch
 
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import draw, usable
+from harness.decoding.sampling import draw, refuse_no_token, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.trace import ForwardPass, Generation
 
@@ -20,7 +20,9 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
     tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
     ending, most = request.stop.ending, request.max_new_tokens
-    outputs: list[list[int]] = [[token] for [token] in session.read(tokens)]
+    outputs: list[list[int]] = session.read(tokens)
+    for [token] in outputs:
+        refuse_no_token(token)
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
     ended = [ending(out, most) for out in outputs]
@@ -39,6 +41,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         session.keep(one)  # every row's, ended or not
         for row, [token] in enumerate(read):
             if active[row]:
+                refuse_no_token(token)
                 outputs[row].append(token)
                 ended[row] = ending(outputs[row], most)
         passes.append(step_pass(context, width, active))

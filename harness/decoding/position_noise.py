@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
+from harness.decoding.sampling import likeliest_token, token_drawn
 
 
 class PositionNoise:
@@ -29,15 +30,17 @@ class PositionNoise:
         self._held: Tensor | None = None  # (B, W, V), offset 0 of a row at its start, the others behind it in a ring
 
     def draw(self, logits: Tensor, first: int | Sequence[int] | Tensor) -> Tensor:
-        """The token of each of n positions in a row, (B, n); ``first``: offset of the first of them, of all rows or of each."""
+        """The token of each of n positions in a row, (B, n), sampling.NO_TOKEN where there is none; ``first``: offset of the
+        first of them, of all rows or of each.
+        """
         if self._temperature == 0:
-            return logits.argmax(dim=-1)
+            return likeliest_token(logits)
         if self._held is None:
             self._held = self._fresh(len(self._starts) * self._width, logits).view(-1, self._width, logits.shape[-1])
         starts = torch.tensor(self._starts, device=logits.device) + torch.as_tensor(first, device=logits.device)  # (B,)
         slots = (starts[:, None] + torch.arange(logits.shape[1], device=logits.device)) % self._width
         rows = torch.arange(slots.shape[0], device=logits.device)[:, None]
-        return (logits / self._temperature + self._held[rows, slots]).argmax(dim=-1)
+        return token_drawn(logits, (logits / self._temperature + self._held[rows, slots]).argmax(dim=-1))
 
     def advance(self, final_tokens: Sequence[int]) -> None:
         """So many more positions of each row are final; as many new ones come within reach."""

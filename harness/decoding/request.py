@@ -24,4 +24,4 @@ class DecodeRequest:
 
     def never_written(self, *also: int) -> Tensor:
         """(s,) ids that no token may have: the suppressed ones, and those given (the mask)."""
-        return torch.tensor(sorted({*self.suppressed_ids, *also}), device=self.device)
+        return torch.tensor(sorted({*self.suppressed_ids, *also}), dtype=torch.long, device=self.device)

@@ -5,6 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from harness.errors import NoTokenError
+
+NO_TOKEN = -2
+"""Drawn where the logits name no token: one of them is NaN or infinite, or every token is impossible."""
+NO_NUMBERS = (
+    "the logits of a pass name no token: one is NaN or infinite, or the mask token is all there is; look for such numbers in "
+    "the weights, try dtype: float32, and check mask_token_id"
+)
 LEAST_LOG_P = -1e4
 """Stands for log 0 in sums of p log p: its probability is 0 in every float type, and 0 times it is 0, not NaN."""
 
@@ -19,13 +27,37 @@ def usable(logits: Tensor, suppressed_ids: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
-    """The token of each position, (B, n): the argmax at temperature 0, else a sample of softmax(logits / temperature)."""
+    """The token of each position, (B, n): the argmax at temperature 0, else a sample of softmax(logits / temperature); NO_TOKEN
+    where there is none.
+    """
     if temperature == 0:
-        return logits.argmax(dim=-1)
+        return likeliest_token(logits)
     wide = logits / temperature
     # Gumbel-max: one pass over the vocabulary, no normalisation, and exact.
     noise = torch.empty_like(wide).exponential_(generator=generator).log_().neg_()
-    return (wide + noise).argmax(dim=-1)
+    return token_drawn(logits, (wide + noise).argmax(dim=-1))
+
+
+def likeliest_token(logits: Tensor) -> Tensor:
+    """The argmax of each position, (B, n), NO_TOKEN where there is none: a maximum carries every NaN and infinity."""
+    highest, tokens = logits.max(dim=-1)
+    return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
+
+
+def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:
+    """The ``tokens`` (B, n), each the argmax of its logits (B, n, V) and some noise; NO_TOKEN where they name none."""
+    highest = logits.gather(-1, tokens[..., None])[..., 0]
+    return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
+
+
+def refuse_no_token(token: int) -> None:
+    """Told every token that a row is about to take.
+
+    Raises:
+        NoTokenError: it is NO_TOKEN.
+    """
+    if token == NO_TOKEN:
+        raise NoTokenError(NO_NUMBERS)
 
 
 def entropy(logits: Tensor, temperature: float) -> Tensor:

@@ -107,7 +107,8 @@ def longest_prefix(view: BlockView, *, tau: float) -> Tensor:
 @_by_name
 def longest_prefix_entropy(view: BlockView, *, tau: float) -> Tensor:
     """The leading masked slots with 1 - H / log V above τ, and the first one in any case."""
-    return _leading(1 - view.entropy.double() / math.log(view.vocabulary) > tau, view.masked)
+    largest = math.log(max(view.vocabulary, 2))  # the one word of a vocabulary of one is certain: entropy 0
+    return _leading(1 - view.entropy.double() / largest > tau, view.masked)
 
 
 @_by_name

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.decoding.sampling import NO_NUMBERS, refuse_no_token
 from harness.decoding.stopping import EndingRow, StopRule
+from harness.errors import NoTokenError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,19 @@ class VerifiedRow(EndingRow):
         self._open()
 
     def draft(self, tokens: Sequence[int]) -> bool:
-        """Take the drafts of one pass (-1: none); whether that took other slots out of the masked set (behind a stop)."""
+        """Take the drafts of one pass (-1: none); whether that took other slots out of the masked set (behind a stop).
+
+        Raises:
+            NoTokenError: a slot was drafted whose logits name no token, or none of those to be drafted was.
+        """
+        before = self.masked.count(True)
         for slot, token in enumerate(tokens):
-            if self.masked[slot] and token >= 0:
+            if self.masked[slot] and token != -1:
+                refuse_no_token(token)
                 self.slots[slot], self.masked[slot] = token, False
                 self.end = slot if token == self._mask_id and slot < self.end else self.end
+        if before and self.masked.count(True) == before:
+            raise NoTokenError(NO_NUMBERS)
         stops = [slot for slot in range(self.KNOWN, self._size) if self.slots[slot] in self._stop.token_ids]
         behind = min(self.end, min(stops, default=self._size) + 1)
         cut = True in self.masked[behind:]
@@ -104,6 +114,7 @@ class VerifiedRow(EndingRow):
         return self._max_new_tokens - len(self.output)
 
     def _finish(self, token: int) -> None:
+        refuse_no_token(token)
         self.output.append(token)
         self._reason = self._stop.ending(self.output, self._max_new_tokens)
 

@@ -1,0 +1,38 @@
+"""A checkpoint without a mask token: next-token prediction and prompt lookup have no use for one."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402 - after the import guards
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
+from harness.decoding.request import DecodeRequest  # noqa: E402
+from harness.decoding.stopping import StopRule  # noqa: E402
+from harness.modeling.engine import drain  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from tests.few_words import few_words  # noqa: E402
+
+
+@pytest.mark.parametrize("method", ["ntp", "prompt lookup"])
+def test_what_generate_writes(method):
+    """Greedy, row by row, with no id forbidden."""
+    model, prompts = few_words("llama", 2), ((1, 2, 3, 1, 2), (4, 5))
+    request = DecodeRequest(
+        prompts=prompts, max_new_tokens=12, stop=StopRule(), suppressed_ids=(), temperature=0.0,
+        generator=torch.Generator().manual_seed(1), device=torch.device("cpu"),
+    )  # fmt: skip
+    session = TransformersSession(model, "sdpa")
+    written = drain(
+        decode_next_token(session, request) if method == "ntp" else
+        decode_draft_and_check(session, request, PromptLookup(3, 2, request.suppressed_ids, ()))
+    ).output_ids  # fmt: skip
+    for prompt, output in zip(prompts, written, strict=True):
+        ids = torch.tensor([prompt])
+        with torch.no_grad():
+            for _ in range(12):
+                ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], dim=1)
+        assert output == tuple(ids[0, len(prompt) :].tolist())

@@ -1,0 +1,141 @@
+"""Logits that name no token end a decode at once: NaN, infinite, or a vocabulary in which the mask is all there is."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from harness.block_families import FAMILIES  # noqa: E402
+from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes  # noqa: E402
+from harness.decoding.adaptive_parallel import decode_adaptive_parallel  # noqa: E402
+from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
+from harness.decoding.block_view import BlockView  # noqa: E402
+from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402
+from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
+from harness.decoding.next_token import decode_next_token  # noqa: E402
+from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
+from harness.decoding.request import DecodeRequest  # noqa: E402
+from harness.decoding.sampling import NO_TOKEN, draw  # noqa: E402
+from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
+from harness.decoding.set_block import decode_set_block  # noqa: E402
+from harness.decoding.solvers import SOLVERS  # noqa: E402
+from harness.decoding.stopping import StopRule  # noqa: E402
+from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
+from harness.errors import NoTokenError  # noqa: E402
+from harness.modeling.engine import drain  # noqa: E402
+from harness.modeling.session import TransformersSession  # noqa: E402
+from tests.few_words import MASK_ID, SETTINGS, WORDS, few_words  # noqa: E402
+
+BLOCK = 4
+FIRST_WRONG = 3
+"""The pass from which on the logits are no numbers."""
+
+
+class Broken(TransformersSession):
+    """A session whose logits, from pass ``since`` on, hold ``wrong`` for one word of every position, or for all."""
+
+    def __init__(self, wrong: float, since: int = FIRST_WRONG, words: slice = slice(2, 3)) -> None:
+        super().__init__(few_words("llama", 1), "sdpa")
+        self.wrong, self.since, self.words, self.passes = wrong, since, words, 0
+
+    def forward(self, segments):
+        """As the parent, until it goes wrong; a decode that does not end is ended."""
+        self.passes += 1
+        assert self.passes < 100, "the decode goes on for ever"
+        logits = super().forward(segments)
+        if self.passes >= self.since:
+            logits[..., self.words] = self.wrong
+        return logits
+
+
+def request(temperature: float = 0.0, rows: int = 2) -> DecodeRequest:
+    """Two prompts, twenty tokens."""
+    return DecodeRequest(
+        prompts=((1, 2, 3), (4, 5))[:rows], max_new_tokens=20, stop=StopRule(), suppressed_ids=(MASK_ID,),
+        temperature=temperature, generator=torch.Generator().manual_seed(1), device=torch.device("cpu"),
+    )  # fmt: skip
+
+
+BLOCKS = {"block_size": BLOCK, "mask_id": MASK_ID}
+BY_SOLVER = [(name, setting) for name, settings in SETTINGS.items() for setting in settings]
+ACCEPTANCES = {f"{name} {setting}": (lambda n=name, s=setting: SolverAcceptance(SOLVERS[n], **s)) for name, setting in BY_SOLVER}
+ACCEPTANCES["replay"] = lambda: ReplayedAcceptance(assumed_passes(BLOCK, 2.0), 1)
+PUBLIC = {name: family.protocol for name, family in FAMILIES.items()}
+OTHERS = {
+    "ntp": decode_next_token,
+    "lookup": lambda session, asked: decode_draft_and_check(session, asked, PromptLookup(3, 2, {MASK_ID}, ())),
+    "linear": lambda session, asked: decode_linear(session, asked, **BLOCKS),
+    "quadratic": lambda session, asked: decode_quadratic(session, asked, **BLOCKS),
+    "apd": lambda session, asked: decode_adaptive_parallel(session, asked, mixture=0.5, **BLOCKS),
+    "freedave": lambda session, asked: decode_nested_drafts(session, asked, draft_steps=2, **BLOCKS),
+} | {
+    f"public {name}": lambda session, asked, protocol=protocol: decode_block_diffusion(
+        session, asked, protocol=protocol, acceptance=SolverAcceptance(SOLVERS["threshold"], tau=0.9), **BLOCKS
+    )
+    for name, protocol in PUBLIC.items()
+}  # fmt: skip
+
+
+def ends_at_once(decode, wrong: float, temperature: float = 0.0, **how) -> None:
+    """It fails as a case, in the first wrong pass whose logits are read, or in the one behind it."""
+    session = Broken(wrong, **how)
+    with pytest.raises(NoTokenError, match="NaN or infinite"):
+        drain(decode(session, request(temperature)))
+    assert session.passes <= session.since + 1
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ACCEPTANCES)
+def test_every_solver_ends_at_once(name, wrong):
+    """SBD and verified SBD: a solver that compares with NaN picks nothing, or anything."""
+    new = ACCEPTANCES[name]
+    ends_at_once(lambda session, asked: decode_set_block(session, asked, acceptance=new(), **BLOCKS), wrong)
+    ends_at_once(lambda session, asked: decode_verified_blocks(session, asked, acceptance=new(), **BLOCKS), wrong)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_decoder_ends_at_once(name, wrong):
+    """Next-token prediction would write the word before which the NaN stands, for ever and in silence."""
+    ends_at_once(OTHERS[name], wrong)
+
+
+@pytest.mark.parametrize("name", ["ntp", "lookup", "linear", "quadratic", "apd"])
+def test_above_temperature_0_too(name):
+    """Noise on top of NaN is NaN, and its largest is some word."""
+    ends_at_once(OTHERS[name], float("nan"), temperature=1.0)
+
+
+@pytest.mark.parametrize("name", ["ntp", "lookup", "linear", "quadratic", "apd", "freedave", *(f"public {one}" for one in PUBLIC)])
+def test_the_prompts_own_logits_may_be_wrong(name):
+    """The first token is as any other."""
+    ends_at_once(OTHERS[name], float("nan"), since=1)
+
+
+@pytest.mark.parametrize("name", ACCEPTANCES)
+def test_a_vocabulary_of_the_mask_alone(name):
+    """No word may be written: every logit is minus infinity when the mask's own is."""
+    new = ACCEPTANCES[name]
+    alone = {"words": slice(0, WORDS), "since": 1}
+    ends_at_once(lambda session, asked: decode_set_block(session, asked, acceptance=new(), **BLOCKS), float("-inf"), **alone)
+
+
+@pytest.mark.parametrize(("name", "setting"), BY_SOLVER)
+def test_every_solver_at_a_vocabulary_of_one(name, setting):
+    """One word is certain: entropy 0, probability 1, and nothing comes second; every slot's word is known."""
+    logits, masked = torch.zeros(1, BLOCK, 1), torch.tensor([[True, False, True, True]])
+    chosen = SOLVERS[name](BlockView(logits, masked, 0.0), **setting)
+    assert chosen.any() and not (chosen & ~masked).any()
+    two = torch.tensor([0.0, float("-inf")]).expand(1, BLOCK, 2).clone()
+    assert torch.equal(chosen, SOLVERS[name](BlockView(two, masked, 0.0), **setting))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_what_names_a_token(temperature):
+    """Impossible words are no fault; a NaN, an infinite one, or nothing but impossible words is."""
+    nan, inf = float("nan"), float("inf")
+    logits = torch.tensor([[-inf, 3.0, -inf], [0.0, nan, 1.0], [0.0, inf, 1.0], [-inf, -inf, -inf], [3e38, -3e38, 0.0]])
+    drawn = draw(logits[None], temperature, torch.Generator().manual_seed(0))
+    assert drawn.tolist() == [[1, NO_TOKEN, NO_TOKEN, NO_TOKEN, 0]]
