@@ -184,7 +184,10 @@ def trend_command(
     ] = 1.0,
     outdated: Annotated[bool, typer.Option("--outdated", help="use figures of older formulas too")] = False,
     alarm: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="exit with 1 if a change for the worse began in the newest N commits")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="exit with 1 if a change for the worse began, or a drift went on, in the newest N commits"
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="write the trend page")] = None,
     as_json: AsJson = False,
@@ -193,8 +196,8 @@ def trend_command(
     """Find where figures changed: between which commits, by how much, and whether for the better.
 
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
-    A level is at least five commits long. A series in which nothing changed is given a change with a
-    chance of 1 %, if its figures scatter independently.
+    A level is at least five commits long; a slow drift is told as one. If nothing changed in any series, one look in 500 shows
+    a change all the same; noise that a commit shares with the one before is allowed for.
     """
     with _without_search_for_cycles():
         from harness.cli_history_tables import trend_table

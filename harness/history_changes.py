@@ -1,42 +1,44 @@
 """Where the level of a series of figures changed: ruptures proposes, a seeded permutation test judges.
 
-Knows no record, commit or database: it is handed numbers in their order. The test asks whether the figures could stand in any
-order, so a machine that drifts slowly, with no step at all, can look like a change; the noise of a stretch must be about the
-same before and after.
+Knows no record, commit or database: it is handed numbers in their order. Noise may be correlated from one point to the next (a
+first-order autoregression); noise that remembers much longer, or differs before and after, can still look like a change.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.history_drift import Drift, correlation_about_line, drifts
+from harness.stats_correlated import MOST, PER_MAD, lag1_of_differences, lag1_of_residuals, whitened
+from harness.stats_split import split_p
+
 MIN_SEGMENT = 5
 """Fewest points of a level. Of a change that is younger nothing is said or, if it is plain, that it came a little earlier."""
-ALPHA = 0.01
-"""A change is kept if its p-value, Holm-adjusted over the changes of its series, is at most this."""
+ALPHA = 0.002
+"""Chance of any false change among the series that are looked at together, at one look. A team looks again after every new
+point: benchmarks/history_trend.py counts the false alarms of a year."""
 MIN_CHANGE = 0.01
 """Smaller changes are not reported, however certain: 1 % of a ratio's level, or 0.01 of a share or an error."""
 PENALTY = 2.0
 """Times σ² log n, the price of one more change to ruptures: that of the Schwarz criterion for a change of mean; its place, the
 other parameter, is left to the judge."""
-PERMUTATIONS_PER_CHANGE = 200
-"""p-values are multiples of 1 / (200 m) for m proposed changes: the strictest step of Holm, 0.01 / m, has two of them."""
-CHUNK = 1 << 20
-SEED = 20260417
 Scale = Literal["ratio", "difference"]
+Kind = Literal["step", "drift"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The level is another one from point ``index`` on; levels are medians, ``size`` is after ÷ before - 1 on the scale *ratio*
-    and after - before on the scale *difference*. ``p``: Holm-adjusted.
+    """The level is another one from point ``index`` on; of a drift, it begins to move there and is another from ``end`` on.
+
+    Levels are medians, of a drift the ends of its line. ``size``: after ÷ before - 1 on the scale *ratio*, after - before on the
+    scale *difference*. ``p``: times the changes of its series; of a drift, the largest of the steps in its place.
     """
 
     index: int
@@ -44,18 +46,55 @@ class Change:
     after: float
     size: float
     p: float
+    kind: Kind = "step"
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Changes that may stand together, with their p-values, and the noise's correlation with its last value about them."""
+
+    changes: tuple[tuple[int, float], ...]
+    correlation: float
+
+    @property
+    def p(self) -> float:
+        """The largest p-value."""
+        return max((p for _, p in self.changes), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A series and every stage of dropping the weakest of its changes, most changes first and none last."""
+
+    points: NDArray[np.float64]
+    judged: NDArray[np.float64]
+    scale: Scale
+    stages: tuple[Stage, ...]
+
+    @property
+    def p(self) -> float:
+        """The smallest level at which a change stands; 1 where none was proposed."""
+        return min((stage.p for stage in self.stages if stage.changes), default=1.0)
+
+    def standing(self, level: float) -> Stage:
+        """The first stage whose changes all stand at ``level``."""
+        return next(stage for stage in self.stages if stage.p <= level)
 
 
 def find_changes(
     values: Sequence[float], scale: Scale, min_change: float = MIN_CHANGE, alpha: float = ALPHA, min_segment: int = MIN_SEGMENT
 ) -> tuple[Change, ...]:
-    """Every change of level, in order; the same values give the same answer.
+    """Every change of one series, in order; arguments as of ``examine`` and ``changes_at``, the level being ``alpha``."""
+    return changes_at(examine(values, scale, min_segment), alpha, min_change)
+
+
+def examine(values: Sequence[float], scale: Scale, min_segment: int = MIN_SEGMENT) -> Examined:
+    """Propose and test changes, at no level yet; the same values give the same answer.
 
     Args:
         values: figures in their order, all finite; positive on the scale *ratio*, which is judged in logarithms.
         scale: whether a change is a factor or a difference.
-        min_change: the smallest ``size`` that is reported.
-        alpha: chance that a series without any change is given one.
         min_segment: fewest points of a level.
 
     Raises:
@@ -64,11 +103,48 @@ def find_changes(
     points = np.asarray(values, dtype=float)
     if not np.isfinite(points).all() or (scale == "ratio" and (points <= 0).any()):
         raise ValueError("a series needs finite values, and positive ones where changes are ratios")
-    if len(points) < 2 * min_segment:
-        return ()
     judged = np.log(points) if scale == "ratio" else points
-    kept = _judge(judged, propose(judged, min_segment), alpha, min_segment)
-    return tuple(_measured(points, kept, scale, min_change))
+    stages = _stages(judged, min_segment) if len(points) >= 2 * min_segment else (Stage((), 0.0),)
+    return Examined(points, judged, scale, stages)
+
+
+def common_level(examined: Sequence[Examined], alpha: float = ALPHA) -> float:
+    """The level for each of several series at which any false change among them has at most the chance ``alpha``.
+
+    That at which Holm's step-down test of their p-values stops; series without a proposal count, for they were looked at.
+    """
+    from harness.stats_one_sided import holm
+
+    return max((test.level for test in holm([one.p for one in examined], alpha)), default=alpha)
+
+
+def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> tuple[Change, ...]:
+    """The changes that stand at ``level`` and whose ``size`` is at least ``min_change``, steps or drifts."""
+    stage = one.standing(level)
+    return tuple(_measured(one, stage, min_change)) if stage.changes else ()
+
+
+def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Stage, ...]:
+    """The proposals with their p-values, then without the weakest, whose neighbours become one level, and so on.
+
+    ruptures is given a correlation a standard deviation low: it may propose too much. The judge takes it a standard error high,
+    for it is known no better. It is estimated about the levels of each stage or about a line, whichever leaves less: a slope
+    cut into few steps leaves much.
+    """
+    first = max(0.0, lag1_of_differences(points) - 1.5 / math.sqrt(len(points)))
+    left = propose(whitened(points, first), min_segment)
+    line = correlation_about_line(points) if left else (1.0, 0.0)
+    stages = []
+    while left:
+        phi, error = min(lag1_of_residuals(points, left), line)
+        high = min(MOST, phi + error)
+        white = whitened(points, high, left)
+        ends = [0, *left, len(points)]
+        places = zip(ends, left, ends[2:], strict=False)
+        raw = [split_p(white[start:end], cut - start, min_segment) for start, cut, end in places]
+        stages.append(Stage(tuple((place, min(1.0, len(left) * p)) for place, p in zip(left, raw, strict=True)), phi))
+        del left[max(range(len(left)), key=lambda i: raw[i])]
+    return (*stages, Stage((), lag1_of_residuals(points, ())[0]))
 
 
 def propose(points: NDArray[np.float64], min_segment: int) -> list[int]:
@@ -89,85 +165,51 @@ def _noise(points: NDArray[np.float64]) -> float:
     Their median where it is not 0; counted figures are constant for long, there it is the root mean square of them all.
     """
     steps = np.abs(np.diff(points))
-    robust = float(np.median(steps)) / 0.6745 / math.sqrt(2)
+    robust = float(np.median(steps)) * PER_MAD / math.sqrt(2)
     exact = robust <= 1e-12 * float(np.abs(points).max())
     return float(np.sqrt(np.mean(steps**2) / 2)) if exact else robust
 
 
-def _judge(points: NDArray[np.float64], proposed: list[int], alpha: float, min_segment: int) -> list[tuple[int, float]]:
-    """The proposals that stand with their adjusted p-values: the weakest is dropped, its neighbours become one level, again."""
-    permutations = PERMUTATIONS_PER_CHANGE * len(proposed) - 1
-    known: dict[tuple[int, int, int], float] = {}
-    left = list(proposed)
-    while left:
-        ends = [0, *left, len(points)]
-        raw = []
-        for place in zip(ends, left, ends[2:], strict=False):
-            if place not in known:
-                known[place] = permutation_p(points[place[0] : place[2]], place[1] - place[0], permutations, min_segment)
-            raw.append(known[place])
-        adjusted = holm(raw)
-        weakest = max(range(len(left)), key=lambda i: raw[i])
-        if adjusted[weakest] <= alpha:
-            return list(zip(left, adjusted, strict=True))
-        del left[weakest]
-    return []
-
-
-def permutation_p(points: NDArray[np.float64], split: int, permutations: int, min_segment: int) -> float:
-    """How often the same points in random order split at least as well, somewhere, as these do at ``split``.
-
-    The best split of every random order is taken, for ``split`` was chosen as the best of this one: a test at a fixed place
-    would call the noise's own best place significant. Source: Matteson and James, JASA 109 (2014) 334, section 3, with least
-    squares as the divergence.
-    """
-    size = len(points)
-    centred = points - points.mean()
-    places = np.arange(min_segment, size - min_segment + 1)
-    weights = size / (places * (size - places))
-    seen = float(centred[:split].sum()) ** 2 * size / (split * (size - split)) * (1 - 1e-9)
-    as_good = 0
-    for orders in _orders(size, permutations):
-        sums = centred[orders].cumsum(axis=1)[:, places - 1]
-        as_good += int(((sums**2 * weights).max(axis=1) >= seen).sum())
-    return (1 + as_good) / (1 + permutations)
-
-
-def _orders(size: int, permutations: int) -> Iterator[NDArray[np.int64]]:
-    """So many random orders of ``size`` points, the same each time, in pieces that memory takes easily."""
-    rows = max(1, CHUNK // size)
-    for start in range(0, permutations, rows):
-        yield _piece(size, min(rows, permutations - start), start)
-
-
-@lru_cache(maxsize=8)
-def _piece(size: int, rows: int, seed: int) -> NDArray[np.int64]:
-    """Remembered, for the series of a history are mostly of one length, and making orders takes longer than using them."""
-    orders = np.tile(np.arange(size), (rows, 1))
-    return np.random.default_rng((SEED, seed)).permuted(orders, axis=1, out=orders)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values, in the order given. Source: Holm, Scand. J. Statist. 6 (1979) 65."""
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
-
-
-def _measured(points: NDArray[np.float64], kept: list[tuple[int, float]], scale: Scale, min_change: float) -> list[Change]:
+def _measured(one: Examined, stage: Stage, min_change: float) -> list[Change]:
     """The changes that are large enough; one that is too small is no boundary between levels."""
-    left = list(kept)
+    left = _steps_and_drifts(one, stage)
     while True:
-        ends = [0, *(index for index, _ in left), len(points)]
-        levels = [float(np.median(points[start:end])) for start, end in pairwise(ends)]
-        sizes = [b / a - 1 if scale == "ratio" else b - a for a, b in pairwise(levels)]
-        small = [i for i, size in enumerate(sizes) if abs(size) < min_change]
+        changes = _with_levels(one, left)
+        small = [i for i, change in enumerate(changes) if abs(change.size) < min_change]
         if not small:
-            return [
-                Change(index=index, before=levels[i], after=levels[i + 1], size=sizes[i], p=p)
-                for i, (index, p) in enumerate(left)
-            ]
-        del left[min(small, key=lambda i: abs(sizes[i]))]
+            return changes
+        del left[min(small, key=lambda i: abs(changes[i].size))]
+
+
+def _steps_and_drifts(one: Examined, stage: Stage) -> list[tuple[float, int, Drift | None]]:
+    """In order: the p-value, the first index, and the line where it is no step."""
+    steps = [(p, index, None) for index, p in stage.changes]
+    left: list[tuple[float, int, Drift | None]] = list(steps)
+    for found in reversed(drifts(one.judged, [index for _, index, _ in steps])):
+        p = max(p for p, _, _ in steps[found.first : found.last + 1])
+        left[found.first : found.last + 1] = [(p, found.index, found)]
+    return left
+
+
+def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> list[Change]:
+    """The medians of the points between changes are the levels about a step, unless a line next to it tells them."""
+    starts = [0, *(drift.end if drift else index for _, index, drift in left)]
+    ends = [*(index for _, index, _ in left), len(one.points)]
+    levels = [float(np.median(one.points[a:b])) if a < b else math.nan for a, b in zip(starts, ends, strict=True)]
+    for i, (_, _, drift) in enumerate(left):
+        if drift:
+            levels[i : i + 2] = [_unscaled(one.scale, drift.before), _unscaled(one.scale, drift.after)]
+    return [
+        Change(
+            index=index, before=a, after=b, size=_size(one.scale, a, b), p=p, kind="drift" if drift else "step",
+            end=drift.end if drift else None,
+        ) for (p, index, drift), (a, b) in zip(left, pairwise(levels), strict=True)
+    ]  # fmt: skip
+
+
+def _unscaled(scale: Scale, judged: float) -> float:
+    return math.exp(judged) if scale == "ratio" else judged
+
+
+def _size(scale: Scale, before: float, after: float) -> float:
+    return after / before - 1 if scale == "ratio" else after - before

@@ -10,13 +10,22 @@ from typing import Any, Literal
 from sqlalchemy import Connection, select
 
 from harness.history import History, Wanted
-from harness.history_changes import ALPHA, MIN_CHANGE, MIN_SEGMENT, Change, find_changes
+from harness.history_changes import (
+    ALPHA,
+    MIN_CHANGE,
+    MIN_SEGMENT,
+    Change,
+    Examined,
+    changes_at,
+    common_level,
+    examine,
+)  # fmt: skip
 from harness.history_metrics import METRICS, Better
 from harness.history_series import Point, Series, read_lines
 from harness.history_tables import RECORDS
 
-TREND_VERSION = 1
-"""Version of the JSON form."""
+TREND_VERSION = 2
+"""Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""
 LAST = 200
 """So many of the newest commits of each line are looked at unless more are asked for: half a year of nights."""
 AT_ONCE = 500
@@ -28,30 +37,38 @@ Direction = Literal["better", "worse"]
 class ChangePoint:
     """The change came after ``last_old`` and with ``first_new`` or a commit between them that was not measured.
 
-    ``also_changed``: versions of software that differ between the two, (before, after).
+    ``reached``: where a drift came to its new level or, if that is the newest commit, has come so far; None of a step.
+    ``also_changed``: versions of software that differ between its ends, (before, after).
     """
 
     change: Change
     direction: Direction
     last_old: Point
     first_new: Point
+    reached: Point | None
     also_changed: dict[str, tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A series with its changes, oldest first; ``reason`` says why it was not looked at."""
+    """A series with its changes, oldest first; ``reason`` says why it was not looked at.
+
+    ``correlation`` of the noise of a commit with that of the one before, about the levels told; None: not looked at.
+    """
 
     series: Series
     unit: str
     better: Better
     changes: tuple[ChangePoint, ...]
+    correlation: float | None = None
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """All that was found. ``alpha`` is the chance of a false change per series; see history_changes for the others."""
+    """All that was found. ``alpha`` is the chance of any false change in all series at this look; ``level`` that of each series
+    by itself, which Holm's test left it; see history_changes for the others.
+    """
 
     place: str
     judged: tuple[Judged, ...]
@@ -60,6 +77,7 @@ class Trend:
     comparison_version: int | None
     min_change: float
     last: int | None
+    level: float = ALPHA
     alpha: float = ALPHA
     min_segment: int = MIN_SEGMENT
     version: int = TREND_VERSION
@@ -75,11 +93,11 @@ class Trend:
         return [(one, change) for one in self.judged for change in one.changes]
 
     def newly_worse(self, points: int) -> list[tuple[Judged, ChangePoint]]:
-        """Changes for the worse that began within the newest ``points`` of their series."""
+        """Changes for the worse within the newest ``points`` of their series: steps that came there, drifts still going on."""
         return [
             (one, found)
             for one, found in self.found
-            if found.direction == "worse" and found.change.index >= len(one.series.points) - points
+            if found.direction == "worse" and (found.change.end or found.change.index) >= len(one.series.points) - points
         ]
 
 
@@ -94,19 +112,23 @@ def trend(
     """
     with history.reading() as connection:
         lines = read_lines(connection, wanted, metrics, cell, last, outdated)
-        changes = [_changes(series, min_change) for series in lines.series]
+        examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
+        level = common_level([one for one in examined if len(one.points) >= 2 * MIN_SEGMENT])
+        changes = [changes_at(one, level, min_change) for one in examined]
         software = _software(connection, (
-            point for series, found in zip(lines.series, changes, strict=True) for change in found
-            for point in series.points[change.index - 1 : change.index + 1]
+            series.points[i] for series, found in zip(lines.series, changes, strict=True) for change in found
+            for i in _ends(change)
         ))  # fmt: skip
+    together = zip(lines.series, examined, changes, strict=True)
     return Trend(
         place=history.place,
-        judged=tuple(_judged(one, found, software) for one, found in zip(lines.series, changes, strict=True)),
+        judged=tuple(_judged(series, one, level, found, software) for series, one, found in together),
         runs=lines.runs,
         outdated=lines.outdated,
         comparison_version=lines.comparison_version,
         min_change=min_change,
         last=last,
+        level=level,
     )
 
 
@@ -120,6 +142,7 @@ def to_json(found: Trend) -> dict[str, Any]:
         "min_change",
         "last",
         "alpha",
+        "level",
         "min_segment",
         "version",
         "tested",
@@ -135,12 +158,13 @@ def _plain(one: Judged) -> dict[str, Any]:
         "metric": series.metric,
         "unit": one.unit,
         "better": one.better,
+        "correlation": one.correlation,
         "reason": one.reason,
         "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
         "changes": [
             asdict(found.change) | {
                 "direction": found.direction, "last_old": _point(found.last_old), "first_new": _point(found.first_new),
-                "also_changed": found.also_changed,
+                "reached": _point(found.reached) if found.reached else None, "also_changed": found.also_changed,
             } for found in one.changes
         ],
     }  # fmt: skip
@@ -153,11 +177,14 @@ def _point(point: Point) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _changes(series: Series, min_change: float) -> tuple[Change, ...]:
-    return find_changes(series.values, METRICS[series.metric].scale, min_change)
+def _ends(change: Change) -> tuple[int, int]:
+    """The points whose software is compared: on either side of a step, at both ends of a drift."""
+    return change.index - 1, change.index if change.end is None else change.end
 
 
-def _judged(series: Series, changes: Iterable[Change], software: dict[str, dict[str, str]]) -> Judged:
+def _judged(
+    series: Series, examined: Examined, level: float, changes: Iterable[Change], software: dict[str, dict[str, str]]
+) -> Judged:
     metric, least = METRICS[series.metric], 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
     named = [
@@ -166,11 +193,15 @@ def _judged(series: Series, changes: Iterable[Change], software: dict[str, dict[
             direction="better" if improves(change, metric.better) else "worse",
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
-            also_changed=_differing(*(software[series.points[i].run_ids[-1]] for i in (change.index - 1, change.index))),
+            reached=None if change.end is None else series.points[change.end],
+            also_changed=_differing(*(software[series.points[i].run_ids[-1]] for i in _ends(change))),
         )
         for change in changes
     ]
-    return Judged(series=series, unit=metric.unit, better=metric.better, changes=tuple(named), reason=short)
+    correlation = None if short else examined.standing(level).correlation
+    return Judged(
+        series=series, unit=metric.unit, better=metric.better, changes=tuple(named), correlation=correlation, reason=short
+    )
 
 
 def improves(change: Change, better: Better) -> bool:

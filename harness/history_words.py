@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from harness import units
+from harness.history_changes import Change
 from harness.history_metrics import METRICS
 from harness.history_series import Line
 from harness.history_trend import ChangePoint, Judged, Trend
@@ -57,12 +56,31 @@ def change_words(one: Judged, found: ChangePoint) -> str:
     """The change in one sentence, without saying of what."""
     metric, change = one.series.metric, found.change
     before, after = (figure_words(metric, level) for level in (change.before, change.after))
-    said = (
-        f"{found.direction}: {before} to {after} ({size_words(metric, change.size)}), after {found.last_old.label} and by "
-        f"{found.first_new.label} (p = {change.p:.2g})"
-    )
+    moved = f"{before} to {after} ({size_words(metric, change.size)})"
+    if found.reached is None:
+        said = f"{found.direction}: {moved}, after {found.last_old.label} and by {found.first_new.label}"
+    else:
+        said = (
+            f"{found.direction}: a drift, not a step: {moved} over {_commits_between(change)} commits, from about "
+            f"{found.last_old.label} to about {found.reached.label}{_still(one, change)}"
+        )
+    said += f" ({_p(change.p)})"
     versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in found.also_changed.items()]
     return f"{said}; also changed: {', '.join(versions)}" if versions else said
+
+
+def _commits_between(change: Change) -> int:
+    return (change.end or change.index) - change.index + 1
+
+
+def _still(one: Judged, change: Change) -> str:
+    """Whether the newest commit is still on the line."""
+    return ", the newest" if change.end == len(one.series.points) - 1 else ""
+
+
+def _p(p: float) -> str:
+    """Nothing below 1e-6 is told apart: such p-values are extrapolated."""
+    return "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
 
 
 def series_words(one: Judged) -> str:
@@ -73,17 +91,17 @@ def series_words(one: Judged) -> str:
     if one.changes:
         return "; ".join(change_words(one, found) for found in one.changes)
     low, high = (figure_words(series.metric, end) for end in (min(series.values), max(series.values)))
-    return f"no change of level in {len(series.points)} commits ({low} to {high})"
+    known = f"; correlation with the commit before {one.correlation:.2f}" if one.correlation else ""
+    return f"no change of level in {len(series.points)} commits ({low} to {high}{known})"
 
 
 def finding(trend: Trend) -> str:
-    """How many changes were found, and how many false ones are to be expected."""
+    """How many changes were found, and how rarely chance alone shows any."""
     changes, tested = len(trend.found), trend.tested
     said = f"{_counted(changes, 'change')} in {tested} series of {trend.runs} runs"
     if trend.last is not None:
         said += f", the newest {trend.last} commits of each"
-    expected = f"if nothing had changed, about {_few(trend.alpha * tested)} would be found"
-    return f"{said}; {expected}"
+    return f"{said}; if nothing had changed, one look in {1 / trend.alpha:.0f} would show any change"
 
 
 def remarks(trend: Trend) -> list[str]:
@@ -104,7 +122,3 @@ def remarks(trend: Trend) -> list[str]:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _few(expected: float) -> str:
-    return f"{expected:.2g}" if expected < 1 else str(math.ceil(expected))

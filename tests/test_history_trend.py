@@ -127,7 +127,7 @@ def test_as_json(tmp_path: Path) -> None:
     found = trend_of(tmp_path, records_of([3.0] * 12 + [2.5] * 12))
     data = json.loads(json.dumps(to_json(found), allow_nan=False))
     (series,) = data["series"]
-    assert data["version"] == 1 and series["points"][0]["value"] == 3.0 and series["points"][0]["commit"] == commit(0)
+    assert data["version"] == 2 and series["points"][0]["value"] == 3.0 and series["points"][0]["commit"] == commit(0)
     (change,) = series["changes"]
     assert (change["index"], change["direction"], change["first_new"]["commit"]) == (12, "worse", commit(12))
 

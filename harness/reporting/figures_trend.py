@@ -8,6 +8,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
+from harness.history_changes import Change
 from harness.history_metrics import METRICS
 from harness.history_trend import ChangePoint, Judged
 from harness.history_words import figure_words, line_words, metric_words, series_words
@@ -41,18 +42,30 @@ def trend_figure(one: Judged, name: str) -> Drawing:
 
 def _levels(axes: Axes, one: Judged) -> None:
     """The level of every stretch between changes; a series without a change has none drawn, for none was estimated."""
-    if not one.changes:
-        return
-    ends = [0, *(found.change.index for found in one.changes), len(one.series.values)]
-    levels = [one.changes[0].change.before, *(found.change.after for found in one.changes)]
-    for start, end, level in zip(ends, ends[1:], levels, strict=False):
-        axes.plot([start - 0.5, end - 0.5], [level, level], color=svg.BLUE, lw=1.6)
+    start = -0.5
+    for change in (found.change for found in one.changes):
+        left, right = _span(change)
+        axes.plot([start, left], [change.before, change.before], color=svg.BLUE, lw=1.6)
+        if change.end is not None:
+            axes.plot([left, right], [change.before, change.after], color=svg.BLUE, lw=1.6)
+        start = right
+    if one.changes:
+        axes.plot([start, len(one.series.values) - 0.5], [one.changes[-1].change.after] * 2, color=svg.BLUE, lw=1.6)
+
+
+def _span(change: Change) -> tuple[float, float]:
+    """From where to where the level moves: between two points at a step."""
+    return (change.index - 0.5, change.index - 0.5) if change.end is None else (change.index - 1, change.end)
 
 
 def _mark(axes: Axes, found: ChangePoint) -> None:
-    place, colour = found.change.index - 0.5, COLOURS[found.direction]
-    axes.axvline(place, color=colour, lw=1.0, ls="--")
-    text = f"{found.direction}\n{found.last_old.label}..{found.first_new.label}"
+    colour, (place, end) = COLOURS[found.direction], _span(found.change)
+    if found.reached is None:
+        axes.axvline(place, color=colour, lw=1.0, ls="--")
+        text = f"{found.direction}\n{found.last_old.label}..{found.first_new.label}"
+    else:
+        axes.axvspan(place, end, color=colour, alpha=0.1, lw=0)
+        text = f"{found.direction}, drift\n{found.last_old.label}..{found.reached.label}"
     top = axes.get_xaxis_transform()
     axes.annotate(text, (place, 1.0), (4, -2), xycoords=top, textcoords="offset points", color=colour, va="top", fontsize=8)
 

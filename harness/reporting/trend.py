@@ -61,6 +61,7 @@ def render(trend: Trend) -> str:
         undrawn=len(worth) - len(worth[:MOST_DRAWINGS]),
         rows=[_row(one) for one in ordered],
         alpha=trend.alpha,
+        level=trend.level,
         min_change_pct=100 * trend.min_change,
         min_segment=trend.min_segment,
         comparison_version=trend.comparison_version,
