@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.stats_one_sided import holm
+
 MIN_SEGMENT = 5
 """Fewest points of a level. Of a change that is younger nothing is said or, if it is plain, that it came a little earlier."""
 ALPHA = 0.01
@@ -106,7 +108,7 @@ def _judge(points: NDArray[np.float64], proposed: list[int], alpha: float, min_s
             if place not in known:
                 known[place] = permutation_p(points[place[0] : place[2]], place[1] - place[0], permutations, min_segment)
             raw.append(known[place])
-        adjusted = holm(raw)
+        adjusted = [one.adjusted_p for one in holm(raw, alpha)]
         weakest = max(range(len(left)), key=lambda i: raw[i])
         if adjusted[weakest] <= alpha:
             return list(zip(left, adjusted, strict=True))
@@ -145,16 +147,6 @@ def _piece(size: int, rows: int, seed: int) -> NDArray[np.int64]:
     """Remembered, for the series of a history are mostly of one length, and making orders takes longer than using them."""
     orders = np.tile(np.arange(size), (rows, 1))
     return np.random.default_rng((SEED, seed)).permuted(orders, axis=1, out=orders)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values, in the order given. Source: Holm, Scand. J. Statist. 6 (1979) 65."""
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
 
 
 def _measured(points: NDArray[np.float64], kept: list[tuple[int, float]], scale: Scale, min_change: float) -> list[Change]:

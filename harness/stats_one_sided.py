@@ -100,30 +100,33 @@ def prediction_bound(values: Sequence[float], probability: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HolmTest:
-    """Whether a hypothesis is rejected, and the level that it was held against: the one at which its own bound agrees."""
+    """Whether a hypothesis is rejected, the level that it was held against (its own bound agrees there), and its adjusted p."""
 
     rejected: bool
     level: float
+    adjusted_p: float
 
 
 def holm(p_values: Sequence[float], alpha: float, family: int | None = None) -> tuple[HolmTest, ...]:
     """Holm's step-down test: wrong about any of the hypotheses with probability at most ``alpha``.
 
     The smallest p is held against alpha / family, the next against alpha / (family - 1), until one is not rejected; it and
-    all above it are held against the level at which it stopped. Equal p share the stricter level.
+    all above it are held against the level at which it stopped. Equal p share the stricter level. The adjusted p is the least
+    ``alpha`` that rejects the hypothesis, at most 1.
 
     Args:
         p_values: one per hypothesis.
         family: hypotheses not rejected so far, those included that have no p here (default: as many as ``p_values``).
 
-    Source: S. Holm, Scand. J. Statist. 6 (1979) 65.
+    Source: S. Holm, Scand. J. Statist. 6 (1979) 65. scipy has no step-down test.
     """
     family = len(p_values) if family is None else family
-    level, going, results = 0.0, True, dict[float, HolmTest]()
+    level, adjusted, going, results = 0.0, 0.0, True, dict[float, HolmTest]()
     for step, p in enumerate(sorted(p_values)):
         if p in results:
             continue
         level = alpha / (family - step) if going else level
         going = going and p <= level
-        results[p] = HolmTest(rejected=going, level=level)
+        adjusted = max(adjusted, min(1.0, (family - step) * p))
+        results[p] = HolmTest(rejected=going, level=level, adjusted_p=adjusted)
     return tuple(results[p] for p in p_values)
