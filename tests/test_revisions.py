@@ -197,7 +197,7 @@ def test_extra_passes_fail_on_the_first_pair(tmp_path: Path) -> None:
     changed = {(one.metric, one.subject.partition(",")[0]) for one in found.judgements if one.state == "missed"}
     label = "SBD k=16 γ=0.1"
     assert changed == {("passes", label), ("final_tokens_per_pass", label), ("modelled_bytes", label)}
-    assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").value.value == 4 * 16
+    assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").value.value == 2 * 4 * 16
 
 
 def test_deterministic_only_takes_one_pair(tmp_path: Path) -> None:
