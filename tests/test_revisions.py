@@ -267,7 +267,7 @@ def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
 
 
 def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
-    """A gate stopped in its sixth process and gone on with asks for no pair twice."""
+    """A gate stopped in its fifth process and gone on with asks for no pair twice."""
     def stopped(number: int) -> Run:
         if number == 2:
             raise KeyboardInterrupt
@@ -276,9 +276,9 @@ def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
     whole, uncut = gate(tmp_path / "whole", noisy(RUN, "base"), noisy(RUN, "new"))
     with pytest.raises(KeyboardInterrupt):
         gate(tmp_path / "cut", noisy(RUN, "base"), stopped)
-    later, rest = gate(tmp_path / "cut", lambda n: noisy(RUN, "base")(n + 3), lambda n: noisy(RUN, "new")(n + 2))
+    later, rest = gate(tmp_path / "cut", lambda n: noisy(RUN, "base")(n + 2), lambda n: noisy(RUN, "new")(n + 2))
     assert later.judgements == whole.judgements
-    assert len(rest.launched) == len(uncut.launched) - 5
+    assert len(rest.launched) == len(uncut.launched) - 4
 
 
 def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
