@@ -1,9 +1,9 @@
 """Real gates on this machine with the reference model: twenty of a revision against itself, and two planted regressions.
 
-Up to an hour and a half on a quiet machine: a gate takes up to 20 processes of ten seconds, twice that where it re-runs. Every
+Up to an hour and a half on a quiet machine: a gate takes up to 24 processes of ten seconds, twice that where it re-runs. Every
 run is kept under the work folder, and the same call goes on where it was stopped.
 
-    python -m benchmarks.gate_real WORK [--gates 20] [--aa-pairs 10] [--pairs 10]
+    python -m benchmarks.gate_real WORK [--gates 20] [--aa-pairs 12] [--pairs 12]
 
 --aa-pairs caps the gates of a revision against itself (fewer: quicker, and more end inconclusive), --pairs the planted ones.
 
@@ -33,7 +33,7 @@ from harness.revisions_gate import GateWish, gate_revisions
 from harness.revisions_launch import Launcher
 
 ROOT = Path(__file__).resolve().parent.parent
-GATES, PAIRS = 20, 10
+GATES, PAIRS = 20, 12
 Answer = dict[str, Any]
 
 

@@ -22,7 +22,7 @@ MetricOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]  # fmt: skip
-DEFAULT_PAIRS = 10
+DEFAULT_PAIRS = 12
 DEFAULT_MARGIN = 0.02
 
 
@@ -33,7 +33,7 @@ def gate_command(
     ] = None,
     new_cmd: Annotated[str | None, typer.Option("--new-cmd", help="instead of NEW: the same for the other revision")] = None,
     pairs: Annotated[
-        int | None, typer.Option(min=2, help="most pairs of fresh processes before a re-run, default 10; with --base-cmd")
+        int | None, typer.Option(min=2, help="most pairs of fresh processes before a re-run, default 12; with --base-cmd")
     ] = None,
     work: WorkOption = None,
     metric: MetricOption = None,

@@ -24,6 +24,7 @@ from typing import Literal
 from harness.gate_answer import answer, answer_without_rerun
 from harness.gate_decision import ALPHA, GatePlan, judge_look, judge_looks
 from harness.gate_metric import TimedMetric, check_timed
+from harness.gate_order import PairOrder, PairStage
 from harness.judgement import Judgement
 
 Stage = Literal["first", "re-run"]
@@ -50,7 +51,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
-    """A timed gate as a value: its metrics, its plan and the d that it has seen per key, in the order measured.
+    """A timed gate as a value: its metrics, its plan and the d that it has seen per key, in the order of the pairs.
+
+    ``order`` says which side ran first in which pair; None where that is not known, then the place of a pair is no term.
 
     Raises:
         UserError: no metric, more than five, or two under one key.
@@ -58,6 +61,7 @@ class GateProcedure:
 
     metrics: tuple[TimedMetric, ...]
     plan: GatePlan = field(default_factory=GatePlan)
+    order: PairOrder | None = None
     first: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     rerun: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -66,7 +70,7 @@ class GateProcedure:
 
     def next_step(self) -> NeedPairs | Done:
         """What the runner is to do next. The same value gives the same answer."""
-        found, look = judge_looks(self.metrics, self.first, self.plan)
+        found, look = judge_looks(self.metrics, self.first, self.plan, self._signs("pair", self.plan.looks[-1]))
         if look is not None:
             keys = tuple(one.key for one in self.metrics if one.key not in found or found[one.key].outcome == "open")
             have = min(len(self.first.get(key, ())) for key in keys)
@@ -76,8 +80,12 @@ class GateProcedure:
         if keys:
             why = "found slower: a regression is reported only if a re-run agrees"
             return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="re-run", why=why)
-        again = {one.key: judge_look([one], self.rerun, self.plan.alpha)[one.key] for one in suspected}
+        signs = self._signs("rerun", self.plan.rerun_pairs)
+        again = {one.key: judge_look([one], self.rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
         return Done(judgements=tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics))
+
+    def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
+        return () if self.order is None else self.order.signs(stage, count)
 
     def fed(self, pairs: Mapping[str, Sequence[float]]) -> GateProcedure:
         """The procedure with what ``next_step`` asked for; other metrics of the same processes are left out.

@@ -8,6 +8,7 @@ from harness.gate_decision import Finding, Outcome
 from harness.gate_metric import TimedMetric
 from harness.judgement import Judgement, State
 from harness.stats import Quantity, absent
+from harness.stats_one_sided import FEWEST_FOR_OUTLIERS
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {
@@ -58,9 +59,13 @@ def ratio(metric: TimedMetric, finding: Finding) -> Quantity:
     bounds = [mean.low(finding.low_level), mean.high(finding.high_level)][:: metric.sign]
     value, low, high = (None if one is None else exponential(metric.sign * one) for one in (mean.mean, *bounds))
     how, reason = f"one-sided t (slower: {finding.low_level:.4g} after Holm, passed: {finding.high_level:.4g})", None
+    if mean.terms:
+        estimate = "Huber's M-estimate" if mean.n >= FEWEST_FOR_OUTLIERS else "least squares"
+        how = f"{estimate} with the place of a pair as a term, {how}"
     if mean.standard_error is None:
         how = "sign test"
         reason = "one pair has no spread" if mean.n == 1 else f"all {mean.n} pairs differ by the same amount: exact bounds"
+        reason = f"but for their places {reason}" if mean.terms else reason
     return Quantity(value=value, low=low, high=high, n=mean.n, method=how, reason=reason)
 
 
@@ -84,7 +89,7 @@ def more_pairs(metric: TimedMetric, finding: Finding) -> str:
     """How many pairs would decide it, at the mean and the spread seen."""
     mean, limit = finding.slowdown, math.log1p(metric.margin)
     if mean is None or mean.standard_error is None:
-        return "measure 10 pairs of fresh processes"
+        return "measure 12 pairs of fresh processes"
     level = finding.low_level if mean.mean > limit else finding.high_level
     enough = mean.units_to_decide(limit, level)
     if enough is None:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from harness.errors import UserError
 from harness.gate_metric import TimedMetric
-from harness.stats_one_sided import SampleMean, holm, sample_mean
+from harness.gate_order import BLOCK, place_terms
+from harness.stats_one_sided import SampleMean, freed_mean, holm
 
 Outcome = Literal["slower", "passed", "open", "void"]
 ALPHA = 0.05
@@ -24,18 +25,16 @@ class GatePlan:
     ``rerun_pairs``  pairs of the re-run that a suspected metric must fail again, alone
     ``alpha``   one-sided, over all metrics (Holm) and all looks together
 
-    The default spends nearly all on the last look. By simulation (benchmarks/gate_power prints it): a 4 % slowdown of one
-    metric of five fails one trial in a hundred less often than with a single look at 10 pairs, and a machine of half the noise
-    is mostly done after 6. Half of alpha on the first look saves one pair in ten and costs 7 trials in a hundred; a third
-    look gains nothing.
+    Looks at whole blocks of four pairs see each side once in each place. The default spends nearly all on the last look;
+    benchmarks/gate_power prints what other plans cost and gain.
 
     Raises:
         UserError: looks that do not grow from at least 2, shares that do not go with them, a re-run of fewer than 2 pairs.
     """
 
-    looks: tuple[int, ...] = (6, 10)
+    looks: tuple[int, ...] = (8, 12)
     shares: tuple[float, ...] = (0.1, 0.9)
-    rerun_pairs: int = 10
+    rerun_pairs: int = 12
     alpha: float = ALPHA
 
     def __post_init__(self) -> None:
@@ -54,13 +53,13 @@ class GatePlan:
 
 
 def plan_of(pairs: int) -> GatePlan:
-    """The default plan, scaled to a cap of ``pairs``: a first look at 60 % of them where that is at least 4.
+    """The default plan, scaled to a cap of ``pairs``: from 7 on a first look at the whole blocks nearest to two thirds of them.
 
     Raises:
         UserError: fewer than 2 pairs.
     """
-    first = round(0.6 * pairs)
-    if first < 4:
+    first = BLOCK * round(pairs / 6)
+    if pairs < 7:
         return GatePlan(looks=(pairs,), shares=(1.0,), rerun_pairs=pairs)
     return GatePlan(looks=(first, pairs), rerun_pairs=pairs)
 
@@ -82,9 +81,15 @@ class Finding:
 
 
 def judge_look(
-    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], alpha: float, family: int | None = None
+    metrics: Sequence[TimedMetric],
+    pairs: Mapping[str, Sequence[float]],
+    alpha: float,
+    family: int | None = None,
+    signs: tuple[int, ...] = (),
 ) -> dict[str, Finding]:
-    """Each metric's finding from all of its ``pairs``: {key: [d, ...]}.
+    """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
+
+    Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
 
     slower: the lower bound is above log(1 + margin), Holm over ``family`` hypotheses (default: these metrics) at ``alpha``.
     passed: the upper bound is below it, at ``alpha`` for each metric alone; since a gate passes only where every metric does,
@@ -96,7 +101,8 @@ def judge_look(
         if fault := fault_of(values):
             found[one.key] = Finding(outcome="void", pairs=len(values), fault=fault)
         else:
-            means[one.key] = sample_mean([one.sign * d for d in values])
+            terms = place_terms(signs[: len(values)]) if signs else ()
+            means[one.key] = freed_mean([one.sign * d for d in values], terms)
     judged = [one for one in metrics if one.key in means]
     family = len(metrics) if family is None else family
     tests = holm([means[one.key].p_above(math.log1p(one.margin)) for one in judged], alpha, family)
@@ -109,7 +115,7 @@ def judge_look(
 
 
 def judge_looks(
-    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan
+    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...] = ()
 ) -> tuple[dict[str, Finding], int | None]:
     """(findings so far, the look that lacks pairs or None): what a look has decided stays, whatever comes after it."""
     found: dict[str, Finding] = {}
@@ -119,7 +125,7 @@ def judge_looks(
             return found, look
         slower = sum(one.outcome == "slower" for one in found.values())
         seen = {one.key: pairs[one.key][:look] for one in undecided}
-        found |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower)
+        found |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
     return found, None
 
 

@@ -18,7 +18,7 @@ RUN_AGAIN = "run both sides with the same version and the same scenario, so that
 def judge_deterministic(metric: DeterministicMetric, base: Value, new: Value, why_absent: str | None = None) -> Judgement:
     """BASE's value against NEW's: met, missed, or void where one is absent (``why_absent``), not finite, or of another type.
 
-    ``value`` is the difference NEW - BASE in the metric's unit; None for text (a hash), where the reason names both.
+    ``value`` is NEW's and ``base`` BASE's, in the metric's unit; None for text (a hash), where the reason names both.
 
     Raises:
         UserError: text judged as lower or higher better.
@@ -31,25 +31,26 @@ def judge_deterministic(metric: DeterministicMetric, base: Value, new: Value, wh
             raise UserError(f"{metric.metric} is text ({base!r}): only better: equal can be judged, not {metric.better}")
         same = base == new
         reason = f"the same: {base}" if same else f"changed from {base} to {new}"
-        return judged(metric, "met" if same else "missed", absent("text has no difference", n=1), reason)
+        return judged(metric, "met" if same else "missed", absent("text is no number; the reason has it", n=1), reason)
     assert base is not None and new is not None
-    return judged(metric, *judged_numbers(metric, base, new))
+    state, reason = judged_numbers(metric, base, new)
+    return judged(metric, state, exact(new, n=1), reason, float(base))
 
 
-def judged_numbers(metric: DeterministicMetric, base: float, new: float) -> tuple[State, Quantity, str]:
-    """State, difference and reason of two finite numbers."""
+def judged_numbers(metric: DeterministicMetric, base: float, new: float) -> tuple[State, str]:
+    """State and reason of two finite numbers."""
     difference = new - base
     if difference == 0:
-        return "met", exact(0.0, n=1), f"the same: {base:,} {metric.unit}"
+        return "met", f"the same: {base:,} {metric.unit}"
     relative = f" ({difference / abs(base):+.3%})" if base else ""
     change = f"from {base:,} to {new:,} {metric.unit}{relative}"
     if abs(difference) <= allowed(metric, base) * (1 + ROUNDING):
-        return "met", exact(difference, n=1), f"changed within its tolerance {change}"
+        return "met", f"changed within its tolerance {change}"
     if metric.better == "equal":
-        return "missed", exact(difference, n=1), f"changed {change}"
+        return "missed", f"changed {change}"
     if (difference > 0) == (metric.better == "higher"):
-        return "met", exact(difference, n=1), f"better, {change}"
-    return "missed", exact(difference, n=1), f"worse, {change}"
+        return "met", f"better, {change}"
+    return "missed", f"worse, {change}"
 
 
 def allowed(metric: DeterministicMetric, base: float) -> float:
@@ -69,12 +70,12 @@ def fault_of(base: Value, new: Value, why_absent: str | None) -> str | None:
     return None
 
 
-def judged(metric: DeterministicMetric, state: State, value: Quantity, reason: str) -> Judgement:
+def judged(metric: DeterministicMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
     """The judgement with what the metric says of itself."""
     return Judgement(
         subject=metric.subject, metric=metric.metric, kind="deterministic", state=state, cell=metric.cell, value=value,
         unit=metric.unit, better=metric.better, bound=bound_in_words(metric), basis=metric.basis, sizes={"runs": 2},
-        reason=reason, remedy=RUN_AGAIN if state == "void" else None,
+        reason=reason, remedy=RUN_AGAIN if state == "void" else None, base=base,
     )  # fmt: skip
 
 

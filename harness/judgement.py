@@ -12,8 +12,8 @@ from typing import Any, Literal
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 from harness.stats import Quantity
 
-JUDGEMENT_VERSION = 1
-"""Version of the JSON form."""
+JUDGEMENT_VERSION = 2
+"""Version of the JSON form. 2: the value of a deterministic metric is NEW's own, ``base`` beside it; before, the difference."""
 
 State = Literal["met", "missed", "inconclusive", "void"]
 Kind = Literal["claim", "deterministic", "timed"]
@@ -38,7 +38,8 @@ class Judgement:
     ``subject``   what was asked, in words: "SBD k=16 γ=0.35, part bandwidth, batch 1"
     ``metric``    the name of the figure, the same in every run: ``wall_speedup``
     ``cell``      where it was looked up: part, batch_size, task, arm
-    ``value``     the figure with its interval in ``unit``; for a gate the ratio or difference NEW to BASE
+    ``value``     the figure with its interval in ``unit``; of a timed gate the ratio NEW to BASE, of a deterministic one NEW's
+    ``base``      of a deterministic gate BASE's figure in the same unit; None elsewhere
     ``bound``     what it was held against, in words: "at least 3"
     ``sizes``     independent units behind it: {"prompts": 40, "processes": 3}
     ``reason``    why the state is what it is; ``remedy`` what would decide it, None where nothing is to be done
@@ -57,6 +58,7 @@ class Judgement:
     sizes: dict[str, int]
     reason: str
     remedy: str | None = None
+    base: float | None = None
 
     @property
     def word(self) -> str:

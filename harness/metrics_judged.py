@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.gate import judge_pairs
 from harness.gate_deterministic import judge_deterministic
 from harness.gate_metric import MARGIN, DeterministicMetric, TimedMetric, log_ratio
 from harness.gate_noise import NoiseFloor, margin
-from harness.judgement import Judgement
+from harness.judgement import GRAVEST_FIRST, Judgement
 from harness.likeness import Unlike
 from harness.metrics import Metric
-from harness.metrics_counted import METERS, counted
+from harness.metrics_counted import METERS, Count, counted
 from harness.metrics_timed import numbers, processes_of
 from harness.record import Run
 from harness.stats import absent
 
 FEWEST_PROCESSES = 2
+_Sides = tuple[str, Count, Count]
+"""(name of the pair, BASE's count, NEW's)."""
 REMEDY = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: n`"
 
 
@@ -26,16 +29,67 @@ def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[
 
     What a meter of one side did not read is left out; a case that left no samples on one side is void.
     """
-    of_base, of_new = counted(base), counted(new)
+    return judge_counted_pairs([CountedPair(name="", base=counted(base), new=counted(new))], allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedPair:
+    """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
+
+    name: str
+    base: Mapping[Metric, Count]
+    new: Mapping[Metric, Count]
+
+
+def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
+    """Every deterministic figure over one or more pairs: a change in one pair alone is a change.
+
+    Where BASE itself is not the same in all its processes, a figure is void. What a meter read is judged by its median over
+    the pairs that have it on both sides.
+    """
     found = []
-    for metric, left in of_base.items():
-        right = of_new.get(metric)
-        if right is None or (metric.name in METERS and (left.value is None or right.value is None)):
-            continue
+    for metric in pairs[0].base:
+        sides = [(one.name, one.base[metric], one.new[metric]) for one in pairs if metric in one.base and metric in one.new]
+        if metric.name in METERS:
+            sides = _medians(sides)
+        if sides:
+            judged = _unsteady_base(metric, sides) or _gravest(metric, sides)
+            found.append(_with_allowed(replace(judged, sizes={"runs": 2 * len(pairs)}), allowed))
+    return tuple(found)
+
+
+def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
+    known = [
+        (left.value, right.value) for _, left, right in sides
+        if isinstance(left.value, float | int) and isinstance(right.value, float | int)
+    ]  # fmt: skip
+    if not known:
+        return []
+    base, new = (statistics.median(values) for values in zip(*known, strict=True))
+    return [("", Count(value=base), Count(value=new))]
+
+
+def _unsteady_base(metric: Metric, sides: Sequence[_Sides]) -> Judgement | None:
+    """Void, where a figure of BASE differs between its own processes: then NEW's cannot be told from one of them."""
+    (first, one, _), *rest = sides
+    for name, other, _ in rest:
+        if None not in (one.value, other.value) and other.value != one.value:
+            why = f"BASE itself is not the same in every process: {one.value} in {first}, {other.value} in {name}"
+            return judge_deterministic(_deterministic(metric), None, None, why)
+    return None
+
+
+def _gravest(metric: Metric, sides: Sequence[_Sides]) -> Judgement:
+    """The gravest answer of all pairs, of equals the first; its reason names the pair where there are several."""
+    found = []
+    for name, left, right in sides:
         why = "; ".join(f"{side}: {count.reason}" for side, count in (("BASE", left), ("NEW", right)) if count.reason)
         judged = judge_deterministic(_deterministic(metric), left.value, right.value, why or None)
-        found.append(_with_allowed(judged, allowed))
-    return tuple(found)
+        found.append(replace(judged, reason=f"in {name}: {judged.reason}") if len(sides) > 1 else judged)
+    gravest = min(found, key=lambda one: GRAVEST_FIRST.index(one.state))
+    if gravest.state == "met" and len(sides) > 1:
+        return replace(gravest, reason=f"{gravest.reason}; as good in all {len(sides)} pairs")
+    return gravest
 
 
 def judged_metric(metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN) -> TimedMetric:

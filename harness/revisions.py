@@ -1,12 +1,13 @@
-"""Two revisions measured in turn on this machine, each time in a fresh process: base new, new base, base new, ... (ABBA).
+"""Two revisions measured in pairs on this machine, each time in a fresh process, in a balanced random order (gate_order).
 
 What drifts in a machine then falls on both sides alike. Each command leaves a run directory; all of them are kept in a work
 folder, and the same call goes on where it was stopped:
 
-    gate.json                     the two commands
+    gate.json                     the two commands and the seed of the order
     pair-01/base, pair-01/new     run directories, with what their commands printed beside them
-    pair-01/base.json             written once the command has ended well: its run counts
+    pair-01/base.json             written once the command has ended well: its run counts; says which of the pair it was
     rerun-01/...                  the pairs that confirm a suspicion
+    void-pair-01-1/...            a pair that was taken again in its own place
     judgements.json               the answer; a folder that has it is finished
 
 Knows no metric and judges nothing.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shlex
 import time
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
+from harness.gate_order import PairOrder, PairStage
 from harness.journal import refused, write_whole
 from harness.progress import Progress
 from harness.record import Run
@@ -31,10 +34,12 @@ from harness.revisions_launch import Launcher, launch
 from harness.store import read_on_one_machine
 
 Side = Literal["base", "new"]
-Stage = Literal["pair", "rerun"]
+Stage = PairStage
 OUT = "{out}"
 LAST_LINES = 8
 COMMANDS, ANSWER = "gate.json", "judgements.json"
+VERSION = 2
+"""Of gate.json. 1 has no seed: BASE first in odd pairs, NEW first in even ones."""
 NOT_FOUND = 127
 """Exit status of a shell that knows no such command."""
 
@@ -77,9 +82,9 @@ class Revisions:
 
     def __init__(
         self, commands: Commands, work: Path, progress: Progress, launcher: Launcher | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, seed: int | None = None,
     ) -> None:  # fmt: skip
-        """Begin in ``work``, or go on there.
+        """Begin in ``work``, or go on there; ``seed`` of the order of a new gate, by default drawn.
 
         Raises:
             UserError: it holds a finished gate, or one of other commands.
@@ -89,56 +94,78 @@ class Revisions:
         self._launch, self._clock = launcher or launch, clock
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
-        self._open()
+        self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
     def pair(self, stage: Stage, number: int) -> tuple[Run, Run]:
-        """The runs of BASE and of NEW of one pair, from 1; even pairs run NEW first. What is there already is read, not run.
+        """The runs of BASE and of NEW of one pair, from 1, taken in its order. What is there already is read, not run.
 
         Raises:
             ProcessEndedError: a command failed. UserError: it left no run, or its revision changed since the kept pairs.
         """
-        order: tuple[Side, Side] = ("base", "new") if number % 2 else ("new", "base")
-        runs = {side: self._run(side, self.work / f"{stage}-{number:02d}") for side in order}
+        order, folder = self._sides(stage, number), self._folder(stage, number)
+        runs = {side: self._run(side, folder, place) for place, side in enumerate(order, start=1)}
         return runs["base"], runs["new"]
+
+    def take_again(self, stage: Stage, number: int) -> None:
+        """Set a pair aside, so that it is measured anew in its own place and order."""
+        folder = self._folder(stage, number)
+        count = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
+        folder.rename(self.work / f"void-{folder.name}-{count + 1}")
+
+    @property
+    def taken_again(self) -> int:
+        """How many pairs were set aside so far, in this call or an earlier one."""
+        return sum(1 for _ in self.work.glob("void-*"))
 
     def missing(self, stage: Stage, numbers: range) -> list[Side]:
         """The processes of these pairs that are still to be run, in their order."""
-        sides: tuple[Side, Side] = ("base", "new")
         return [
-            side for number in numbers for side in (sides if number % 2 else sides[::-1])
-            if not _marker(self.work / f"{stage}-{number:02d}", side).exists()
+            side for number in numbers for side in self._sides(stage, number)
+            if not _marker(self._folder(stage, number), side).exists()
         ]  # fmt: skip
 
     def finish(self, answer: dict[str, Any]) -> None:
         """Keep the answer beside what it rests on; the folder is finished."""
         write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
 
-    def _open(self) -> None:
-        given = {"version": 1, "base_cmd": self._commands.base, "new_cmd": self._commands.new}
+    def _sides(self, stage: Stage, number: int) -> tuple[Side, Side]:
+        return ("base", "new") if self.order.base_first(stage, number) else ("new", "base")
+
+    def _folder(self, stage: Stage, number: int) -> Path:
+        return self.work / f"{stage}-{number:02d}"
+
+    def _open(self, seed: int) -> PairOrder:
+        commands = {"base_cmd": self._commands.base, "new_cmd": self._commands.new}
+        given = {"version": VERSION, **commands, "seed": seed}
         file = self.work / COMMANDS
         try:
             if not file.exists():
                 self.work.mkdir(parents=True, exist_ok=True)
                 write_whole(file, json.dumps(given, indent=1).encode())
             held = json.loads(file.read_text(encoding="utf-8"))
+            known = held["version"] in range(1, VERSION + 1)
+            same, order = {name: held[name] for name in commands} == commands, PairOrder(held.get("seed"))
         except OSError as error:
             raise refused(self.work, error) from error
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{file}: cannot be read ({error}); give another --work") from error
-        if held != given:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise RecordError(f"{file}: cannot be read ({error!r}); give another --work") from error
+        if not known:
+            raise RecordError(f"{file}: format version {held['version']} is not of this program; give another --work")
+        if not same:
             raise UserError(f"{self.work}: was begun with other commands; give another --work, or the commands in {file}")
         if (self.work / ANSWER).exists():
             raise UserError(f"{self.work}: this gate is finished, its answer is in {self.work / ANSWER}; give another --work")
+        return order
 
-    def _run(self, side: Side, folder: Path) -> Run:
+    def _run(self, side: Side, folder: Path, place: int) -> Run:
         kept = _marker(folder, side).exists()
         if not kept:
-            self._execute(side, folder)
+            self._execute(side, folder, place)
         run = self._read(side, folder / side)
         self._refuse_changed(side, run, folder / side, kept)
         return run
 
-    def _execute(self, side: Side, folder: Path) -> None:
+    def _execute(self, side: Side, folder: Path, place: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         out = folder / side
         _set_aside(out)
@@ -148,7 +175,7 @@ class Revisions:
         if status != 0:
             raise _failure(side, command, status, stderr)
         self._read(side, out)
-        done = {"command": command, "wall_s": self._clock() - started_s}
+        done = {"command": command, "wall_s": self._clock() - started_s, "place": place}
         write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
         self._progress.advance(side)
 

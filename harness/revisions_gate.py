@@ -1,12 +1,13 @@
 """Gates two revisions by running them in turn: asks the gate what it still needs, measures it, hands it in.
 
-What was counted is judged on the first pair and a change fails at once; what was timed takes as many pairs as the gate asks
-for, and a suspicion is confirmed by pairs of its own.
+What was counted is judged on every pair, and a change fails at once; what was timed takes as many pairs as the gate asks for,
+and a suspicion is confirmed by pairs of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -15,9 +16,10 @@ from harness.gate_decision import GatePlan
 from harness.gate_metric import MARGIN, log_ratio
 from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements, to_json
-from harness.likeness import refuse_unlike, shared_prompts
+from harness.likeness import Unlike, refuse_unlike, shared_prompts
 from harness.metrics import Metric, primary_metrics
-from harness.metrics_judged import judge_counted, judged_metric
+from harness.metrics_judged import CountedPair, judge_counted_pairs, judged_metric
+from harness.metrics_counted import counted
 from harness.metrics_timed import Process, numbers, processes_of
 from harness.progress import Progress
 from harness.record import Run
@@ -48,10 +50,13 @@ def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progres
     """
     progress.start(revisions.missing("pair", range(1, 2)))
     base, new = revisions.pair("pair", 1)
-    allowed = refuse_unlike(base, [new], wish.allow, ("--base-cmd", "--new-cmd"))
-    answers = judge_counted(*shared_prompts(base, new), allowed)
-    if not wish.deterministic_only and not any(one.state == "missed" for one in answers):
-        answers = (*_timed(revisions, base, wish, floors(base), progress), *answers)
+    counts = Counts(refuse_unlike(base, [new], wish.allow, ("--base-cmd", "--new-cmd")))
+    counts.see("pair 1", revisions.taken_again, base, new)
+    timed: tuple[Judgement, ...] = ()
+    if not wish.deterministic_only and not counts.changed:
+        with suppress(CountChangedError):
+            timed = _timed(revisions, base, wish, floors(base), progress, counts)
+    answers = (*timed, *counts.judgements())
     judgements = Judgements(
         title=f"gate: {base.header.scenario_name}", judgements=answers,
         runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
@@ -60,15 +65,42 @@ def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progres
     return judgements
 
 
+class CountChangedError(Exception):
+    """What is counted differs in a pair: the gate has failed, and no more is measured."""
+
+
+class Counts:
+    """What was counted in every pair, re-runs and pairs without times among them; ``allowed``: in what the sides may differ."""
+
+    def __init__(self, allowed: Sequence[Unlike]) -> None:
+        self._allowed = allowed
+        self._pairs: dict[tuple[str, int], CountedPair] = {}
+
+    def see(self, name: str, taken_again: int, base: Run, new: Run) -> None:
+        """One pair more; ``taken_again``: how many pairs were set aside so far. What was seen before is left as it was."""
+        left, right = shared_prompts(base, new)
+        self._pairs.setdefault((name, taken_again), CountedPair(name=name, base=counted(left), new=counted(right)))
+
+    def judgements(self) -> tuple[Judgement, ...]:
+        """Over all pairs seen."""
+        return judge_counted_pairs(tuple(self._pairs.values()), self._allowed)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any figure has failed."""
+        return any(one.state == "missed" for one in self.judgements())
+
+
 def _timed(
-    revisions: Revisions, base: Run, wish: GateWish, floors: Mapping[str, NoiseFloor], progress: Progress
+    revisions: Revisions, base: Run, wish: GateWish, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
 ) -> tuple[Judgement, ...]:
+    """Raises: CountChangedError."""
     metrics = {metric.key: metric for metric in primary_metrics(base, wish.metrics)}
     if not metrics:
         return ()
     judged = tuple(judged_metric(metric, floors, wish.plan.looks[-1], wish.least_margin) for metric in metrics.values())
-    pairs = Pairs(revisions, base, wish.allow, progress)
-    procedure = GateProcedure(metrics=judged, plan=wish.plan)
+    pairs = Pairs(revisions, base, wish.allow, progress, counts)
+    procedure = GateProcedure(metrics=judged, plan=wish.plan, order=revisions.order)
     while isinstance(step := procedure.next_step(), NeedPairs):
         stage: Stage = "pair" if step.stage == "first" else "rerun"
         procedure = procedure.fed(pairs.take(stage, step.pairs, [metrics[key] for key in step.keys], step.why))
@@ -77,40 +109,52 @@ def _timed(
 
 
 class Pairs:
-    """Hands out the pairs of both stages one after the other, those without a time taken again."""
+    """Hands out the pairs of both stages one after the other, those without a time taken again in their own place."""
 
-    def __init__(self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress) -> None:
+    def __init__(
+        self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress, counts: Counts | None = None
+    ) -> None:
         self._revisions, self._like, self._allow, self._progress = revisions, like, allow, progress
         self._taken: dict[Stage, int] = {"pair": 0, "rerun": 0}
-        self._void = 0
+        self._counts = counts
 
     def take(self, stage: Stage, count: int, metrics: Sequence[Metric], why: str) -> dict[str, list[float]]:
         """d = log(NEW / BASE) of the next ``count`` pairs, by metric key; NaN where a metric has no time in a pair.
 
         Raises:
             UserError: a pair was measured under other circumstances than the first.
+            CountChangedError: its counts differ.
         """
         first = self._taken[stage] + 1
         self._progress.note(why)
         self._progress.start(self._revisions.missing(stage, range(first, first + count)))
         found: dict[str, list[float]] = {metric.key: [] for metric in metrics}
-        while any(len(values) < count for values in found.values()):
-            self._taken[stage] += 1
-            row = self._pair(stage, self._taken[stage], metrics)
-            missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
-            if missing and self._void < MOST_VOID_PAIRS:
-                self._void += 1
-                self._progress.note(f"{stage} {self._taken[stage]} is taken again: {'; '.join(missing)}")
-                continue
-            for key, value in row.items():
+        for number in range(first, first + count):
+            for key, value in self._pair(stage, number, metrics).items():
                 found[key].append(float("nan") if isinstance(value, str) else value)
+            self._taken[stage] = number
         return found
 
     def _pair(self, stage: Stage, number: int, metrics: Sequence[Metric]) -> dict[str, float | str]:
+        """d of one pair by metric key, or why there is none though it was taken again."""
+        while True:
+            row = self._once(stage, number, metrics)
+            missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
+            if not missing or self._revisions.taken_again >= MOST_VOID_PAIRS:
+                return row
+            self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
+            self._revisions.take_again(stage, number)
+
+    def _once(self, stage: Stage, number: int, metrics: Sequence[Metric]) -> dict[str, float | str]:
         base, new = self._revisions.pair(stage, number)
         refuse_unlike(
             self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")
         )
+        if self._counts is not None:
+            self._counts.see(f"{stage} {number}", self._revisions.taken_again, base, new)
+            if self._counts.changed:
+                self._progress.note(f"what is counted differs in {stage} {number}: the gate has failed")
+                raise CountChangedError
         of_base, of_new = processes_of(base), processes_of(new)
         return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 
 from harness.errors import UserError
 from harness.gate_noise import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.gate_order import place_terms
 from harness.metrics import primary_metrics
 from harness.progress import Progress
 from harness.record import Run
 from harness.revisions import Revisions
 from harness.revisions_gate import Pairs
+from harness.stats_one_sided import freed_mean
 
 RESAMPLES = 2_000
 SEED = 20_261
@@ -28,7 +30,7 @@ class NoiseWish:
     """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw them from, None: all."""
 
     gates: int = FEWEST_REPEATS
-    pairs: int = 10
+    pairs: int = 12
     pool: int | None = None
     metrics: Sequence[str] = ()
 
@@ -53,12 +55,13 @@ def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> 
     if not metrics:
         raise UserError("the scenario times nothing (timed: false), so there is no noise to measure; give one that is timed")
     pairs = Pairs(revisions, like, (), progress).take("pair", total, metrics, f"{total} pairs of the same revision")
-    floors = tuple(_floor(key, values, wish) for key, values in pairs.items())
+    signs = revisions.order.signs("pair", total)
+    floors = tuple(_floor(key, values, signs, wish) for key, values in pairs.items())
     revisions.finish({"floors": [floor.ratio for floor in floors]})
     return like, floors
 
 
-def _floor(key: str, pairs: Sequence[float], wish: NoiseWish) -> NoiseFloor:
+def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
     known = [d for d in pairs if not math.isnan(d)]
     if len(known) < len(pairs):
         return NoiseFloor(
@@ -66,19 +69,24 @@ def _floor(key: str, pairs: Sequence[float], wish: NoiseWish) -> NoiseFloor:
             reason=f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine",
         )  # fmt: skip
     if wish.pool is None:
-        gates = [known[start : start + wish.pairs] for start in range(0, len(known), wish.pairs)]
-        return noise_floor(key, [_mean(gate) for gate in gates], wish.pairs)
-    return _resampled(key, known, wish)
+        gates = [slice(start, start + wish.pairs) for start in range(0, len(known), wish.pairs)]
+        return noise_floor(key, [_estimate(known[gate], signs[gate]) for gate in gates], wish.pairs)
+    return _resampled(key, [sign * d for sign, d in zip(signs, known, strict=True)], signs[: wish.pairs], wish)
 
 
-def _resampled(key: str, pairs: Sequence[float], wish: NoiseWish) -> NoiseFloor:
-    """Which side of an A/A pair is called NEW is arbitrary, so each drawn pair gets a random sign: the gates centre on 0."""
+def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+    """``seconds``: log of the second process's time by the first's, per pair.
+
+    Which side of an A/A pair is called NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
+    """
     rng = random.Random(f"{SEED}/{key}")
-    estimates = [_mean([d * rng.choice((-1, 1)) for d in rng.choices(pairs, k=wish.pairs)]) for _ in range(RESAMPLES)]
+    draws = (rng.choices(seconds, k=wish.pairs) for _ in range(RESAMPLES))
+    estimates = [_estimate([sign * one for sign, one in zip(signs, drawn, strict=True)], signs) for drawn in draws]
     floor = noise_floor(key, estimates, wish.pairs)
-    drawn = f"{floor.method}; {RESAMPLES} gates drawn from a pool of {len(pairs)} measured pairs, drift between gates not seen"
-    return replace(floor, method=drawn, repeats=len(pairs) // wish.pairs)
+    drawn = f"{floor.method}; {RESAMPLES} gates drawn from a pool of {len(seconds)} measured pairs, drift between gates not seen"
+    return replace(floor, method=drawn, repeats=len(seconds) // wish.pairs)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
+    """What a gate takes for the change over these pairs."""
+    return freed_mean(values, place_terms(signs)).mean

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 POWER = 0.9
@@ -17,11 +20,20 @@ MOST_UNITS = 10_000
 NO_SPREAD = 1e-12
 LARGEST_NCP = 1e5
 """Beyond this scipy's noncentral t turns into NaN; its power is 1 long before."""
+HUBER = 1.345
+"""Residuals beyond so many standard deviations count no more than one there: 95 % as precise as the mean for normal values."""
+FEWEST_FOR_OUTLIERS = 8
+"""Of fewer values nobody can tell which of them are the odd ones."""
+MAD_OF_NORMAL = float(special.ndtri(0.75))
+ITERATIONS = 50
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMean:
     """A mean of ``n`` independent values; ``standard_error`` is None where they do not differ (one value included).
+
+    ``terms``: how many effects were estimated beside the mean; each costs a degree of freedom.
 
     Without spread there is no t bound. Then a value is as likely above its median as below, so that n equal values all on
     one side of a bound have probability at most 2^-n where the median lies on the other (sign test): one-sided and exact.
@@ -30,27 +42,33 @@ class SampleMean:
     mean: float
     standard_error: float | None
     n: int
+    terms: int = 0
+
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of t."""
+        return self.n - 1 - self.terms
 
     def p_above(self, bound: float) -> float:
-        """p of "the mean is at most ``bound``", small where it is clearly above: Student's t with n - 1 degrees of freedom."""
+        """p of "the mean is at most ``bound``", small where it is clearly above: t with n - 1 - terms degrees of freedom."""
         if self.standard_error is None:
             # What differs by rounding alone is on the bound, not above it.
-            return 0.5**self.n if self.mean - bound > NO_SPREAD * max(1.0, abs(bound)) else 1.0
-        return float(special.stdtr(self.n - 1, (bound - self.mean) / self.standard_error))
+            return 0.5 ** (self.degrees + 1) if self.mean - bound > NO_SPREAD * max(1.0, abs(bound)) else 1.0
+        return float(special.stdtr(self.degrees, (bound - self.mean) / self.standard_error))
 
     def p_below(self, bound: float) -> float:
         """p of "the mean is at least ``bound``", small where it is clearly below."""
-        return SampleMean(mean=-self.mean, standard_error=self.standard_error, n=self.n).p_above(-bound)
+        return replace(self, mean=-self.mean).p_above(-bound)
 
     def low(self, level: float) -> float | None:
-        """Lower one-sided bound, mean - t(n-1) · s / √n, wrong with probability ``level``; None: so few values give none."""
+        """Lower one-sided bound, mean - t(degrees) · standard error, wrong with probability ``level``; None: so few values give none."""
         if self.standard_error is None:
-            return self.mean if 0.5**self.n <= level else None
-        return self.mean + float(special.stdtrit(self.n - 1, level)) * self.standard_error
+            return self.mean if 0.5 ** (self.degrees + 1) <= level else None
+        return self.mean + float(special.stdtrit(self.degrees, level)) * self.standard_error
 
     def high(self, level: float) -> float | None:
         """Upper one-sided bound."""
-        mirrored = SampleMean(mean=-self.mean, standard_error=self.standard_error, n=self.n).low(level)
+        mirrored = replace(self, mean=-self.mean).low(level)
         return None if mirrored is None else -mirrored
 
     def units_to_decide(self, bound: float, level: float, power: float = POWER) -> int | None:
@@ -62,14 +80,15 @@ class SampleMean:
             return None
         effect = abs(self.mean - bound) / (self.standard_error * math.sqrt(self.n))
         quantiles = float(special.ndtri(1 - level)) + float(special.ndtri(power))
-        start = max(2, math.floor((quantiles / effect) ** 2)) if effect * math.sqrt(MOST_UNITS) > quantiles else MOST_UNITS
-        return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level) >= power), None)
+        start = max(2 + self.terms, math.floor((quantiles / effect) ** 2)) if effect * math.sqrt(MOST_UNITS) > quantiles else MOST_UNITS
+        return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level, self.terms) >= power), None)
 
 
-def t_power(n: int, effect: float, level: float) -> float:
+def t_power(n: int, effect: float, level: float, terms: int = 0) -> float:
     """Probability that a one-sided t test of ``n`` values at ``level`` sees an ``effect`` in standard deviations."""
-    critical = -float(special.stdtrit(n - 1, level))
-    return 1 - float(special.nctdtr(n - 1, min(effect * math.sqrt(n), LARGEST_NCP), critical))
+    degrees = n - 1 - terms
+    critical = -float(special.stdtrit(degrees, level))
+    return 1 - float(special.nctdtr(degrees, min(effect * math.sqrt(n), LARGEST_NCP), critical))
 
 
 def sample_mean(values: Sequence[float]) -> SampleMean:
@@ -78,13 +97,77 @@ def sample_mean(values: Sequence[float]) -> SampleMean:
     Raises:
         ValueError: no value, or one that is not finite.
     """
-    n = len(values)
-    if n == 0 or not all(map(math.isfinite, values)):
-        raise ValueError("a mean needs at least one value, all of them finite")
+    n = _counted(values)
     mean = math.fsum(values) / n
     spread = math.sqrt(math.fsum((one - mean) ** 2 for one in values) / (n - 1)) if n > 1 else 0.0
     error = spread / math.sqrt(n) if spread > NO_SPREAD * max(1.0, abs(mean)) else None
     return SampleMean(mean=mean, standard_error=error, n=n)
+
+
+def _counted(values: Sequence[float]) -> int:
+    if not values or not all(map(math.isfinite, values)):
+        raise ValueError("a mean needs at least one value, all of them finite")
+    return len(values)
+
+
+def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) -> SampleMean:
+    """The mean of values in each of which known effects may stand, estimated beside it and taken out; hardly moved by outliers.
+
+    ``terms``: of each effect by how much it is in each value; they and a constant are linearly independent. From eight values on
+    it is Huber's M-estimate of the regression on 1 and the terms, its scale the median of the absolute residuals (the smallest
+    left out, as many as are fitted), else least squares. Without terms it is ``sample_mean``.
+
+    Source: P. J. Huber, Robust Statistics (1981), 7.8 (modified residuals) and 7.6 (covariance, with its small-sample factor K).
+
+    Raises:
+        ValueError: no value, one that is not finite, or no more values than effects and a mean.
+    """
+    if not terms:
+        return sample_mean(values)
+    n, fitted = _counted(values), 1 + len(terms)
+    if n <= fitted:
+        raise ValueError(f"{n} values for a mean and {len(terms)} effects")
+    design, solve, leverage = _design(terms)
+    data: Array = np.asarray(values)
+    found: Array = solve @ data
+    residuals: Array = data - design @ found
+    squares = float(residuals @ residuals)
+    if math.sqrt(squares / (n - fitted)) <= NO_SPREAD * max(1.0, float(np.abs(data).max())):
+        return SampleMean(mean=float(found[0]), standard_error=None, n=n, terms=len(terms))
+    variance = leverage * squares / (n - fitted)
+    if n >= FEWEST_FOR_OUTLIERS and (robust := _huber(data, design, solve)) is not None:
+        found, squares_of_one = robust
+        variance = leverage * squares_of_one
+    return SampleMean(mean=float(found[0]), standard_error=math.sqrt(variance), n=n, terms=len(terms))
+
+
+@lru_cache(maxsize=1024)
+def _design(terms: tuple[tuple[float, ...], ...]) -> tuple[Array, Array, float]:
+    """The matrix of 1 and the terms (values, effects), what solves it by least squares, and the mean's share of the variance."""
+    design: Array = np.column_stack([np.ones(len(terms[0])), *terms])
+    inverse = np.linalg.inv(design.T @ design)
+    return design, inverse @ design.T, float(inverse[0, 0])
+
+
+def _huber(data: Array, design: Array, solve: Array) -> tuple[Array, float] | None:
+    """(effects, variance of one value) by modified residuals from least squares on; None where half the residuals are 0."""
+    n, fitted = design.shape
+    found: Array = solve @ data
+    for _ in range(ITERATIONS):
+        residuals = data - design @ found
+        sizes = np.sort(np.abs(residuals))[fitted:]
+        left = len(sizes)
+        scale = float(sizes[(left - 1) // 2] + sizes[left // 2]) / (2 * MAD_OF_NORMAL)
+        if scale <= NO_SPREAD:
+            return None
+        bent = np.clip(residuals, -HUBER * scale, HUBER * scale)
+        step = solve @ bent
+        found = found + step
+        if float(np.abs(step).max()) <= 1e-9 * scale:
+            break
+    unbent = float((np.abs(residuals) <= HUBER * scale).mean())
+    factor = 1 + fitted / n * (1 - unbent) / unbent
+    return found, factor**2 * float(bent @ bent) / (n - fitted) / unbent**2
 
 
 def prediction_bound(values: Sequence[float], probability: float) -> float:
@@ -100,30 +183,33 @@ def prediction_bound(values: Sequence[float], probability: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HolmTest:
-    """Whether a hypothesis is rejected, and the level that it was held against: the one at which its own bound agrees."""
+    """Whether a hypothesis is rejected, the level that it was held against (its own bound agrees there), and its adjusted p."""
 
     rejected: bool
     level: float
+    adjusted_p: float
 
 
 def holm(p_values: Sequence[float], alpha: float, family: int | None = None) -> tuple[HolmTest, ...]:
     """Holm's step-down test: wrong about any of the hypotheses with probability at most ``alpha``.
 
     The smallest p is held against alpha / family, the next against alpha / (family - 1), until one is not rejected; it and
-    all above it are held against the level at which it stopped. Equal p share the stricter level.
+    all above it are held against the level at which it stopped. Equal p share the stricter level. The adjusted p is the least
+    ``alpha`` that rejects the hypothesis, at most 1.
 
     Args:
         p_values: one per hypothesis.
         family: hypotheses not rejected so far, those included that have no p here (default: as many as ``p_values``).
 
-    Source: S. Holm, Scand. J. Statist. 6 (1979) 65.
+    Source: S. Holm, Scand. J. Statist. 6 (1979) 65. scipy has no step-down test.
     """
     family = len(p_values) if family is None else family
-    level, going, results = 0.0, True, dict[float, HolmTest]()
+    level, adjusted, going, results = 0.0, 0.0, True, dict[float, HolmTest]()
     for step, p in enumerate(sorted(p_values)):
         if p in results:
             continue
         level = alpha / (family - step) if going else level
         going = going and p <= level
-        results[p] = HolmTest(rejected=going, level=level)
+        adjusted = max(adjusted, min(1.0, (family - step) * p))
+        results[p] = HolmTest(rejected=going, level=level, adjusted_p=adjusted)
     return tuple(results[p] for p in p_values)

@@ -54,6 +54,7 @@ answers = st.builds(
     bound=text,
     reason=text,
     remedy=st.none() | text,
+    base=number,
 )
 judgements = st.builds(
     lambda found, title, runs: of(*found, title=title, runs=tuple(runs)),

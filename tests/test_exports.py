@@ -28,7 +28,7 @@ FOUR = of(
     answer("met", metric="nfe_speedup", value=Quantity(value=3.25, low=3.125, high=3.5, n=8)),
     answer("inconclusive", metric="latency_p50_s", unit="s", better="lower", remedy="22 more prompts",
            value=Quantity(value=0.03125, low=0.0290, high=0.034, n=8)),
-    answer("missed", kind="deterministic", metric="passes", unit="passes", better="equal", value=Quantity(value=341.0)),
+    answer("missed", kind="deterministic", metric="passes", unit="passes", better="equal", value=Quantity(value=341.0), base=340.0),
     answer("void", metric="tokens_per_s", unit="tokens/s", value=Quantity(value=912.0), reason="the machine was throttled"),
 )  # fmt: skip
 
@@ -40,7 +40,37 @@ def number_of(one: Any) -> tuple[float, float | None, float | None] | None:
     return parts if fit else None
 
 
+def base_of(one: Any) -> float | None:
+    """BASE's own figure where it may leave the house."""
+    return one.base if number_of(one) and one.base is not None and math.isfinite(one.base) else None
+
+
 # ---- what holds for all of them
+
+
+def test_a_counted_figure_is_exported_as_new_has_it_with_base_beside() -> None:
+    """341 passes where BASE had 340, and 64 bytes unchanged: never the difference, which is 0 where nothing changed.
+
+    A tracker that alerts at a share of the last value divides by it.
+    """
+    given = {"kind": "deterministic", "metric": "peak_memory_bytes", "unit": "bytes", "better": "lower", "basis": "measured"}
+    both = of(FOUR.judgements[2], answer("met", value=Quantity(value=64.0), base=64.0, **given))
+    read = json.loads(export(both, "bencher"))["SBD k=16 γ=0.35, part bandwidth, batch 1"]
+    assert read == {
+        "passes": {"value": 341.0}, "passes-base": {"value": 340.0},
+        "peak-memory-bytes": {"value": 64.0}, "peak-memory-bytes-base": {"value": 64.0},
+    }  # fmt: skip
+    samples = [one for family in text_string_to_metric_families(export(both, "prometheus")) for one in family.samples]
+    assert {one.name: one.value for one in samples if not one.name.endswith("_state")} == {
+        "sbd_passes": 341.0, "sbd_base_passes": 340.0, "sbd_peak_memory_bytes": 64.0, "sbd_peak_memory_base_bytes": 64.0,
+    }  # fmt: skip
+    (entry,) = json.loads(export(both, "smaller-is-better"))
+    assert entry["value"] == 64.0 and "64\u00a0bytes, BASE 64; asked" in entry["extra"]
+    assert [(one["value"]["value"], one["base"]) for one in json.loads(export(both, "json"))["judgements"]] == [
+        (341.0, 340.0), (64.0, 64.0),
+    ]  # fmt: skip
+    for name in ("junit", "markdown", "github"):
+        assert "341 passes, BASE 340" in export(both, name).replace("\u00a0", " "), name
 
 
 @given(found=synthetic.judgements)
@@ -239,8 +269,9 @@ def test_bencher_reads_every_number(found: Judgements) -> None:
             assert re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", measure) and len(measure) <= 64
             assert "value" in limits and set(limits) <= {"value", "lower_value", "upper_value"}
             numbers.append((limits["value"], limits.get("lower_value"), limits.get("upper_value")))
+    bases = {(base, None, None) for one in found.judgements if (base := base_of(one)) is not None}
     assert all(type(part) is float for triple in numbers for part in triple if part is not None)
-    assert set(numbers) == {number_of(one) for one in found.judgements} - {None}
+    assert set(numbers) == {number_of(one) for one in found.judgements} - {None} | bases
 
 
 def test_bencher_keeps_unlike_values_apart() -> None:
@@ -274,7 +305,8 @@ def test_prometheus_reads_back(found: Judgements) -> None:
     assert [labels["state"] for labels in overall] == [found.state] and ink(overall[0]["title"]) == ink(found.title)
     numbers = sorted(sample.value for sample in samples if not sample.name.endswith("_state"))
     wanted = [triple for one in found.judgements if (triple := number_of(one))]
-    assert numbers == sorted(part for triple in wanted for part in triple if part is not None)
+    bases = [base for one in found.judgements if (base := base_of(one)) is not None]
+    assert numbers == sorted([*(part for triple in wanted for part in triple if part is not None), *bases])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from harness.judgement import Judgement, Judgements, State, to_json
 
 SCATTER = (0.010, -0.012, 0.004, -0.003, 0.007, -0.006, 0.011, -0.009, 0.002, -0.004)
 """Ten differences with mean 0 and standard deviation 0.0081: the noise of the tests below."""
+PLAN = GatePlan(looks=(6, 10), rerun_pairs=10)
 differences = st.lists(st.floats(-0.1, 0.1), min_size=10, max_size=10)
 
 
@@ -49,9 +50,9 @@ def drive(
 
 
 def state_of(first: Sequence[float], rerun: Sequence[float] = SCATTER, one: TimedMetric | None = None) -> State:
-    """The answer for one metric with the default plan."""
+    """The answer for one metric with this plan."""
     one = one or metric()
-    return drive([one], {one.key: first}, {one.key: rerun}, GatePlan())[0][0].state
+    return drive([one], {one.key: first}, {one.key: rerun}, PLAN)[0][0].state
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def state_of(first: Sequence[float], rerun: Sequence[float] = SCATTER, one: Time
 )
 def test_the_ways_through_a_gate(first: float, rerun: float, state: State, asked: list[int], words: str) -> None:
     """Clear at the first look, clear at the last, and all that a re-run can say; nothing fails without one."""
-    (judgement,), steps = drive([metric()], {"t": shifted(first)}, {"t": shifted(rerun)}, GatePlan())
+    (judgement,), steps = drive([metric()], {"t": shifted(first)}, {"t": shifted(rerun)}, PLAN)
     assert (judgement.state, [one.pairs for one in steps]) == (state, asked)
     assert words in judgement.reason
     assert (judgement.remedy is None) == (state != "inconclusive")
@@ -76,7 +77,7 @@ def test_the_ways_through_a_gate(first: float, rerun: float, state: State, asked
 
 def test_what_is_shown_is_the_rerun_with_its_bounds() -> None:
     """Not the figure that raised the suspicion; bounds are the 95 % one-sided ones of scipy, as a ratio."""
-    (judgement,), _ = drive([metric()], {"t": shifted(0.2)}, {"t": shifted(0.1)}, GatePlan())
+    (judgement,), _ = drive([metric()], {"t": shifted(0.2)}, {"t": shifted(0.1)}, PLAN)
     low = 0.1 - scipy_stats.t.ppf(0.95, 9) * scipy_stats.sem(SCATTER)
     assert judgement.value.value == pytest.approx(math.exp(0.1)) and judgement.value.low == pytest.approx(math.exp(low))
     assert judgement.sizes == {"pairs": 6, "rerun_pairs": 10}
@@ -86,15 +87,15 @@ def test_what_is_shown_is_the_rerun_with_its_bounds() -> None:
 def test_holm_over_the_metrics_decides_who_is_suspected() -> None:
     """At 10 pairs p = 0.04 is slower alone and not among five; a metric decided early is not asked for again."""
     mean = math.log(1.02) + scipy_stats.t.isf(0.04, 9) * scipy_stats.sem(SCATTER)
-    plan, five = GatePlan(looks=(10,), shares=(1.0,)), [metric(f"t{i}") for i in range(5)]
+    plan, five = GatePlan(looks=(10,), shares=(1.0,), rerun_pairs=10), [metric(f"t{i}") for i in range(5)]
     pairs = {one.key: shifted(0.0) for one in five} | {"t0": shifted(mean)}
     assert drive(five[:1], pairs, {"t0": shifted(0.2)}, plan)[0][0].state == "missed"
     judgements, steps = drive(five, pairs, {}, plan)
     assert [one.state for one in judgements] == ["inconclusive", "met", "met", "met", "met"] and len(steps) == 1
-    (one, *rest), steps = drive(five, pairs, {}, GatePlan())  # the four that passed at the first look still count
+    (one, *rest), steps = drive(five, pairs, {}, PLAN)  # the four that passed at the first look still count
     assert [step.keys for step in steps[1:]] == [("t0",)] and {other.state for other in rest} == {"met"}
     assert one.value.method == "one-sided t (slower: 0.009 after Holm, passed: 0.045)"
-    late = drive(five, pairs | {"t0": shifted(0.2), "t1": shifted(0.02)}, {"t0": shifted(0.2)}, GatePlan())[1]
+    late = drive(five, pairs | {"t0": shifted(0.2), "t1": shifted(0.02)}, {"t0": shifted(0.2)}, PLAN)[1]
     assert [(one.pairs, one.keys) for one in late[1:]] == [(4, ("t1",)), (10, ("t0",))]
 
 
@@ -102,8 +103,8 @@ def test_holm_over_the_metrics_decides_who_is_suspected() -> None:
 def test_swapping_base_and_new_mirrors(first: list[float], rerun: list[float]) -> None:
     """-d of a metric where higher is better gets the answer that d gets where lower is, with ratio and bounds inverted."""
     one, two = metric(better="lower"), metric(better="higher")
-    (slower,), _ = drive([one], {"t": first}, {"t": rerun}, GatePlan())
-    (mirrored,), _ = drive([two], {"t": [-d for d in first]}, {"t": [-d for d in rerun]}, GatePlan())
+    (slower,), _ = drive([one], {"t": first}, {"t": rerun}, PLAN)
+    (mirrored,), _ = drive([two], {"t": [-d for d in first]}, {"t": [-d for d in rerun]}, PLAN)
     assert slower.state == mirrored.state
     pairs = [(slower.value.value, mirrored.value.value), (slower.value.low, mirrored.value.high)]
     for a, b in [*pairs, (slower.value.high, mirrored.value.low)]:
@@ -124,8 +125,8 @@ def test_the_order_of_metrics_is_irrelevant(order: list[int], data: list[list[fl
     """Each metric gets the same judgement wherever it stands."""
     metrics = [metric(f"t{i}") for i in range(4)]
     first, rerun = ({one.key: data[4 * half + i] for i, one in enumerate(metrics)} for half in (0, 1))
-    plain = drive(metrics, first, rerun, GatePlan())[0]
-    turned = drive([metrics[i] for i in order], first, rerun, GatePlan())[0]
+    plain = drive(metrics, first, rerun, PLAN)[0]
+    turned = drive([metrics[i] for i in order], first, rerun, PLAN)[0]
     assert [plain[i] for i in order] == list(turned)
 
 
@@ -134,7 +135,7 @@ def test_slower_is_never_judged_better(scatter: list[float], shift: float, with_
     """A constant log shift moves the answer one way: met, inconclusive, missed."""
     rank: dict[State, int] = {"met": 0, "inconclusive": 1, "missed": 2}
     if with_rerun:  # one look: where looks share alpha, a shift may move the answer to an earlier look with less to go by
-        plan = GatePlan(looks=(10,), shares=(1.0,))
+        plan = GatePlan(looks=(10,), shares=(1.0,), rerun_pairs=10)
         plain, slower = (drive([metric()], {"t": data}, {"t": data}, plan)[0][0] for data in (scatter, shifted(shift, scatter)))
     else:
         plain, slower = (judge_pairs([metric()], {"t": data})[0] for data in (scatter, shifted(shift, scatter)))
@@ -167,7 +168,7 @@ def test_a_pair_without_figure_voids_its_metric_alone() -> None:
     """In the first look, in a later one and in the re-run; the others get their answers."""
     bad = [0.0] * 5 + [math.nan]
     both = [metric("a"), metric("b")]
-    judgements, _ = drive(both, {"a": bad, "b": SCATTER}, {}, GatePlan())
+    judgements, _ = drive(both, {"a": bad, "b": SCATTER}, {}, PLAN)
     assert [one.state for one in judgements] == ["void", "met"]
     late = shifted(0.02)[:7] + [math.nan] * 3
     assert state_of(late) == "void"
@@ -199,7 +200,7 @@ def test_what_no_gate_takes_is_refused() -> None:
 
 def test_only_what_was_asked_for_is_taken() -> None:
     """Too few or too many pairs, or pairs when all is answered, are a caller's mistake; feeding changes no earlier value."""
-    empty = GateProcedure(metrics=(metric(),))
+    empty = GateProcedure(metrics=(metric(),), plan=PLAN)
     for pairs in ({"t": [0.0] * 5}, {"t": [0.0] * 7}, {}):
         with pytest.raises(ValueError, match="asked for 6"):
             empty.fed(pairs)
@@ -210,9 +211,9 @@ def test_only_what_was_asked_for_is_taken() -> None:
 
 
 def test_a_plan_of_any_size() -> None:
-    """The cap is what was asked for; ten pairs give the default."""
-    assert plan_of(10) == GatePlan()
-    assert [plan_of(n).looks for n in (2, 5, 7, 20)] == [(2,), (5,), (4, 7), (12, 20)]
+    """The cap is what was asked for; twelve pairs give the default, and a first look is at whole blocks of four."""
+    assert plan_of(12) == GatePlan()
+    assert [plan_of(n).looks for n in (2, 6, 7, 10, 20)] == [(2,), (6,), (4, 7), (8, 10), (12, 20)]
     with pytest.raises(UserError, match="at least 2"):
         plan_of(1)
 
@@ -223,7 +224,7 @@ def simulated(slowdown: float, noise: float, trials: int = 400, bias: float = 0.
     for _ in range(trials):
         drawn = generator.normal(math.log1p(slowdown) + bias, noise * math.sqrt(2), (2, 3, 10))
         first, rerun = ({one.key: half[i].tolist() for i, one in enumerate(metrics)} for half in drawn)
-        failed += any(one.state == "missed" for one in drive(metrics, first, rerun, GatePlan())[0])
+        failed += any(one.state == "missed" for one in drive(metrics, first, rerun, PLAN)[0])
     return failed / trials
 
 
@@ -238,7 +239,7 @@ def test_false_alarms_are_rare_and_a_bias_would_show() -> None:
 def test_a_look_at_the_data_costs_alpha() -> None:
     """What the plan spends over its looks is alpha in all: the level of each look is its share."""
     one = metric()
-    (judgement,), _ = drive([one], {"t": shifted(0.02)}, {}, GatePlan())
+    (judgement,), _ = drive([one], {"t": shifted(0.02)}, {}, PLAN)
     assert judgement.value.method == "one-sided t (slower: 0.045 after Holm, passed: 0.045)"
-    (early,), _ = drive([one], {"t": shifted(0.0)}, {}, replace(GatePlan(), alpha=0.1))
+    (early,), _ = drive([one], {"t": shifted(0.0)}, {}, replace(PLAN, alpha=0.1))
     assert early.value.method == "one-sided t (slower: 0.01 after Holm, passed: 0.01)" and early.sizes == {"pairs": 6}

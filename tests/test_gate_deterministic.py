@@ -60,12 +60,13 @@ def test_equal_within_tolerance_changed_or_void(
     json.dumps(to_json(Judgements(title="t", runs=(), judgements=(judgement,))), allow_nan=False)
 
 
-def test_difference_and_bound_are_shown() -> None:
-    """NEW - BASE in the metric's unit, none for a hash; the bound tells what is let pass; why a value is absent is kept."""
+def test_both_values_and_the_bound_are_shown() -> None:
+    """NEW's and BASE's in the metric's unit, none for a hash; the bound tells what is let pass; why a value is absent is kept."""
     judgement = judge_deterministic(metric("lower", absolute=1, relative=0.05), 40, 43)
-    assert (judgement.value.value, judgement.unit) == (3.0, "passes")
+    assert (judgement.value.value, judgement.base, judgement.unit) == (43.0, 40.0, "passes")
     assert judgement.bound == "at most BASE, 1 passes or 5.000% of it let pass"
-    assert judge_deterministic(metric(), "a", "b").value.value is None
+    text = judge_deterministic(metric(), "a", "b")
+    assert text.value.value is None and text.base is None
     assert "no CUDA device" in judge_deterministic(metric(), 1, None, "no CUDA device").reason
 
 

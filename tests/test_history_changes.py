@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.history_changes import MIN_SEGMENT, find_changes, holm, permutation_p, propose
+from harness.history_changes import MIN_SEGMENT, find_changes, permutation_p, propose
 from tests.synthetic_history import stepped
 
 WITHIN = 3
@@ -65,13 +65,6 @@ def test_the_best_place_of_noise_is_not_significant() -> None:
         best = int(places[np.argmax(sums**2 / (places * (30 - places)))])
         p_values.append(permutation_p(points, best, 199, MIN_SEGMENT))
     assert np.mean(np.array(p_values) <= 0.05) < 0.11  # 5 % ± 4 standard errors
-
-
-def test_holm_by_hand() -> None:
-    """Holm (1979): the smallest of m times m, the next times m - 1, never falling."""
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-    assert holm([]) == []
 
 
 def test_two_changes_with_their_levels() -> None:

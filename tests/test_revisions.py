@@ -30,6 +30,8 @@ from tests.synthetic_run import NTP
 from tests.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
 RUN = two_arms()
+SEED = 0
+"""Its first four pairs are taken as base new, new base, new base, base new."""
 SAME = Commands(base="measure base {out}", new="measure new {out}")
 
 
@@ -46,7 +48,7 @@ class Notes(Silent):
 
 def revisions(work: Path, launcher: PretendedLauncher, commands: Commands = SAME) -> Revisions:
     """Begun, or gone on with."""
-    return Revisions(commands, work, Silent(), launcher)
+    return Revisions(commands, work, Silent(), launcher, seed=SEED)
 
 
 def gate(
@@ -64,14 +66,38 @@ def of(found: Judgements, metric: str, arm: str) -> Judgement:
     return next(one for one in found.judgements if one.metric == metric and one.subject.startswith(arm))
 
 
-def test_the_sides_alternate_in_abba_order(tmp_path: Path) -> None:
-    """A drift then falls on both sides alike; every pair says which run is which all the same."""
+def test_the_pairs_are_taken_in_the_drawn_order(tmp_path: Path) -> None:
+    """Every pair says which run is which all the same; the seed and each run's place in its pair are kept."""
     launcher = PretendedLauncher(base=lambda n: at_commit(RUN, "a"), new=lambda n: at_commit(RUN, "b"))
     one = revisions(tmp_path / "work", launcher)
     for number in range(1, 5):
         base, new = one.pair("pair", number)
         assert (base.header.environment["commit"], new.header.environment["commit"]) == ("a", "b")
+    assert launcher.launched == ["base", "new", "new", "base", "new", "base", "base", "new"]
+    assert json.loads((tmp_path / "work/gate.json").read_text())["seed"] == SEED
+    places = {side: json.loads((tmp_path / f"work/pair-02/{side}.json").read_text())["place"] for side in ("base", "new")}
+    assert places == {"base": 2, "new": 1}
+
+
+def test_gates_draw_their_own_seed(tmp_path: Path) -> None:
+    """So that one rhythm of the machine does not meet every gate of the same commands alike; going on keeps the seed."""
+    launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
+    seeds = {Revisions(SAME, tmp_path / name, Silent(), launcher).order.seed for name in ("a", "b", "a")}
+    assert len(seeds) == 2
+
+
+def test_an_older_folder_goes_on_in_its_own_order(tmp_path: Path) -> None:
+    """Before seeds: base first in odd pairs, new first in even ones."""
+    given = {"version": 1, "base_cmd": SAME.base, "new_cmd": SAME.new}
+    (tmp_path / "gate.json").write_text(json.dumps(given))
+    launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
+    one = revisions(tmp_path, launcher)
+    for number in range(1, 5):
+        one.pair("pair", number)
     assert launcher.launched == ["base", "new", "new", "base"] * 2
+    (tmp_path / "gate.json").write_text(json.dumps(given | {"version": 3}))
+    with pytest.raises(RecordError, match="version 3 is not of this program"):
+        revisions(tmp_path, launcher)
 
 
 def test_what_was_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -89,7 +115,7 @@ def test_what_was_finished_is_not_run_again(tmp_path: Path) -> None:
         one.pair("pair", 2)
     again = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
     other = revisions(tmp_path / "work", again)
-    assert other.missing("pair", range(1, 4)) == ["base", "base", "new"]
+    assert other.missing("pair", range(1, 4)) == ["base", "new", "base"]
     other.pair("pair", 1)
     other.pair("pair", 2)
     assert again.launched == ["base"] and (tmp_path / "work/pair-02/base.interrupted-1/run.json").exists()
@@ -136,7 +162,7 @@ def test_uncommitted_changes_are_said_when_going_on(tmp_path: Path) -> None:
     launcher = PretendedLauncher(base=lambda n: at_commit(RUN, "a"), new=lambda n: at_commit(RUN, "b", dirty=True))
     revisions(tmp_path, launcher).pair("pair", 1)
     notes = Notes()
-    other = Revisions(SAME, tmp_path, notes, launcher)
+    other = Revisions(SAME, tmp_path, notes, launcher, seed=SEED)
     for number in (1, 2, 3):
         other.pair("pair", number)
     assert [line for line in notes.said if "uncommitted" in line] == [
@@ -169,7 +195,7 @@ def test_a_and_a_pass(tmp_path: Path) -> None:
     """Every process has its own luck of 0.3 %: timed metrics pass on ten pairs at most, counts on one; the answer is kept."""
     found, launcher = gate(tmp_path, noisy(RUN, "base"), noisy(RUN, "new"))
     assert found.exit_code() == 0 and {one.kind for one in found.judgements} == {"timed", "deterministic"}
-    assert len(launcher.launched) <= 20 and not list(tmp_path.glob("rerun-*"))
+    assert len(launcher.launched) <= 24 and not list(tmp_path.glob("rerun-*"))
     kept = json.loads((tmp_path / "judgements.json").read_text())
     assert kept["state"] == "met" and len(kept["judgements"]) == len(found.judgements)
 
@@ -197,7 +223,7 @@ def test_extra_passes_fail_on_the_first_pair(tmp_path: Path) -> None:
     changed = {(one.metric, one.subject.partition(",")[0]) for one in found.judgements if one.state == "missed"}
     label = "SBD k=16 γ=0.1"
     assert changed == {("passes", label), ("final_tokens_per_pass", label), ("modelled_bytes", label)}
-    assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").value.value == 4 * 16
+    assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").value.value == 2 * 4 * 16
 
 
 def test_deterministic_only_takes_one_pair(tmp_path: Path) -> None:
@@ -241,7 +267,7 @@ def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
 
 
 def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
-    """A gate stopped in its sixth process and gone on with asks for no pair twice."""
+    """A gate stopped in its fifth process and gone on with asks for no pair twice."""
     def stopped(number: int) -> Run:
         if number == 2:
             raise KeyboardInterrupt
@@ -250,9 +276,9 @@ def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
     whole, uncut = gate(tmp_path / "whole", noisy(RUN, "base"), noisy(RUN, "new"))
     with pytest.raises(KeyboardInterrupt):
         gate(tmp_path / "cut", noisy(RUN, "base"), stopped)
-    later, rest = gate(tmp_path / "cut", lambda n: noisy(RUN, "base")(n + 3), lambda n: noisy(RUN, "new")(n + 2))
+    later, rest = gate(tmp_path / "cut", lambda n: noisy(RUN, "base")(n + 2), lambda n: noisy(RUN, "new")(n + 2))
     assert later.judgements == whole.judgements
-    assert len(rest.launched) == len(uncut.launched) - 5
+    assert len(rest.launched) == len(uncut.launched) - 4
 
 
 def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:

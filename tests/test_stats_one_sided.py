@@ -66,9 +66,17 @@ def test_holm_by_hand() -> None:
     would reject 0.040 <= 0.05/1.
     """
     assert holm([0.010, 0.040, 0.012, 0.030], 0.05) == (
-        HolmTest(True, 0.05 / 4), HolmTest(False, 0.05 / 2), HolmTest(True, 0.05 / 3), HolmTest(False, 0.05 / 2),
+        HolmTest(True, 0.05 / 4, 4 * 0.010), HolmTest(False, 0.05 / 2, 2 * 0.030),
+        HolmTest(True, 0.05 / 3, 4 * 0.010), HolmTest(False, 0.05 / 2, 2 * 0.030),
     )  # fmt: skip
     assert [one.rejected for one in holm([0.013, 0.013], 0.05, family=4)] == [False, False]
+
+
+def test_adjusted_p_by_hand() -> None:
+    """Holm (1979): the smallest of m times m, the next times m - 1, never falling, at most 1."""
+    assert [one.adjusted_p for one in holm([0.01, 0.04, 0.03], 0.05)] == pytest.approx([0.03, 0.06, 0.06])
+    assert [one.adjusted_p for one in holm([0.5, 0.9], 0.05)] == [1.0, 1.0]
+    assert holm([], 0.05) == ()
 
 
 @given(st.lists(st.sampled_from((0.001, 0.009, 0.0125, 0.02, 0.03, 0.05, 0.2)), min_size=1, max_size=5))
@@ -78,7 +86,7 @@ def test_holm_is_the_closed_bonferroni_test(p_values: list[float]) -> None:
     sets = [one for size in range(1, len(p_values) + 1) for one in combinations(everything, size)]
     for index, test in enumerate(holm(p_values, 0.05)):
         assert test.rejected == all(min(p_values[i] for i in one) <= 0.05 / len(one) for one in sets if index in one)
-        assert test.rejected == (p_values[index] <= test.level)
+        assert test.rejected == (p_values[index] <= test.level) == (test.adjusted_p <= 0.05)
 
 
 def test_units_to_decide_have_the_power() -> None:

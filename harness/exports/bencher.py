@@ -3,7 +3,8 @@
 bencher.dev, "Bencher Metric Format": value is required, the two limits are optional; a measure is named by its slug (lower-case
 letters, digits, hyphens, at most 64 characters), a benchmark by a name of at most 1,024 characters. The benchmark is the cell
 that was judged, the measure its metric; what was neither measured nor counted says so in the benchmark's name. Values that are
-absent or void are left out: the format has no null, and a threshold would learn from a void one.
+absent or void are left out: the format has no null, and a threshold would learn from a void one. Where NEW's own value was
+held against BASE's, BASE's is a measure beside it: ``passes`` and ``passes-base``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from harness.exports.wording import LONGEST_NAME, names
 from harness.judgement import Judgement, Judgements
 
 LONGEST_SLUG = 64
+OF_BASE = "-base"
 OF_BASIS = {"measured": "", "counted": ""}
 
 
@@ -28,9 +30,11 @@ def bencher_text(judgements: Judgements) -> str:
             continue
         measure = slug(one.metric)
         benchmark = (one_line(one.subject, LONGEST_NAME) or name) + OF_BASIS.get(one.basis, f" ({one.basis})")
-        if found.get(benchmark, {}).get(measure, figures) != figures:
+        beside = {} if one.base is None else {f"{measure[: LONGEST_SLUG - len(OF_BASE)]}{OF_BASE}": {"value": one.base}}
+        both = {measure: figures} | beside
+        if any(found.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
             benchmark = name
-        found.setdefault(benchmark, {})[measure] = figures
+        found.setdefault(benchmark, {}).update(both)
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 

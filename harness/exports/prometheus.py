@@ -3,8 +3,9 @@
 prometheus.io, "Exposition formats", text version 0.0.4: HELP and TYPE once per family with its samples right below, label
 values with ``\\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
 as in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and
-``_high`` before the unit), and ``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an
-alert can ask for ``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
+``_high`` before the unit), a fourth with ``_base`` where NEW's own value was held against BASE's, and
+``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an alert can ask for
+``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ UNITS = {
     "bytes": "bytes", "pct": "percent", "%": "percent", "points": "points", "tokens": "tokens", "passes": "passes",
 }  # fmt: skip
 """A unit, as Prometheus spells it. Nothing is converted; a unit in prose stands in HELP and not in the name."""
+WHAT = {
+    "": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had",
+}  # fmt: skip
 _UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
 _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]
@@ -31,10 +35,9 @@ def prometheus_text(judgements: Judgements) -> str:
     families: dict[str, Family] = {}
     for name, one in zip(names(judgements), judgements.judgements, strict=True):
         labels = _labels(name, one)
-        for part, number in (("", one.value.value), ("_low", one.value.low), ("_high", one.value.high)):
+        for part, number in (("", one.value.value), ("_low", one.value.low), ("_high", one.value.high), ("_base", one.base)):
             if number is not None and one.value.value is not None and one.state != "void":
-                what = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval"}[part]
-                about = f"{what} of {one_line(one.metric)} in {one_line(one.unit) or 'no unit'}, as sbd judged it."
+                about = f"{WHAT[part]} of {one_line(one.metric)} in {one_line(one.unit) or 'no unit'}, as sbd judged it."
                 families.setdefault(family_name(one, part), (about, []))[1].append((labels, float(number)))
     states = [
         (_labels(name, one) | {"kind": one.kind, "metric": one_line(one.metric), "state": state}, float(one.state == state))

@@ -29,7 +29,12 @@ def gravest_first(judgements: Judgements) -> list[Judgement]:
 
 def finite(judgements: Judgements) -> Judgements:
     """Without NaN and infinity, which JSON has no number for and a gate must not compare with: absent, with that reason."""
-    return replace(judgements, judgements=tuple(replace(one, value=_finite(one.value)) for one in judgements.judgements))
+    known = (replace(one, value=_finite(one.value), base=_finite_or_none(one.base)) for one in judgements.judgements)
+    return replace(judgements, judgements=tuple(known))
+
+
+def _finite_or_none(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _finite(value: Quantity) -> Quantity:
@@ -57,7 +62,7 @@ def _candidates(one: Judgement) -> Iterator[str]:
 
 
 def value_words(one: Judgement) -> str:
-    """The value with its interval and unit, ``2.400x [2.100, 2.700]``; or that it is not known, and why."""
+    """The value with its interval and unit, ``2.400x [2.100, 2.700]``, a counted one with BASE's; or why it is not known."""
     if one.value.value is None:
         return f"not known: {one_line(one.value.reason or 'no reason was given')}"
     digits = DIGITS_OF_A_COUNT if one.kind == "deterministic" else DIGITS
@@ -65,8 +70,9 @@ def value_words(one: Judgement) -> str:
     words = _number(one.value.value, digits) + (unit if unit == "x" else f"{_GAP}{unit}" if unit else "")
     low, high = ("" if end is None else _number(end, digits) for end in (one.value.low, one.value.high))
     if low and high:
-        return f"{words} [{low}, {high}]"
-    return words + (f", at least {low}" if low else f", at most {high}" if high else "")
+        words, low, high = f"{words} [{low}, {high}]", "", ""
+    before = f", BASE {_number(one.base, digits)}" if one.base is not None else ""
+    return words + (f", at least {low}" if low else f", at most {high}" if high else "") + before
 
 
 def _number(value: float, digits: int) -> str:
