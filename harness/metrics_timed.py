@@ -15,6 +15,7 @@ from harness.compare_tally import Tally, tally
 from harness.health import without_void_times
 from harness.metrics import Metric
 from harness.record import Run
+from harness.stats_two_runs import Observations
 
 _Prompts = tuple[tuple[str, str], ...]
 _Place = tuple[str, _Prompts, int]
@@ -65,25 +66,16 @@ def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     return [statistics.median(of_process) for of_process in values]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedTimes:
-    """The same prompt's figure in BASE and in NEW, with the prompts of its batch, and the pair of processes it is of."""
-
-    base: float
-    new: float
-    prompt: _Prompts
-    process: int
-
-
-def paired_times(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> list[PairedTimes]:
-    """Every decode that all processes have a time of, the processes taken as pairs in their order."""
+def observed(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
+    """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch."""
     shared = _shared(metric, [*base, *new])
-    return [
-        PairedTimes(
-            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[1], process=number
-        )
-        for number, (left, right) in enumerate(zip(base, new, strict=True)) for key in shared
-    ]  # fmt: skip
+
+    def of(processes: Sequence[Process]) -> Observations:
+        found = [(_figure(metric.name, one, key), key[1], number) for number, one in enumerate(processes) for key in shared]
+        values, prompts, numbers_ = zip(*found, strict=True) if found else ((), (), ())
+        return Observations(values=values, prompts=prompts, processes=numbers_)
+
+    return of(base), of(new)
 
 
 def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
