@@ -10,7 +10,7 @@ half each figure's own. A machine of two states has each process slow (NTP and p
     flagged_pct_max            A/A: figures called better or worse, of all timed figures; the worst cell
     comparisons_flagged_pct_max  A/A: comparisons with any such figure (Holm promises 5); the worst cell
     flagged_pct_*p*_*          the same by cell: prompts, processes of BASE and NEW, noise of a process
-    found_pct_8_percent_*_processes  SBD's time per token is 8 % longer at 1 % process noise: called worse; the other four are not
+    found_pct_8_percent_*_processes  SBD's time per token is 8 % longer at 1 % process noise: called worse
     found_pct_..._20_arms      the same where 20 SBD arms, all of them slower, make 62 figures
     comparisons_flagged_pct_20_arms  A/A of 62 figures, 5 processes a side: comparisons with any flagged
     same_pct_5_processes       A/A at 1 % noise: figures called the same (within 2 %)

@@ -73,7 +73,8 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
     for column in table.columns[2:5]:
         column.justify = "right"
     for one in compared.changes:
-        table.add_row(one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome])
+        values = _shown(one, one.base), _shown(one, one.new), _changed(one)
+        table.add_row(one.metric, one.subject, *values, OUTCOME_WORDS[one.outcome])
     console.print(table)
     for one in compared.changes:
         if one.outcome == "unknown":
@@ -109,10 +110,8 @@ def _changed(change: Change) -> str:
         return ""
     if isinstance(change.base, str):
         return "other"
-    if change.difference is not None and change.difference.value is not None:
-        one, write, zero = change.difference, points, 0.0
-    else:
-        one, write, zero = change.ratio, signed_percent, 1.0
+    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
+    write = signed_percent if change.difference is None else points
     if one.value is None:
         return "?"
     if one.low is None or one.high is None:

@@ -86,7 +86,7 @@ def _open_time(change: Change, together: int) -> Change:
         return replace(change, outcome="unclear", reason=why, remedy=THREE_PROCESSES)
     if ratio.low is None or ratio.high is None:
         return replace(change, outcome="no_interval", reason=ratio.reason)
-    if 1 - MARGIN <= ratio.low and ratio.high <= 1 + MARGIN:
+    if ratio.low >= 1 - MARGIN and ratio.high <= 1 + MARGIN:
         return replace(change, outcome="same", reason=f"the interval stays within {MARGIN:.0%} of no change")
     if ratio.low <= 1 <= ratio.high:
         return replace(change, outcome="unclear", reason="the interval holds no change", remedy=MORE_PROCESSES)

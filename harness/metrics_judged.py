@@ -65,7 +65,7 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[Metric], judged: Sequence
         if isinstance(values, str):
             found[one.key] = _open(one, "void", count, values, "see `sbd compare`; take the run again on a quiet machine")
         elif count < FEWEST_PROCESSES:
-            why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW: their luck cannot be told from a change of the code"
+            why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW; their luck cannot be told from a code change"
             found[one.key] = _open(one, "inconclusive", count, why, REMEDY)
         else:
             known[one.key] = [log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True)]

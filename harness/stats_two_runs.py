@@ -62,7 +62,7 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     Raises:
         ValueError: the runs have other prompts, or a process lacks a prompt.
 
-    Source: B. L. Welch, Biometrika 34 (1947) 28; Student's t of two samples; F. E. Satterthwaite, Biometrics Bull. 2 (1946) 110.
+    Source: B. L. Welch, Biometrika 34 (1947) 28; F. E. Satterthwaite, Biometrics Bull. 2 (1946) 110.
     """
     if not base.values or not new.values:
         return RatioOfRuns(ratio=absent("no pairs to compare"))

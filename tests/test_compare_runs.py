@@ -128,4 +128,5 @@ def test_accuracy_is_compared_prompt_by_prompt_in_one_process() -> None:
 
 def test_replayed_acceptance_has_no_accuracy() -> None:
     """What it writes is not the model's answer."""
-    assert f"accuracy:reference/b1/{ARM}" not in by_key(graded({1}, replayed={"passes": 4}), graded({1}, replayed={"passes": 4}))
+    replayed = graded({1}, replayed={"passes": 4})
+    assert f"accuracy:reference/b1/{ARM}" not in by_key(replayed, replayed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import units
-from harness.compare_changes import OUTCOME_WORDS, Change, Outcome
+from harness.compare_changes import OUTCOME_WORDS, Change
 from harness.compare_several import SharedArm, SideBySide
 from harness.metrics import DEFINITIONS
 from harness.reporting.entries import Entry, Mark, Row, Table, between
@@ -64,15 +64,14 @@ def _value(change: Change, value: float | str | None, key: str) -> Entry:
 
 
 def _change(change: Change, key: str) -> Entry:
-    if change.difference is not None and change.difference.value is not None:
-        one, write, zero, key = change.difference, units.points, 0.0, f"{key}/difference"
-    else:
-        one, write, zero, key = change.ratio, units.signed_percent, 1.0, f"{key}/ratio"
+    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
+    write = units.signed_percent if change.difference is None else units.points
     if one.value is None:
         return Entry(text="other" if change.base is not None and change.base != change.new else "none")
     known = one.low is not None and one.high is not None
     return Entry(
-        text=write(one.value - zero), raw=one.value, low=one.low, high=one.high, key=key,
+        text=write(one.value - zero), raw=one.value, low=one.low, high=one.high,
+        key=f"{key}/{'ratio' if change.difference is None else 'difference'}",
         small=f"{write((one.low or 0) - zero)} to {write((one.high or 0) - zero)}" if known else "",
     )  # fmt: skip
 
