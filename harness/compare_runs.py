@@ -14,7 +14,7 @@ from typing import Any
 from harness.compare_changes import Change, judge_changes
 from harness.metrics import Metric, metric_of, timed_metrics
 from harness.metrics_counted import METERS, counted
-from harness.metrics_timed import Process, numbers, observed, processes_of
+from harness.metrics_timed import Process, numbers, observed, processes_of, with_times
 from harness.record import Run
 from harness.stats import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
 from harness.stats_two_runs import ratio_of_runs, sign_test_p
@@ -60,16 +60,17 @@ def to_json(compared: RunsCompared) -> dict[str, Any]:
 
 
 def timed_changes(metrics: Sequence[Metric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
-    """The timed figures of all processes of both runs, not yet judged."""
+    """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
     found = []
     for metric in metrics:
-        values = numbers(metric, [*base, *new])
+        left, right = with_times(metric, base), with_times(metric, new)
+        values = numbers(metric, [*left, *right] if left and right else [*base, *new])
         if isinstance(values, str):
             found.append(_change(metric, None, None, absent(values)))
             continue
-        known = ratio_of_runs(*observed(metric, base, new))
-        medians = median(values[: len(base)]), median(values[len(base) :])
-        found.append(_change(metric, *medians, known.ratio, p=known.p, processes=(len(base), len(new))))
+        known = ratio_of_runs(*observed(metric, left, right))
+        medians = median(values[: len(left)]), median(values[len(left) :])
+        found.append(_change(metric, *medians, known.ratio, p=known.p, processes=(len(left), len(right))))
     return found
 
 

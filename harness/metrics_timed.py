@@ -54,6 +54,11 @@ def processes_of(run: Run) -> list[Process]:
     return [Process(decodes=found[number], arms=arms, ntp=ntp, void=void) for number in sorted(found)]
 
 
+def with_times(metric: Metric, processes: Sequence[Process]) -> list[Process]:
+    """The processes that have a time of the metric's cell: parts of one run may be taken in different numbers of them."""
+    return [process for process in processes if _shared(metric, [process])]
+
+
 def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
     shared = _shared(metric, processes)

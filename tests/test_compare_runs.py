@@ -106,6 +106,16 @@ def test_all_processes_of_both_runs_count() -> None:
     assert isinstance(one.base, float) and one.new == pytest.approx(1.04 * one.base)
 
 
+def test_parts_may_be_taken_in_different_numbers_of_processes() -> None:
+    """One part in three processes, one in the first alone: each figure is judged by the processes that have it."""
+    run = in_processes(build(Part(name="one", jitter=0.05), Part(name="two", jitter=0.05)), 1.0, 1.01, 0.99)
+    samples = [one for one in run.samples if one.case_id.startswith("one/") or one.process == 0]
+    run = run.model_copy(update={"samples": samples})
+    found = by_key(run, slower(run, 1.5))
+    one, two = found["decode_s_per_token:one/b1/ntp"], found["decode_s_per_token:two/b1/ntp"]
+    assert (one.processes, one.outcome) == ((3, 3), "worse") and (two.processes, two.outcome) == ((1, 1), "unclear")
+
+
 def graded(wrong: set[int], prompts: int = 40, **changes: Any) -> Run:
     """NTP always right, SBD wrong in these prompts."""
     arms = (replace(ARMS[0], wrong=frozenset()), replace(ARMS[1], wrong=frozenset(wrong), **changes))
