@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from harness.compare_runs import Change, RunsCompared
+    from harness.compare_changes import Change
+    from harness.compare_runs import RunsCompared
 
 AllowOption = Annotated[
     list[str] | None,
@@ -27,7 +28,11 @@ def compare_command(
     allow: AllowOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Show what changed between runs and by how much, times paired per prompt with 95 % intervals; refuses unlike runs."""
+    """Show what changed between runs and by how much; times need three processes a run to be called better or worse.
+
+    Times have 95 % intervals over the same prompts. All figures shown are judged together (Holm): of runs of one code at most
+    one in twenty shows a change. Refuses unlike runs.
+    """
     from harness.compare_runs import compare_runs, to_json
     from harness.errors import UserError
     from harness.likeness import refuse_unlike, shared_prompts
@@ -39,7 +44,7 @@ def compare_command(
     found = []
     for path, other in zip(runs[1:], others, strict=True):
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
-        found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike]))
+        found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
     if as_json:
         print(json.dumps([to_json(one) for one in found], indent=1, ensure_ascii=False))
         return
@@ -59,21 +64,26 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
     from rich.console import Console
     from rich.table import Table
 
+    from harness.compare_changes import OUTCOME_WORDS
+
     text = StringIO()
     console = Console(file=text, width=200, highlight=False, markup=False)
     console.print(f"BASE {base}\nNEW  {new}\n", soft_wrap=True)
-    table = Table("figure", "of", "BASE", "NEW", "change (95 %)", box=None, pad_edge=False)
-    for column in table.columns[2:]:
+    table = Table("figure", "of", "BASE", "NEW", "change (95 %)", "found", box=None, pad_edge=False)
+    for column in table.columns[2:5]:
         column.justify = "right"
     for one in compared.changes:
-        table.add_row(one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one))
+        values = _shown(one, one.base), _shown(one, one.new), _changed(one)
+        table.add_row(one.metric, one.subject, *values, OUTCOME_WORDS[one.outcome])
     console.print(table)
     for one in compared.changes:
-        if one.ratio.reason and one.base is None:
-            console.print(f"?: {one.metric} of {one.subject}: {one.ratio.reason}", soft_wrap=True)
+        if one.outcome == "unknown":
+            console.print(f"?: {one.metric} of {one.subject}: {one.reason}", soft_wrap=True)
+    for line in dict.fromkeys(f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"):
+        console.print(f"unclear: {line}", soft_wrap=True)
     known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
     for line in dict.fromkeys(line for ratio in known for line in (ratio.method, ratio.reason) if line):
-        console.print(f"times, paired per prompt: {line}", soft_wrap=True)
+        console.print(f"times, over the same prompts: {line}", soft_wrap=True)
     for case_id in compared.one_sided:
         console.print(f"only in one of them: {case_id}", soft_wrap=True)
     for line in compared.unlike:
@@ -90,19 +100,20 @@ def _shown(change: Change, value: float | str | None) -> str:
         return value[:SHORT_HASH]
     if change.unit.startswith("s"):
         return seconds(value)
-    return ratio(value) if change.unit == "x" else f"{value:.4g}" if change.unit == "tokens/pass" else count(value)
+    return ratio(value) if change.unit == "x" else f"{value:.4g}" if "/" in change.unit else count(value)
 
 
 def _changed(change: Change) -> str:
-    from harness.units import signed_percent
+    from harness.units import points, signed_percent
 
-    if change.base is not None and change.base == change.new:
-        return "same"
+    if change.kind != "timed" and change.base is not None and change.base == change.new:
+        return ""
     if isinstance(change.base, str):
         return "other"
-    one = change.ratio
+    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
+    write = signed_percent if change.difference is None else points
     if one.value is None:
         return "?"
     if one.low is None or one.high is None:
-        return signed_percent(one.value - 1)
-    return f"{signed_percent(one.value - 1)} ({signed_percent(one.low - 1)} to {signed_percent(one.high - 1)})"
+        return write(one.value - zero)
+    return f"{write(one.value - zero)} ({write(one.low - zero)} to {write(one.high - zero)})"

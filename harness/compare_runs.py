@@ -1,44 +1,28 @@
 """What changed from one run to another, by how much, and how sure that is: a comparison to be read, not a verdict.
 
-Times are paired per prompt: the same prompt's times in BASE and in NEW. Counts have no interval. Reads records only.
+Times are compared process by process over the same prompts, accuracies prompt by prompt. Counts have no interval. Reads
+records only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from harness.judgement import Better, Kind
-from harness.metrics import Metric, timed_metrics
+from harness.compare_changes import Change, judge_changes
+from harness.metrics import Metric, metric_of, timed_metrics
 from harness.metrics_counted import METERS, counted
-from harness.metrics_timed import numbers, paired_times, processes_of
+from harness.metrics_timed import Process, numbers, observed, processes_of, with_times
 from harness.record import Run
-from harness.stats import Quantity, absent, exact
-from harness.stats_ratios import geometric_mean_ratio
+from harness.stats import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
+from harness.stats_two_runs import ratio_of_runs, sign_test_p
 
 RUNS_COMPARED_VERSION = 1
 """Version of the JSON form."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One figure of both runs. ``ratio`` is NEW / BASE; ``base`` and ``new`` are None, with its reason, where one is not known.
-
-    A timed figure is given as the median over processes; its ratio is the geometric mean over prompts.
-    """
-
-    key: str
-    metric: str
-    subject: str
-    cell: dict[str, str]
-    kind: Kind
-    unit: str
-    better: Better
-    base: float | str | None
-    new: float | str | None
-    ratio: Quantity
+_Grades = dict[tuple[str, str], list[bool]]
+"""(task, prompt id) -> whether each of its repeats was correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +37,18 @@ class RunsCompared:
     version: int = RUNS_COMPARED_VERSION
 
 
-def compare_runs(base: Run, new: Run, unlike: Sequence[str] = ()) -> RunsCompared:
-    """Every figure of the cases that both runs have: first what was counted, then what was timed."""
+def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: int = 1) -> RunsCompared:
+    """Every figure of the cases that both runs have: what was counted, graded and timed, in this order.
+
+    ``comparisons``: how many runs are held against BASE on one page, which share what may be called a change by chance.
+    """
     cases = [{case.case_id for case in run.header.cases if not case.is_check} for run in (base, new)]
+    there = set(timed_metrics(new))
+    timed = timed_changes([one for one in timed_metrics(base) if one in there], processes_of(base), processes_of(new))
     return RunsCompared(
         base=base.header.run_id,
         new=new.header.run_id,
-        changes=(*_counted(base, new), *_timed(base, new)),
+        changes=judge_changes((*_counted(base, new), *_graded(base, new), *timed), comparisons),
         unlike=tuple(unlike),
         one_sided=tuple(sorted(cases[0] ^ cases[1])),
     )
@@ -68,6 +57,21 @@ def compare_runs(base: Run, new: Run, unlike: Sequence[str] = ()) -> RunsCompare
 def to_json(compared: RunsCompared) -> dict[str, Any]:
     """As plain JSON values with their ``version``."""
     return asdict(compared)
+
+
+def timed_changes(metrics: Sequence[Metric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
+    """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
+    found = []
+    for metric in metrics:
+        left, right = with_times(metric, base), with_times(metric, new)
+        values = numbers(metric, [*left, *right] if left and right else [*base, *new])
+        if isinstance(values, str):
+            found.append(_change(metric, None, None, absent(values)))
+            continue
+        known = ratio_of_runs(*observed(metric, left, right))
+        medians = median(values[: len(left)]), median(values[len(left) :])
+        found.append(_change(metric, *medians, known.ratio, p=known.p, processes=(len(left), len(right))))
+    return found
 
 
 def _counted(base: Run, new: Run) -> list[Change]:
@@ -84,29 +88,55 @@ def _counted(base: Run, new: Run) -> list[Change]:
     return found
 
 
-def _timed(base: Run, new: Run) -> list[Change]:
-    of_base, of_new = processes_of(base), processes_of(new)
-    count = min(len(of_base), len(of_new))
-    there = set(timed_metrics(new))
+def _graded(base: Run, new: Run) -> list[Change]:
+    """Accuracy of the arms that both runs graded, over the prompts graded in both."""
+    of_base, of_new = _grades(base), _grades(new)
     found = []
-    for metric in timed_metrics(base):
-        if metric not in there:
+    for metric, grades in of_base.items():
+        prompts = sorted(grades.keys() & of_new.get(metric, {}).keys())
+        if not prompts:
             continue
-        values = numbers(metric, [*of_base[:count], *of_new[:count]])
-        if isinstance(values, str):
-            found.append(_change(metric, None, None, absent(values)))
-            continue
-        pairs = paired_times(metric, of_base[:count], of_new[:count])
-        ratio = geometric_mean_ratio(
-            [(one.new, one.base) for one in pairs], [one.prompt for one in pairs], [one.process for one in pairs]
-        )
-        found.append(_change(metric, median(values[:count]), median(values[count:]), ratio))
+        sides = [[fmean(side[prompt]) for prompt in prompts] for side in (grades, of_new[metric])]
+        differences = [right - left for left, right in zip(*sides, strict=True)]
+        left, right = map(fmean, sides)
+        ratio = exact(right / left) if left else absent("nothing in BASE to divide by")
+        found.append(_change(
+            metric, left, right, ratio, difference=_difference(differences), p=sign_test_p(differences),
+        ))  # fmt: skip
     return found
 
 
-def _change(metric: Metric, base: float | str | None, new: float | str | None, ratio: Quantity) -> Change:
+def _grades(run: Run) -> dict[Metric, _Grades]:
+    """By arm, all tasks together; warm-ups and replayed acceptance, whose outputs are not the model's, left out."""
+    cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
+    found: dict[Metric, _Grades] = {}
+    for sample in run.samples:
+        if sample.warmup or sample.case_id not in cases:
+            continue
+        case = cases[sample.case_id]
+        for row in sample.rows:
+            if row.correct is not None:
+                of_arm = found.setdefault(metric_of("accuracy", case), {})
+                of_arm.setdefault((case.task, row.prompt_id), []).append(row.correct)
+    return found
+
+
+def _difference(differences: Sequence[float]) -> Quantity:
+    """Mean paired difference with a two-sided interval: a one-sided bound from either side, each wrong half as often."""
+    half = 0.5 + CONFIDENCE / 2
+    low, high = paired_lower_bound(differences, half), paired_lower_bound([-one for one in differences], half)
+    return Quantity(
+        value=low.value, low=low.low, high=None if high.low is None else -high.low, n=low.n, method=low.method,
+        reason=low.reason,
+    )  # fmt: skip
+
+
+def _change(
+    metric: Metric, base: float | str | None, new: float | str | None, ratio: Quantity, difference: Quantity | None = None,
+    p: float | None = None, processes: tuple[int, int] | None = None,
+) -> Change:  # fmt: skip
     one = metric.definition
     return Change(
         key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.kind, unit=one.unit,
-        better=one.better, base=base, new=new, ratio=ratio,
+        better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
     )  # fmt: skip

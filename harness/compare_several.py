@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Any
 
 from harness import compare_runs as of_two
 from harness.compare import compare
-from harness.compare_runs import Change, RunsCompared, compare_runs
+from harness.compare_changes import Outcome
+from harness.compare_runs import RunsCompared, compare_runs
 from harness.compare_values import ArmResult, Comparison
 from harness.compare_values import to_json as comparison_json
 from harness.errors import RecordError, UserError
 from harness.judgement import Judgements
 from harness.judgement import to_json as judgements_json
 from harness.likeness import Unlike, shared_prompts, unlike
-from harness.metrics import DEFINITIONS
 from harness.record import Run, RunHeader
 from harness.stats import Quantity
 from harness.verdict import verdict
@@ -27,7 +27,6 @@ from harness.verdict_claims import claims_for
 
 SEVERAL_VERSION = 1
 """Version of the JSON form."""
-Outcome = Literal["worse", "better", "changed", "unclear", "no_interval", "same", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +41,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """Run ``letter`` against the first one. ``outcomes``: of every change, in the same order."""
+    """Run ``letter`` against the first one."""
 
     letter: str
     compared: RunsCompared
     unlike: tuple[Unlike, ...]
-    outcomes: tuple[Outcome, ...]
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Of every change, in the same order."""
+        return tuple(change.outcome for change in self.compared.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,9 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     sides = tuple(_side(letter, run) for letter, run in zip(ascii_uppercase, runs, strict=False))
     return SideBySide(
         sides=sides,
-        against=tuple(_against(letter, runs[0], run) for letter, run in zip(ascii_uppercase[1:], runs[1:], strict=False)),
+        against=tuple(
+            _against(letter, runs[0], run, len(runs) - 1) for letter, run in zip(ascii_uppercase[1:], runs[1:], strict=False)
+        ),
         arms=_shared(sides),
     )
 
@@ -129,25 +134,6 @@ def judgements_of(comparison: Comparison, header: RunHeader) -> Judgements:
     return verdict(comparison, claims, header)
 
 
-def outcome(change: Change) -> Outcome:
-    """What a change is: counts by being equal within their tolerance, times by whether their interval leaves out no change."""
-    if change.base is None or change.new is None:
-        return "unknown"
-    ratio = change.ratio
-    if change.kind != "timed":
-        tolerance = DEFINITIONS[change.metric].tolerance
-        if change.base == change.new or (ratio.value is not None and abs(ratio.value - 1) <= tolerance):
-            return "same"
-        return "changed" if change.better == "equal" or ratio.value is None else _direction(change, ratio.value > 1)
-    if ratio.low is None or ratio.high is None:
-        return "no_interval"
-    return _direction(change, ratio.low > 1) if ratio.low > 1 or ratio.high < 1 else "unclear"
-
-
-def _direction(change: Change, risen: bool) -> Outcome:
-    return "better" if risen == (change.better == "higher") else "worse"
-
-
 def _side(letter: str, run: Run) -> Side:
     comparison = compare(run)
     return Side(
@@ -155,11 +141,9 @@ def _side(letter: str, run: Run) -> Side:
     )  # fmt: skip
 
 
-def _against(letter: str, base: Run, new: Run) -> Against:
-    compared = compare_runs(*shared_prompts(base, new))
-    return Against(
-        letter=letter, compared=compared, unlike=unlike(base, new), outcomes=tuple(map(outcome, compared.changes))
-    )  # fmt: skip
+def _against(letter: str, base: Run, new: Run, comparisons: int) -> Against:
+    compared = compare_runs(*shared_prompts(base, new), comparisons=comparisons)
+    return Against(letter=letter, compared=compared, unlike=unlike(base, new))
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:

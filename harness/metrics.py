@@ -62,6 +62,10 @@ DEFINITIONS: dict[str, Definition] = {
             name="identical_to_ntp", kind="deterministic", unit="identical/prompt", better="higher", basis="counted",
             what="share of the prompts with NTP's very output, first repeat; of arms that decode without loss",
         ),
+        Definition(
+            name="accuracy", kind="deterministic", unit="correct/prompt", better="higher", basis="counted",
+            what="share of correct prompts, each the mean over its repeats; compared prompt by prompt",
+        ),
         *(Definition(name=n, kind="timed", unit=u, better=b, basis="measured", what=w) for n, u, b, w in _TIMED),
     )
 }  # fmt: skip

@@ -16,12 +16,11 @@ from harness.metrics import Metric
 from harness.metrics_counted import METERS, Count, counted
 from harness.metrics_timed import numbers, processes_of
 from harness.record import Run
-from harness.stats import absent
+from harness.stats import FEWEST_PROCESSES, absent
 
-FEWEST_PROCESSES = 2
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""
-REMEDY = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: n`"
+REMEDY = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: 3`"
 
 
 def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
@@ -108,8 +107,8 @@ def judged_metric(metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, 
 def judge_timed(base: Run, new: Run, metrics: Sequence[Metric], judged: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
     """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
-    Metrics without a time on some side are void; where a run has one process only, all are inconclusive: nobody can tell its
-    luck from a change.
+    Metrics without a time on some side are void; where a run has fewer than three processes, all are inconclusive: nobody can
+    tell their luck from a change.
     """
     of_base, of_new = processes_of(base), processes_of(new)
     count = min(len(of_base), len(of_new))
@@ -120,7 +119,7 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[Metric], judged: Sequence
         if isinstance(values, str):
             found[one.key] = _open(one, "void", count, values, "see `sbd compare`; take the run again on a quiet machine")
         elif count < FEWEST_PROCESSES:
-            why = f"{len(of_base)} process of BASE, {len(of_new)} of NEW: its luck cannot be told from a change of the code"
+            why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW; their luck cannot be told from a code change"
             found[one.key] = _open(one, "inconclusive", count, why, REMEDY)
         else:
             known[one.key] = [log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True)]

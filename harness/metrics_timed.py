@@ -15,6 +15,7 @@ from harness.compare_tally import Tally, charged, tally
 from harness.health import without_void_times
 from harness.metrics import Metric
 from harness.record import Run
+from harness.stats_two_runs import Observations
 
 _Prompts = tuple[tuple[str, str], ...]
 _Place = tuple[str, _Prompts, int]
@@ -67,6 +68,11 @@ def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
     return found
 
 
+def with_times(metric: Metric, processes: Sequence[Process]) -> list[Process]:
+    """The processes that have a time of the metric's cell: parts of one run may be taken in different numbers of them."""
+    return [process for process in processes if _shared(metric, [process])]
+
+
 def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
     shared = _shared(metric, processes)
@@ -79,25 +85,16 @@ def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     return [statistics.median(of_process) for of_process in values]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedTimes:
-    """The same prompt's figure in BASE and in NEW, with the prompts of its batch, and the pair of processes it is of."""
-
-    base: float
-    new: float
-    prompt: _Prompts
-    process: int
-
-
-def paired_times(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> list[PairedTimes]:
-    """Every decode that all processes have a time of, the processes taken as pairs in their order."""
+def observed(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
+    """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch."""
     shared = _shared(metric, [*base, *new])
-    return [
-        PairedTimes(
-            base=_figure(metric.name, left, key), new=_figure(metric.name, right, key), prompt=key[1], process=number
-        )
-        for number, (left, right) in enumerate(zip(base, new, strict=True)) for key in shared
-    ]  # fmt: skip
+
+    def of(processes: Sequence[Process]) -> Observations:
+        found = [(_figure(metric.name, one, key), key[1], number) for number, one in enumerate(processes) for key in shared]
+        values, prompts, numbers_ = zip(*found, strict=True) if found else ((), (), ())
+        return Observations(values=values, prompts=prompts, processes=numbers_)
+
+    return of(base), of(new)
 
 
 def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:

@@ -111,7 +111,7 @@ def test_one_process_each_is_inconclusive(cli: Cli, home: Path) -> None:
     base, new = str(stored(RUN, home / "base")), str(stored(slower(RUN, 3), home / "new"))
     assert cli("gate", base, new) == 3
     text = " ".join(cli.out.split())
-    assert "--base-cmd" in text and "processes: n" in text and "unchanged" in text
+    assert "--base-cmd" in text and "processes: 3" in text and "unchanged" in text
     assert cli("gate", base, new, "--inconclusive", "pass") == 0
     assert cli("gate", base, new, "--inconclusive", "fail") == 1
     assert cli("gate", base, new, "--deterministic-only") == 0
@@ -188,12 +188,25 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
     lines = {" ".join(line.split()) for line in cli.out.splitlines()}
     assert any(line.startswith("passes SBD") and line.endswith("64 64 same") for line in lines)
     assert any(line.startswith("decode_s_per_token SBD") and "+10.0" in line for line in lines)
-    assert "times, paired per prompt: all prompts gave the same ratio" in cli.out
+    assert any(line.startswith("decode_s_per_token SBD") and line.endswith("unclear") for line in lines)
+    assert "unclear: 1 process of BASE, 1 process of NEW" in cli.out and "`processes: 3`" in cli.out
+    assert "times, over the same prompts: all processes and prompts gave the same ratio" in cli.out
     assert cli("compare", base, new, base, "--json") == 0
     first, second = json.loads(cli.out)
     change = next(one for one in first["changes"] if one["key"].startswith("decode_s_per_token:reference/b1/sbd"))
     assert change["ratio"]["value"] == pytest.approx(1.1) and change["better"] == "lower"
+    assert change["outcome"] == "unclear" and "1 process of BASE" in change["reason"] and "processes: 3" in change["remedy"]
     assert all(one["base"] == one["new"] for one in second["changes"])
+
+
+def test_compare_says_better_or_worse_of_three_processes(cli: Cli, home: Path) -> None:
+    """10 % slower in every one of three processes that differ by a few per mille; NTP beside it stays within 2 %."""
+    base, new = in_processes(RUN, *LUCK[:3]), slower(in_processes(RUN, *LUCK[3:6]), 1.1, "sbd")
+    assert cli("compare", str(stored(base, home / "a")), str(stored(new, home / "b"))) == 0
+    lines = [" ".join(line.split()) for line in cli.out.splitlines()]
+    assert next(line for line in lines if line.startswith("decode_s_per_token SBD")).endswith("worse")
+    assert next(line for line in lines if line.startswith("decode_s_per_token NTP")).endswith("same")
+    assert "times, over the same prompts: t on log ratios, 3 processes of BASE beside 3 of NEW" in lines
 
 
 def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.metrics import Metric, primary_metrics, timed_metrics
 from harness.metrics_counted import counted
-from harness.metrics_timed import numbers, paired_times, processes_of
+from harness.metrics_timed import numbers, observed, processes_of
 from harness.record import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
 from tests.synthetic_run import ARMS, SHAPE, Part, build
@@ -136,8 +136,9 @@ def test_a_time_that_is_void_on_one_side_is_left_out_on_the_other() -> None:
     metric = timed("decode_s_per_token", "ntp", run)
     assert numbers(metric, [*processes_of(run), *processes_of(new)]) == pytest.approx([NTP_S_PER_TOKEN * 1.5] * 2)
     assert numbers(metric, processes_of(run)) == pytest.approx([NTP_S_PER_TOKEN * 1.75])
-    pairs = paired_times(metric, processes_of(run), processes_of(new))
-    assert len(pairs) == 3 and all(math.isclose(one.base, one.new) for one in pairs)
+    base_times, new_times = observed(metric, processes_of(run), processes_of(new))
+    assert base_times.prompts == new_times.prompts and len(base_times.values) == 3
+    assert all(math.isclose(one, other) for one, other in zip(base_times.values, new_times.values, strict=True))
 
 
 def test_no_shared_time_is_a_reason() -> None:

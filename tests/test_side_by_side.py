@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import units
-from harness.compare_runs import Change
-from harness.compare_several import SideBySide, compare_several, outcome, to_json
+from harness.compare_several import SideBySide, compare_several, to_json
 from harness.errors import UserError
 from harness.record import Run
 from harness.reporting.side_by_side import render, write_side_by_side
-from harness.stats import Quantity, absent, exact
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 from tests.test_page_numbers import Walk, resolve
@@ -59,36 +56,6 @@ def test_more_passes_are_a_change_of_counts_and_likeness_is_told() -> None:
     assert [one.key for one in FOUND.against[1].unlike] == ["hardware.cpu_model"] and FOUND.against[0].unlike == ()
 
 
-CHANGE = Change(
-    key="k", metric="decode_s_per_token", subject="s", cell={}, kind="timed", unit="s/token", better="lower", base=1.0,
-    new=1.1, ratio=Quantity(value=1.1, low=1.05, high=1.15),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (CHANGE, "worse"),
-        (replace(CHANGE, better="higher"), "better"),
-        (replace(CHANGE, ratio=Quantity(value=0.9, low=0.85, high=0.95)), "better"),
-        (replace(CHANGE, better="higher", ratio=Quantity(value=0.9, low=0.85, high=0.95)), "worse"),
-        (replace(CHANGE, ratio=Quantity(value=1.02, low=0.99, high=1.05)), "unclear"),
-        (replace(CHANGE, ratio=Quantity(value=1.02, reason="one prompt")), "no_interval"),
-        (replace(CHANGE, base=None, ratio=absent("void")), "unknown"),
-        (replace(CHANGE, kind="deterministic", metric="passes", better="equal", base=4, new=4, ratio=exact(1.0)), "same"),
-        (replace(CHANGE, kind="deterministic", metric="passes", better="equal", base=4, new=5, ratio=exact(1.25)), "changed"),
-        (replace(CHANGE, kind="deterministic", metric="output_sha256", better="equal", base="a", new="b",
-                 ratio=absent("text")), "changed"),
-        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=100, new=105, ratio=exact(1.05)), "same"),
-        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=100, new=150, ratio=exact(1.5)), "worse"),
-        (replace(CHANGE, kind="deterministic", metric="peak_memory_bytes", base=150, new=100, ratio=exact(0.667)), "better"),
-    ],
-)  # fmt: skip
-def test_what_a_change_is_called(change: Change, expected: str) -> None:
-    """The way a metric is better decides the word; counts within their tolerance are the same; no interval is no answer."""
-    assert outcome(change) == expected
-
-
 def test_every_number_has_its_place_in_the_json() -> None:
     """Each keyed value of the page is found under its key; no table cell shows a figure without one."""
     data = json.loads(json.dumps(to_json(FOUND), allow_nan=False))
@@ -121,7 +88,20 @@ def test_one_process_is_not_taken_for_more() -> None:
     one = compare_several([two_arms(jitter=0.05, prompts=8), named(slower(two_arms(jitter=0.02, prompts=8), 1.2), "run-b")])
     page = render(one)
     assert "this process only" in page and "is about these alone" in page and "A hollow mark" in page
+    assert {change.outcome for change in one.against[0].compared.changes if change.kind == "timed"} == {"unclear"}
+    assert "of 5 timed figures, 5 unclear" in page and "1 process of BASE, 1 process of NEW" in page
+    assert "`processes: 3`" in page and "no time is shown to be better or worse" in page
     assert "is about these alone" not in render(compare_several([BASE, SLOWER]))
+
+
+def test_runs_on_one_page_share_what_may_be_chance() -> None:
+    """What two runs show, hardly, is not shown where NEW stands among nine that are held against the same BASE."""
+    luck = (1.03, 1.04, 1.045)
+    barely = [named(in_processes(two_arms(jitter=0.05, prompts=8), *luck), f"run-{i}") for i in range(9)]
+    base = in_processes(two_arms(jitter=0.05, prompts=8), 1.0, 0.995, 1.005)
+    alone, among = compare_several([base, barely[0]]), compare_several([base, *barely])
+    key = "decode_s_per_token:reference/b1/ntp"
+    assert outcomes(alone)[key] == "worse" and outcomes(among)[key] == "unclear"
 
 
 def test_the_verdict_of_each_run_is_its_own_page_s() -> None:

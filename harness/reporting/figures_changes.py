@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness import units
-from harness.compare_runs import Change
-from harness.compare_several import Against, Outcome, SharedArm
+from harness.compare_changes import Change, Outcome
+from harness.compare_several import Against, SharedArm
 from harness.exports.plain import one_line
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
@@ -29,20 +29,17 @@ METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall sp
 
 def changes_figure(against: Against, name: str) -> Drawing | None:
     """The timed changes as bars around no change; None where no change has an interval."""
-    pairs = [
-        (change, outcome) for change, outcome in zip(against.compared.changes, against.outcomes, strict=True)
-        if change.kind == "timed" and change.ratio.value is not None
-    ]  # fmt: skip
-    if not pairs:
+    known = [change for change in against.compared.changes if change.kind == "timed" and change.ratio.value is not None]
+    if not known:
         return None
-    shown = sorted(pairs, key=lambda pair: pair[0].metric)[:MOST_ROWS]
-    caption = _changes_words(against, shown, len(pairs))
+    shown = sorted(known, key=lambda change: change.metric)[:MOST_ROWS]
+    caption = _changes_words(against, shown, len(known))
     with svg.styled():
         figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(shown))
-        for place, (change, outcome) in enumerate(reversed(shown)):
-            _bar(axes, place, change, outcome)
+        for place, change in enumerate(reversed(shown)):
+            _bar(axes, place, change)
         axes.axvline(0, color=svg.MUTED, lw=1.0, zorder=0)
-        _rows(axes, [_row_words(change) for change, _ in reversed(shown)])
+        _rows(axes, [_row_words(change) for change in reversed(shown)])
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.signed_percent(value).replace("\u00a0", " ")))
@@ -61,8 +58,8 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.grid(axis="x")
 
 
-def _bar(axes: Axes, place: int, change: Change, outcome: Outcome) -> None:
-    ratio = change.ratio
+def _bar(axes: Axes, place: int, change: Change) -> None:
+    ratio, outcome = change.ratio, change.outcome
     assert ratio.value is not None
     colour = COLOURS.get(outcome, svg.MUTED)
     if ratio.low is not None and ratio.high is not None:
@@ -71,14 +68,14 @@ def _bar(axes: Axes, place: int, change: Change, outcome: Outcome) -> None:
     axes.plot(ratio.value - 1, place, SHAPES.get(outcome, "o"), color=colour, markerfacecolor=inside, ms=6)
 
 
-def _changes_words(against: Against, shown: Sequence[tuple[Change, Outcome]], known: int) -> str:
+def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
     found = [
-        f"{_row_words(change)} {outcome}, {units.signed_percent((change.ratio.value or 1) - 1)}"
-        for change, outcome in shown if outcome in COLOURS
+        f"{_row_words(change)} {change.outcome}, {units.signed_percent((change.ratio.value or 1) - 1)}"
+        for change in shown if change.outcome in COLOURS
     ]  # fmt: skip
-    said = f"Run {against.letter} against run A: {'; '.join(found) or 'every interval holds no change, or there is none'}. "
+    said = f"Run {against.letter} against run A: {'; '.join(found) or 'no time is shown to be better or worse'}. "
     said += "A triangle up is better, down is worse, a circle is neither."
-    if any(change.ratio.these_processes_only for change, _ in shown):
+    if any(change.ratio.these_processes_only for change in shown):
         said += " A hollow mark: the interval is about the processes alone that were measured."
     return f"{said} {known - len(shown)} more are in the table." if known > len(shown) else said
 

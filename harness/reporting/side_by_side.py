@@ -13,7 +13,8 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.compare_several import Against, Outcome, Side, SideBySide, to_json
+from harness.compare_changes import OUTCOME_WORDS, Outcome
+from harness.compare_several import Against, Side, SideBySide, to_json
 from harness.exports.wording import tally, verdict_words
 from harness.history_trend import Trend
 from harness.journal import write_whole
@@ -25,7 +26,7 @@ from harness.reporting.drawing import Drawing
 from harness.reporting.entries import Table
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.figures_trend import trend_figure
-from harness.reporting.side_by_side_tables import OUTCOME_WORDS, arms_table, changes_table
+from harness.reporting.side_by_side_tables import arms_table, changes_table
 
 GRAVEST: tuple[Outcome, ...] = ("worse", "changed", "better", "unclear", "no_interval", "unknown", "same")
 MOST_TRENDS = 12
@@ -106,22 +107,19 @@ def _side(side: Side) -> SideView:
 
 
 def _against(one: Against, number: int) -> AgainstView:
-    changes = [
-        (change, outcome, f"/against/{number}/compared/changes/{place}")
-        for place, (change, outcome) in enumerate(zip(one.compared.changes, one.outcomes, strict=True))
-    ]
-    shown = sorted((found for found in changes if found[1] != "same"), key=lambda found: GRAVEST.index(found[1]))
-    same = [found for found in changes if found[1] == "same"]
+    changes = [(change, f"/against/{number}/compared/changes/{place}") for place, change in enumerate(one.compared.changes)]
+    changes.sort(key=lambda found: GRAVEST.index(found[0].outcome))
+    timed = [found for found in changes if found[0].kind == "timed"]
+    counted = [found for found in changes if found[0].kind != "timed"]
+    same = [found for found in counted if found[0].outcome == "same"]
+    shown = ((timed, "Timed"), ([found for found in counted if found[0].outcome != "same"], "Counted"))
     return AgainstView(
         letter=one.letter,
         said=_said(one),
         unlike=tuple((key.key, key.base, key.new) for key in one.unlike),
         one_sided=one.compared.one_sided,
         drawing=changes_figure(one, f"changes-{one.letter}"),
-        tables=tuple(
-            table for kind, heading in ((True, "Timed"), (False, "Counted"))
-            if (table := changes_table([found for found in shown if (found[0].kind == "timed") == kind], heading, one.letter))
-        ),
+        tables=tuple(table for found, heading in shown if (table := changes_table(found, heading, one.letter))),
         same=changes_table(same, "Counted, and the same in both", one.letter),
         remarks=_remarks(one),
     )  # fmt: skip
@@ -130,8 +128,8 @@ def _against(one: Against, number: int) -> AgainstView:
 def _said(one: Against) -> str:
     """What changed, in a sentence: how many figures of either kind, by outcome."""
     by_kind = {True: Counter[Outcome](), False: Counter[Outcome]()}
-    for change, outcome in zip(one.compared.changes, one.outcomes, strict=True):
-        by_kind[change.kind == "timed"][outcome] += 1
+    for change in one.compared.changes:
+        by_kind[change.kind == "timed"][change.outcome] += 1
     parts = [
         f"of {counts.total()} {words}, {', '.join(f'{counts[o]} {OUTCOME_WORDS[o]}' for o in GRAVEST if counts[o])}"
         for words, counts in (("timed figures", by_kind[True]), ("counted ones", by_kind[False])) if counts
@@ -143,14 +141,18 @@ def _remarks(one: Against) -> tuple[str, ...]:
     """What the intervals are about, and why some figures have none."""
     timed = [change.ratio for change in one.compared.changes if change.kind == "timed" and change.base is not None]
     lines = dict.fromkeys(line for ratio in timed for line in (ratio.method, ratio.reason) if line)
-    found = [f"Times are paired per prompt: {line}." for line in lines]
+    found = [f"Times are over the same prompts: {line}." for line in lines]
     if any(ratio.these_processes_only for ratio in timed):
         found.append(
             "An interval of one or two processes is about these alone: another process of the same code may differ by more. "
             "Take runs in three processes or more, or let sbd gate measure both in turn."
         )
     if timed:
-        found.append("One interval in twenty leaves out the truth; what is to be decided is decided by sbd gate.")
+        found.append(
+            "One interval in twenty leaves out the truth. Better and worse are said of all figures together: runs of one code "
+            "show any on one page of twenty at most. A machine that changes between two runs looks like a change of the code: "
+            "what is to be decided is decided by sbd gate, which measures both in turn."
+        )
     return tuple(found)
 
 

@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import units
-from harness.compare_runs import Change
-from harness.compare_several import Outcome, SharedArm, SideBySide
+from harness.compare_changes import OUTCOME_WORDS, Change
+from harness.compare_several import SharedArm, SideBySide
 from harness.metrics import DEFINITIONS
 from harness.reporting.entries import Entry, Mark, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.stats import Quantity
 
-OUTCOME_WORDS: dict[Outcome, str] = {
-    "worse": "worse", "better": "better", "changed": "changed", "unclear": "no clear change", "no_interval": "no interval",
-    "same": "same", "unknown": "not known",
-}  # fmt: skip
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
     ("nfe_speedup", "NFE speedup", "counted", units.ratio),
@@ -29,32 +25,31 @@ ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
 """Field, column, what it rests on and how it is written."""
 
 
-def changes_table(found: Sequence[tuple[Change, Outcome, str]], heading: str, letter: str) -> Table | None:
-    """Changes with their outcome and their place, a section per metric; None where there are none."""
-    reasons = list(dict.fromkeys(_reason(change) for change, outcome, _ in found if outcome == "unknown"))
+def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
+    """Changes with their place, a section per metric, the reasons of those that are no answer below; None without any."""
+    reasons = list(dict.fromkeys(why for change, _ in found if (why := _reason(change))))
     sections: dict[str, list[Row]] = {}
-    for change, outcome, key in found:
+    for change, key in found:
         definition = DEFINITIONS[change.metric]
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
-        note = reasons.index(_reason(change)) + 1 if outcome == "unknown" else None
+        why = _reason(change)
         sections.setdefault(name, []).append({
             "Figure": Entry(text=change.subject),
             "A": _value(change, change.base, f"{key}/base"),
             letter: _value(change, change.new, f"{key}/new"),
             "Change": _change(change, key),
-            "Found": Entry(text=OUTCOME_WORDS[outcome], small=_only(change, outcome), note=note),
+            "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=reasons.index(why) + 1 if why else None),
         })  # fmt: skip
     marks: tuple[Mark, ...] = ("measured",) if heading == "Timed" else ("counted",)
     rows = tuple((name, tuple(members)) for name, members in sections.items())
     return Table(heading=heading, sections=rows, notes=tuple(reasons), marks={"Change": marks}) if rows else None
 
 
-def _reason(change: Change) -> str:
-    return change.ratio.reason or "not known in one of the runs"
-
-
-def _only(change: Change, outcome: Outcome) -> str:
-    return change.ratio.these_processes_only or "" if outcome in ("better", "worse") else ""
+def _reason(change: Change) -> str | None:
+    """Why there is no answer, and what would give one; None where there is one."""
+    if change.outcome == "unknown":
+        return change.reason or "not known in one of the runs"
+    return "; ".join(filter(None, (change.reason, change.remedy))) if change.outcome in ("unclear", "no_interval") else None
 
 
 def _value(change: Change, value: float | str | None, key: str) -> Entry:
@@ -70,19 +65,16 @@ def _value(change: Change, value: float | str | None, key: str) -> Entry:
 
 
 def _change(change: Change, key: str) -> Entry:
-    ratio = change.ratio
-    if ratio.value is None:
+    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
+    write = units.signed_percent if change.difference is None else units.points
+    if one.value is None:
         return Entry(text="other" if change.base is not None and change.base != change.new else "none")
+    known = one.low is not None and one.high is not None
     return Entry(
-        text=units.signed_percent(ratio.value - 1), small=_between(ratio), raw=ratio.value, low=ratio.low, high=ratio.high,
-        key=f"{key}/ratio",
+        text=write(one.value - zero), raw=one.value, low=one.low, high=one.high,
+        key=f"{key}/{'ratio' if change.difference is None else 'difference'}",
+        small=f"{write((one.low or 0) - zero)} to {write((one.high or 0) - zero)}" if known else "",
     )  # fmt: skip
-
-
-def _between(ratio: Quantity) -> str:
-    if ratio.low is None or ratio.high is None:
-        return ""
-    return f"{units.signed_percent(ratio.low - 1)} to {units.signed_percent(ratio.high - 1)}"
 
 
 def arms_table(found: SideBySide) -> Table | None:

@@ -1,0 +1,111 @@
+"""What a figure of two runs did: better, worse, the same, or unclear, with why and what would decide it.
+
+Counts are held against their tolerance, times and accuracies against chance. The tests of one comparison are corrected
+together (Holm), so that runs of one code show a change in at most one comparison of twenty. Reads no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.gate_metric import MARGIN
+from harness.judgement import Better, Kind
+from harness.metrics import DEFINITIONS
+from harness.stats import CONFIDENCE, FEWEST_PROCESSES, Quantity
+from harness.stats_one_sided import HolmTest, holm
+
+LEVEL = 1 - CONFIDENCE
+"""Of comparisons of a code with itself, the share in which any figure is called better or worse, at most."""
+Outcome = Literal["worse", "better", "changed", "unclear", "no_interval", "same", "unknown"]
+OUTCOME_WORDS: dict[Outcome, str] = {
+    "worse": "worse", "better": "better", "changed": "changed", "unclear": "unclear", "no_interval": "no interval",
+    "same": "same", "unknown": "not known",
+}  # fmt: skip
+MORE_PROCESSES = "take each run in more processes, or let `sbd gate` measure both in turn"
+THREE_PROCESSES = f"take each run in three processes (`processes: {FEWEST_PROCESSES}`), or let `sbd gate` measure both in turn"
+MORE_PROMPTS = "decode more prompts in both runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure of both runs. ``ratio`` is NEW / BASE; ``base`` and ``new`` are None, with its reason, where one is not known.
+
+    A timed figure is given as the median over processes; its ratio is the geometric mean over prompts, its interval 95 % by
+    itself. ``difference`` is that of an accuracy, NEW - BASE. ``p``: of "both runs are alike", two-sided; None where counted,
+    or where too few processes say nothing. ``processes``: of BASE and of NEW. ``outcome`` is what became of the figure,
+    ``reason`` why it is no answer, ``remedy`` what would give one.
+    """
+
+    key: str
+    metric: str
+    subject: str
+    cell: dict[str, str]
+    kind: Kind
+    unit: str
+    better: Better
+    base: float | str | None
+    new: float | str | None
+    ratio: Quantity
+    difference: Quantity | None = None
+    p: float | None = None
+    processes: tuple[int, int] | None = None
+    outcome: Outcome = "unknown"
+    reason: str | None = None
+    remedy: str | None = None
+
+
+def judge_changes(changes: Sequence[Change], comparisons: int = 1) -> tuple[Change, ...]:
+    """The changes with their outcomes: Holm over all that have a p, at ``LEVEL`` shared by the ``comparisons`` of one page."""
+    tested = [one.p for one in changes if one.p is not None]
+    tests = iter(holm(tested, LEVEL / comparisons))
+    return tuple(_judged(one, next(tests) if one.p is not None else None, len(tested)) for one in changes)
+
+
+def _judged(change: Change, test: HolmTest | None, together: int) -> Change:
+    if change.base is None or change.new is None:
+        return replace(change, outcome="unknown", reason=change.ratio.reason)
+    if test is not None and test.rejected:
+        return replace(change, outcome=_direction(change))
+    if change.kind == "timed":
+        return _open_time(change, together)
+    if change.difference is not None:
+        return _open_accuracy(change)
+    tolerance, ratio = DEFINITIONS[change.metric].tolerance, change.ratio.value
+    if change.base == change.new or (ratio is not None and abs(ratio - 1) <= tolerance):
+        return replace(change, outcome="same")
+    return replace(change, outcome="changed" if change.better == "equal" or ratio is None else _direction(change))
+
+
+def _open_time(change: Change, together: int) -> Change:
+    """A time that is not shown to have changed."""
+    ratio, counts = change.ratio, change.processes or (0, 0)
+    if min(counts) < FEWEST_PROCESSES:
+        why = f"{_processes(counts[0])} of BASE, {_processes(counts[1])} of NEW: another process of one code may differ as much"
+        return replace(change, outcome="unclear", reason=why, remedy=THREE_PROCESSES)
+    if ratio.low is None or ratio.high is None:
+        return replace(change, outcome="no_interval", reason=ratio.reason)
+    if ratio.low >= 1 - MARGIN and ratio.high <= 1 + MARGIN:
+        return replace(change, outcome="same", reason=f"the interval stays within {MARGIN:.0%} of no change")
+    if ratio.low <= 1 <= ratio.high:
+        return replace(change, outcome="unclear", reason="the interval holds no change", remedy=MORE_PROCESSES)
+    why = f"its interval alone leaves out no change, but one of {together} figures does so by chance too often"
+    return replace(change, outcome="unclear", reason=why, remedy=MORE_PROCESSES)
+
+
+def _open_accuracy(change: Change) -> Change:
+    """An accuracy that is not shown to have changed: the same where no prompt's grade differs."""
+    if change.p is None:
+        return replace(change, outcome="same")
+    return replace(change, outcome="unclear", reason="so few prompts lost or won may be chance", remedy=MORE_PROMPTS)
+
+
+def _direction(change: Change) -> Outcome:
+    value = change.ratio.value if change.difference is None else change.difference.value
+    risen = value is not None and value > (1 if change.difference is None else 0)
+    return "better" if risen == (change.better == "higher") else "worse"
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
