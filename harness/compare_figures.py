@@ -64,7 +64,8 @@ def arm_figures(decodes: Decodes, read_ceiling: Quantity) -> dict[str, Quantity]
 
 
 def accuracy_figures(arm: Grades, ntp: Grades, related: Clusters, why_none: str) -> dict[str, Quantity]:
-    """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts.
+    """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts (its ``n``: the
+    unrelated prompts that would say as much).
 
     The ends of the loss are one-sided 95 % bounds each (two one-sided tests): what is lost at least, and what at most.
     """
@@ -80,7 +81,7 @@ def accuracy_figures(arm: Grades, ntp: Grades, related: Clusters, why_none: str)
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
         n=gain.n, method=f"one-sided 95 % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
-    sd = exact(100 * statistics.stdev(gained), n=len(gained)) if len(gained) > 1 else absent("one prompt only")
+    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to)) if len(gained) > 1 else absent("one prompt only")
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 

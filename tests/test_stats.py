@@ -52,7 +52,7 @@ def test_the_constrained_shares_give_the_published_interval() -> None:
     """With the normal approximation they make Tango's 95 % interval of Fagerland, Lydersen & Laake, Stat. Med. 33 (2014) 2850:
     airway hyper-responsiveness of 21 children, 1 and 7 changed, -0.517 to -0.026."""
     for end, sign in ((-0.517, 1), (-0.026, -1)):
-        lost = stats._lost_share(21, 1, 7, end)
+        lost = stats.lost_share(21, 1, 7, end)
         score = (1 - 7 - 21 * end) / math.sqrt(21 * (2 * lost + end * (1 - end)))
         assert sign * score == pytest.approx(1.96, abs=0.006)
 
