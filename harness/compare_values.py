@@ -13,7 +13,7 @@ from harness.compare_pass_values import PassCurve, PassWidth, Roof
 from harness.health import PartHealth
 from harness.stats import Quantity, absent
 
-COMPARISON_VERSION = 4
+COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -107,6 +107,19 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Simultaneous:
+    """The figures of an arm that was picked from ``picked_from`` on the decodes that judge it, each at ``confidence``.
+
+    1 - 5 % / picked_from (Bonferroni): all intervals of all these arms hold together with 95 %, whichever arm is picked.
+    ``figures``: by the name that a claim uses, and ``accuracy_difference``.
+    """
+
+    picked_from: int
+    confidence: float
+    figures: dict[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
@@ -119,6 +132,7 @@ class ArmResult:
     prompts with the very output of NTP in this run, which rounding can keep below 1.
     ``figures``: what else claims are made about (harness.compare_figures), by the name that a claim uses.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
+    ``simultaneous``: of a highlighted arm that was picked from several; verdicts on a claim that names no arm use it.
     """
 
     label: str
@@ -163,6 +177,7 @@ class ArmResult:
     draft_query_tokens: int = 0
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
+    simultaneous: Simultaneous | None = None
 
     @property
     def query_tokens_per_token(self) -> float | None:
@@ -230,8 +245,9 @@ class Cell:
 class Highlight:
     """The arm that answers the question for one part and batch size, and on what ground it was picked.
 
-    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``), *observed* (only the observed
-    difference is within it), *none* (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
+    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``, at a simultaneous 95 % level over
+    the ``picked_from`` arms that could have been picked), *observed* (only the observed difference is within it), *none*
+    (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
     """
 
     part: str
@@ -242,6 +258,7 @@ class Highlight:
     pairs: int
     pairs_needed: int
     reason: str | None = None
+    picked_from: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
