@@ -7,14 +7,15 @@ answered with a value whose interval is None and a reason, or with a bound that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import numpy.typing as npt
+from scipy import optimize, special
 
 CONFIDENCE = 0.95
-FEW_DIFFERING_PAIRS = 10
+ROUNDING = 1e-9
 FEWEST_PROCESSES = 3
 """With fewer, nothing can be said of how processes differ, and an interval is about these processes only."""
 
@@ -81,32 +82,92 @@ def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) ->
     return Quantity(value=p, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n, method="Wilson")
 
 
-def paired_lower_bound(differences: Sequence[float], confidence: float = CONFIDENCE) -> Quantity:
+def paired_lower_bound(
+    differences: Sequence[float], confidence: float = CONFIDENCE, clusters: Sequence[Hashable] | None = None
+) -> Quantity:
     """Mean of paired differences in [-1, 1], with a one-sided lower bound (``low``; ``high`` stays None).
 
-    * All equal to c: no variance. A pair that was not seen has probability at most p = 1 - (1 - confidence)^(1/n)
-      (the exact form of the rule of three) and costs at most c + 1, so the bound is c - p(c + 1).
-    * Fewer than 10 pairs differ: the t bound is not to be trusted. The lower of it and minus the exact
-      (Clopper-Pearson) upper bound of the share of losses, which ignores all wins and counts every loss in full.
-    * Otherwise mean - t(n-1) · s / √n.
+    ``clusters`` labels what belongs together (repeats of a prompt, questions about one text); None: every pair by itself.
+    The bound is the least difference at which a net gain (gains less losses) as large as the one seen has probability
+    1 - ``confidence``. What gains and losses add up to is at its maximum likelihood given that difference, as in Tango's score
+    test; the distribution of the net gain is the exact one, not its normal approximation. Related pairs count as fewer
+    (``_effective_pairs``), and so are their gains and losses. A mean over repeats counts by its size.
+
+    Normal approximation: 6.8 % error where 5 is said (268 pairs, none differs, margin 1 point). Exact: at most 5.0 %, by
+    enumeration (tests). Without a differing pair it is the rule of three, with one loss alone Clopper-Pearson's bound.
+
+    Source: T. Tango, Stat. Med. 17 (1998) 891.
     """
-    n = len(differences)
-    if n == 0:
+    pairs = len(differences)
+    if pairs == 0:
         return absent("no pairs to compare")
     data = np.asarray(differences, dtype=float)
-    mean = math.fsum(differences) / n
-    if float(data.max()) == float(data.min()):
-        unseen = 1 - (1 - confidence) ** (1 / n)
-        reason = f"all {n} pairs differ by the same amount: exact bound instead of a t bound"
-        return Quantity(value=mean, low=mean - unseen * (mean + 1), n=n, method="exact", reason=reason)
-    bound = mean - float(special.stdtrit(n - 1, confidence)) * float(data.std(ddof=1)) / math.sqrt(n)
-    differing = int(np.count_nonzero(data))
-    if differing < FEW_DIFFERING_PAIRS:
-        losses = int(np.count_nonzero(data < 0))
-        losses_high = 1.0 if losses == n else float(special.betaincinv(losses + 1, n - losses, confidence))
-        reason = f"only {differing} of {n} pairs differ: the more careful of the t bound and the exact bound on losses"
-        return Quantity(value=mean, low=min(max(-1.0, bound), -losses_high), n=n, method="exact on losses", reason=reason)
-    return Quantity(value=mean, low=max(-1.0, bound), n=n, method="t on paired differences")
+    gains, losses = math.fsum(data[data > 0]), -math.fsum(data[data < 0])
+    mean, effective = math.fsum(differences) / pairs, pairs
+    if clusters is not None:
+        effective = _effective_pairs(data, clusters, gains + losses)
+    share = effective / pairs
+    low = _score_bound(effective, gains * share, losses * share, 1 - confidence)
+    method = "score bound" if effective == pairs else f"score bound; {pairs} related pairs count as {effective}"
+    return Quantity(value=mean, low=min(low, mean), n=pairs, method=method)
+
+
+def _effective_pairs(data: npt.NDArray[np.float64], clusters: Sequence[Hashable], differing: float) -> int:
+    """How many unrelated pairs say as much: pairs ÷ design effect, which is at least 1 and at most the largest cluster.
+
+    Design effect: variance of the clusters' sums ÷ variance of as many unrelated pairs. One cluster that differs as a whole
+    is added to both, for clusters that show little may hide much: without a differing pair, clusters are what is counted.
+
+    Source: J. N. K. Rao and A. J. Scott, Biometrics 48 (1992) 577.
+    """
+    labels = {label: place for place, label in enumerate(dict.fromkeys(clusters))}
+    place = np.array([labels[label] for label in clusters])
+    sizes, sums = np.bincount(place), np.bincount(place, weights=data)
+    mean, whole = float(data.mean()), float((sizes**2).sum()) / len(data)
+    seen = float(((sums - sizes * mean) ** 2).sum()) + whole**2
+    unrelated = differing - len(data) * mean**2 + whole
+    return max(1, math.floor(len(data) / max(1.0, seen / unrelated) + ROUNDING))
+
+
+def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float:
+    """The difference at which so large a net gain has probability ``error``; gains and losses may be fractional."""
+    net, mean = gains - losses, (gains - losses) / pairs
+    below = math.floor(net + ROUNDING)
+    above_it = max(0.0, net - below)
+
+    def excess(difference: float) -> float:
+        lost = _lost_share(pairs, gains, losses, difference)
+        chances = [_chance_of_net(pairs, lost + difference, lost, at_least) for at_least in (below, below + 1)]
+        return (1 - above_it) * chances[0] + above_it * chances[1] - error
+
+    if excess(-1.0) >= 0 or excess(mean) <= 0:
+        return -1.0 if excess(-1.0) >= 0 else mean
+    return float(optimize.brentq(excess, -1.0, mean, xtol=1e-12))
+
+
+def _lost_share(pairs: float, gains: float, losses: float, difference: float) -> float:
+    """Maximum likelihood of the share of losses where the share of gains is larger by ``difference``.
+
+    Source: Tango (1998), the larger root of 2n q² + B q + C = 0.
+    """
+    b = (2 * pairs - gains + losses) * difference - gains - losses
+    c = -losses * difference * (1 - difference)
+    root = (math.sqrt(max(0.0, b * b - 8 * pairs * c)) - b) / (4 * pairs)
+    return min(max(root, -difference, 0.0), (1 - difference) / 2)
+
+
+def _chance_of_net(pairs: int, gained: float, lost: float, at_least: int) -> float:
+    """P(gains - losses >= ``at_least``) in so many pairs with these shares: over d pairs that differ, P(gains >= (d + it) / 2).
+
+    Numbers of differing pairs 9 standard deviations off and more are left out.
+    """
+    share = min(1.0, gained + lost)
+    middle, reach = pairs * share, 9 * math.sqrt(pairs * share * (1 - share))
+    d = np.arange(max(0, math.floor(middle - reach) - 5), min(pairs, math.ceil(middle + reach) + 40) + 1)
+    ways = special.gammaln(pairs + 1) - special.gammaln(d + 1) - special.gammaln(pairs - d + 1)
+    weights = np.exp(ways + special.xlogy(d, share) + special.xlog1py(pairs - d, -share))
+    fewer = np.clip(np.ceil((d + at_least) / 2) - 1, -1, d)
+    return float((weights * special.bdtrc(fewer, d, gained / share if share > 0 else 0.0)).sum())
 
 
 def pairs_needed(margin: float, confidence: float = CONFIDENCE) -> int:
