@@ -15,7 +15,7 @@ from harness.compare_accuracy import Grades
 from harness.compare_arms import Pair
 from harness.compare_tally import Tally
 from harness.stats import Quantity, absent, exact
-from harness.stats_percentile import percentile
+from harness.stats_percentile import percentile_over_processes
 from harness.stats_ratios import geometric_mean_ratio, ratio_of_totals
 
 TOTALS = "_totals"
@@ -47,26 +47,28 @@ class _Term:
     under_per: float = 1.0
 
 
-def arm_figures(decodes: Decodes, read_ceiling: Quantity) -> dict[str, Quantity]:
-    """Every figure of one arm but its accuracy, by the name that a claim uses."""
+def arm_figures(decodes: Decodes, read_ceiling: Quantity, confidence: float = stats.CONFIDENCE) -> dict[str, Quantity]:
+    """Every figure of one arm but its accuracy, by the name that a claim uses, with intervals at ``confidence``."""
     timed, why = decodes.timed, decodes.why_untimed
     passes = [_Term(of=t, over=t.decode_tokens, under=t.row_passes) for t in decodes.counted]
     rates = [_Term(of=t, over=t.decode_tokens, under=t.decode_s or 0.0) for t in timed]
     return {
-        **_both("nfe_speedup", passes, "no decode pass was made", clock=False),
-        **_both("tokens_per_s", rates, why),
-        **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why),
-        **_bandwidth_share(timed, read_ceiling, why),
-        **_latencies(timed, why),
-        **_wall_over_nfe(decodes.pairs, decodes.why_unpaired),
-        **_prediction_error(decodes.pairs, decodes.why_unpaired),
+        **_both("nfe_speedup", passes, "no decode pass was made", confidence, clock=False),
+        **_both("tokens_per_s", rates, why, confidence),
+        **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why, confidence),
+        **_bandwidth_share(timed, read_ceiling, why, confidence),
+        **_latencies(timed, why, confidence),
+        **_wall_over_nfe(decodes.pairs, decodes.why_unpaired, confidence),
+        **_prediction_error(decodes.pairs, decodes.why_unpaired, confidence),
     }
 
 
-def accuracy_figures(arm: Grades, ntp: Grades, why_none: str) -> dict[str, Quantity]:
+def accuracy_figures(
+    arm: Grades, ntp: Grades, why_none: str, confidence: float = stats.CONFIDENCE
+) -> dict[str, Quantity]:
     """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts.
 
-    The ends of the loss are one-sided 95 % bounds each (two one-sided tests): what is lost at least, and what at most.
+    The ends of the loss are one-sided bounds each (two one-sided tests): what is lost at least, and what at most.
     """
     alone = len(arm.keys() ^ ntp.keys())
     if arm and ntp and alone:
@@ -74,16 +76,18 @@ def accuracy_figures(arm: Grades, ntp: Grades, why_none: str) -> dict[str, Quant
     if not arm or not ntp or alone:
         return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
     gains = [arm[prompt] - ntp[prompt] for prompt in arm]
-    gain, loss = stats.paired_lower_bound(gains), stats.paired_lower_bound([-one for one in gains])
+    gain, loss = (stats.paired_lower_bound(side, confidence) for side in (gains, [-one for one in gains]))
     found = Quantity(
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
-        n=gain.n, method=f"one-sided 95 % bounds: {gain.method}", reason=gain.reason,
+        n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
     sd = exact(100 * statistics.stdev(gains), n=len(gains)) if len(gains) > 1 else absent("one prompt only")
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 
-def _both(name: str, terms: Sequence[_Term], why_none: str, clock: bool = True) -> dict[str, Quantity]:
+def _both(
+    name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True
+) -> dict[str, Quantity]:
     """A ratio by either estimator; what rests on a ``clock`` differs from process to process."""
     usable = [term for term in terms if min(term.over, term.under, term.over_per, term.under_per) > 0]
     if not usable:
@@ -93,8 +97,8 @@ def _both(name: str, terms: Sequence[_Term], why_none: str, clock: bool = True) 
     ratios = [(term.over / term.over_per, term.under / term.under_per) for term in usable]
     sums, per = [(term.over, term.under) for term in usable], [(term.over_per, term.under_per) for term in usable]
     return {
-        name: geometric_mean_ratio(ratios, prompts, processes),
-        name + TOTALS: ratio_of_totals(sums, per, prompts, processes),
+        name: geometric_mean_ratio(ratios, prompts, processes, confidence),
+        name + TOTALS: ratio_of_totals(sums, per, prompts, processes, confidence),
     }
 
 
@@ -104,29 +108,26 @@ def _energy(timed: Sequence[Tally]) -> list[_Term]:
     return [_Term(of=tally, over=tally.energy_j or 0.0, under=tally.output_tokens) for tally in long]
 
 
-def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str) -> dict[str, Quantity]:
+def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str, confidence: float) -> dict[str, Quantity]:
     """Modelled bytes of the decode's forwards over their time and the read ceiling."""
     if ceiling.value is None:
         why_none = ceiling.reason or why_none
     rate = ceiling.value or 0.0
-    return _both("bandwidth_share", [_Term(of=t, over=t.bytes_, under=(t.forward_s or 0.0) * rate) for t in timed], why_none)
+    terms = [_Term(of=t, over=t.bytes_, under=(t.forward_s or 0.0) * rate) for t in timed]
+    return _both("bandwidth_share", terms, why_none, confidence)
 
 
-def _latencies(timed: Sequence[Tally], why_none: str) -> dict[str, Quantity]:
-    """Percentiles over prompts of the request latency, prefill and decode; repeats of a prompt are one value, their mean."""
-    by_prompt: dict[tuple[str, int], list[float]] = {}
-    for tally in timed:
-        if tally.latency_s is not None:
-            by_prompt.setdefault(tally.key[:2], []).append(tally.latency_s)
-    means = [statistics.fmean(found) for found in by_prompt.values()]
-    processes = len({tally.key[3] for tally in timed})
-    return {
-        f"latency_p{p}_s": replace(percentile(means, p), processes=processes) if means else absent(why_none)
-        for p in PERCENTILES
-    }
+def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
+    """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are one value, their mean."""
+    known = [tally for tally in timed if tally.latency_s is not None]
+    if not known:
+        return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
+    latencies = [tally.latency_s or 0.0 for tally in known]
+    labels = [tally.key[:2] for tally in known], [tally.key[3] for tally in known]
+    return {f"latency_p{p}_s": percentile_over_processes(latencies, *labels, p, confidence) for p in PERCENTILES}
 
 
-def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _wall_over_nfe(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Wall speedup ÷ NFE speedup over the same pairs: what became of the passes that were saved.
 
     Both speedups are per decode token, so this is NTP's time per row-pass over the arm's.
@@ -135,15 +136,15 @@ def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
         _Term(of=arm, over=ntp.decode_s or 0.0, over_per=ntp.row_passes, under=arm.decode_s or 0.0, under_per=arm.row_passes)
         for ntp, arm in pairs
     ]
-    return _both("wall_over_nfe", terms, why_none)
+    return _both("wall_over_nfe", terms, why_none, confidence)
 
 
-def _prediction_error(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _prediction_error(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Predicted ÷ measured wall speedup - 1, on the highest rung that priced both decodes of every pair."""
     name = "prediction_error"
     shared = [rung for rung in pairs[0][0].priced_s if all(rung in t.priced_s for pair in pairs for t in pair)] if pairs else []
     if not shared:
-        return _both(name, (), "there are no ceilings to predict these decodes with" if pairs else why_none)
+        return _both(name, (), "there are no ceilings to predict these decodes with" if pairs else why_none, confidence)
     rung = shared[0]
     terms = [
         _Term(
@@ -152,7 +153,7 @@ def _prediction_error(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantit
         )
         for ntp, arm in pairs
     ]  # fmt: skip
-    return {key: _less_one(found, rung) for key, found in _both(name, terms, why_none).items()}
+    return {key: _less_one(found, rung) for key, found in _both(name, terms, why_none, confidence).items()}
 
 
 def _less_one(ratio: Quantity, rung: str) -> Quantity:

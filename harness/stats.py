@@ -170,6 +170,11 @@ def _chance_of_net(pairs: int, gained: float, lost: float, at_least: int) -> flo
     return float((weights * special.bdtrc(fewer, d, gained / share if share > 0 else 0.0)).sum())
 
 
+def simultaneous_confidence(family: int) -> float:
+    """The level at which ``family`` intervals hold together with CONFIDENCE, however they depend on each other (Bonferroni)."""
+    return 1 - (1 - CONFIDENCE) / max(1, family)
+
+
 def pairs_needed(margin: float, confidence: float = CONFIDENCE) -> int:
     """Fewest pairs with which a lower bound can stay above ``-margin``, reached when no pair differs."""
     return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
