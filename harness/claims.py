@@ -27,6 +27,8 @@ SAME_ACCURACY_POINTS = 1.0
 """What "same accuracy" means where nobody says otherwise: at most this many percentage points lost."""
 CLOSE_TO_PASSES = 0.9
 """What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this."""
+THIS_PROCESS = "this process"
+"""The scope of a claim that says nothing of other processes."""
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
@@ -139,6 +141,8 @@ class Claim(Frozen):
 
     ``within_points``: and the accuracy is at most so many percentage points below that of NTP, prompt by prompt
     (non-inferiority; "same accuracy" is 1). ``source``: who says so, and where.
+    ``scope``: ``this process`` claims times of the measured processes alone; without it a claim about time is about any
+    process, and takes three of them (stats.FEWEST_PROCESSES).
     """
 
     name: Text | None = None
@@ -150,6 +154,7 @@ class Claim(Frozen):
     all: tuple[Bound, ...] = ()
     where: Where = Where()
     within_points: NonNegative | None = None
+    scope: Literal["this process"] | None = None
 
     @field_validator("within_points")
     @classmethod

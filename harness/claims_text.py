@@ -5,7 +5,7 @@
             | NUMBER "<=" METRIC "<=" NUMBER ["by" ESTIMATOR]
             | NUMBER "-" NUMBER "x" ["faster" | "fewer passes"]     at least the first: 3-5x
             | "same accuracy" | "close to the pass reduction"
-    clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)*
+    clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)* | "in this process"
 
 A value with spaces stands in quotes: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``.
 """
@@ -24,6 +24,7 @@ from harness.claims import (
     ESTIMATORS,
     METRIC_NAMES,
     SAME_ACCURACY_POINTS,
+    THIS_PROCESS,
     Bound,
     Claim,
     Where,
@@ -58,9 +59,12 @@ def read_claim(text: str) -> Claim:
             clauses["within_points"] = reader.points()
         elif word == "at" and "where" not in clauses:
             clauses["where"] = reader.where()
+        elif word == "in" and "scope" not in clauses and reader.took(*THIS_PROCESS.split()):
+            clauses["scope"] = THIS_PROCESS
         else:
             said = "said twice" if word in ("within", "at") else "not expected here"
-            raise reader.refusal(f"{word!r} is {said}", "and (before the others), within 1 point, at part=..., batch=...")
+            allowed = "and (before the others), within 1 point, at part=..., batch=..., in this process"
+            raise reader.refusal(f"{word!r} is {said}", allowed)
     try:
         return Claim(**_merged(bounds, clauses), **clauses)
     except ValidationError as error:
@@ -82,6 +86,8 @@ def write_claim(claim: Claim) -> str:
     where = claim.where.model_dump(exclude_none=True)
     if where:
         clauses += " at " + ", ".join(f"{key}={_quoted(value)}" for key, value in where.items())
+    if claim.scope is not None:
+        clauses += f" in {claim.scope}"
     return " and ".join(map(_write_bound, bounds)) + clauses
 
 

@@ -21,15 +21,16 @@ from harness.compare_baseline import baseline_check, ceiling_check
 from harness.compare_counter import TrafficCounter, counters
 from harness.compare_pricer import Pricer
 from harness.compare_pricing import Ladder, ladder, read_calibration
-from harness.compare_result import Arm, Place, arm_result
+from harness.compare_result import Arm, Place, accuracy_difference, arm_result, simultaneous
 from harness.compare_tally import Tally, charged, tally
-from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, to_json
+from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, Highlight, to_json
 from harness.compare_widths import curves, pass_widths
 from harness.forked import side_by_side
 from harness.health import Voids, together, without_void_times
 from harness.machines import of_one_machine
 from harness.record import CaseHeader, Run, Sample
 from harness.scenario import Part
+from harness.stats import simultaneous_confidence
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
 
@@ -52,7 +53,7 @@ def compare(run: Run) -> Comparison:
     pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
     tallies: Tallies = {}  # a part that is others' baseline is tallied once in a process
 
-    def cells_of(part: str, batch_size: int) -> list[Cell]:
+    def cells_of(part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
         for case in (*cases, *_baseline(run, part)):
             if case.case_id not in tallies:
@@ -62,11 +63,10 @@ def compare(run: Run) -> Comparison:
     places = _unique((case.part, case.batch_size) for case in run.header.cases)
     found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
     voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
-    cells = [_told(cell, voids, run) for group in found for cell in group]
     return Comparison(
         run_id=run.header.run_id,
-        cells=tuple(cells),
-        highlights=tuple(on_accuracy.highlight(cell.part, cell.batch_size, cell.arms) for cell in cells if cell.is_summary),
+        cells=tuple(_told(cell, voids, run) for cells, _ in found for cell in cells),
+        highlights=tuple(highlight for _, highlight in found),
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
     )
@@ -112,15 +112,41 @@ def _tallied(case: CaseHeader, samples: Iterable[Sample], pricer: Pricer, counte
 
 def _cells(
     run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer, scale: CounterScale
-) -> list[Cell]:
-    """The cells of one part and batch size: the summary over tasks first, then one per task (where there are several)."""
+) -> tuple[list[Cell], Highlight]:
+    """The cells of one part and batch size, the summary over tasks first, then one per task (where there are several); and
+    the arm that stands for them, which has its figures at the level of all that it was picked from.
+    """
     tasks = _unique(case.task for case in cases)
     place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
     summary = _summary(cases, tasks, tallies, place, pricer)
-    if len(tasks) == 1:
-        return [summary]
-    by_task = [[case for case in cases if case.task == task] for task in tasks]
-    return [summary] + [_cell(members, tasks, tallies, place) for members in by_task]
+    highlight = _highlight(summary, _arms(cases, tallies))
+    cells = [(summary, cases)]
+    if len(tasks) > 1:
+        by_task = [[case for case in cases if case.task == task] for task in tasks]
+        cells += [(_cell(members, tasks, tallies, place), members) for members in by_task]
+    return [_with_pick(cell, _arms(members, tallies), place, highlight) for cell, members in cells], highlight
+
+
+def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
+    """The arm on top, each arm's accuracy being bounded at the level of all that could be picked."""
+    confidence = simultaneous_confidence(len(on_accuracy.contenders(summary.arms)))
+    bounds = {
+        result.label: accuracy_difference(arm, _ntp_for(arm, arms), confidence)
+        for result, arm in zip(summary.arms, arms, strict=True) if not result.is_ntp
+    }  # fmt: skip
+    return on_accuracy.highlight(summary.part, summary.batch_size, summary.arms, bounds=bounds)
+
+
+def _with_pick(cell: Cell, arms: Sequence[Arm], place: Place, highlight: Highlight) -> Cell:
+    """The cell with the picked arm's figures at the simultaneous level, where there were several to pick from."""
+    if highlight.picked_from < 2:
+        return cell
+    results = (
+        replace(result, simultaneous=simultaneous(arm, _ntp_for(arm, arms), place, highlight.picked_from))
+        if result.label == highlight.label else result
+        for result, arm in zip(cell.arms, arms, strict=True)
+    )  # fmt: skip
+    return replace(cell, arms=tuple(results))
 
 
 def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> Place:

@@ -6,11 +6,19 @@ no page.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, Basis, Highlight
-from harness.stats import Quantity, absent, paired_lower_bound, pairs_needed, wilson_interval
+from harness.stats import (
+    CONFIDENCE,
+    Quantity,
+    absent,
+    paired_lower_bound,
+    pairs_needed,
+    simultaneous_confidence,
+    wilson_interval,
+)
 
 MARGIN = 0.01
 """One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
@@ -53,18 +61,30 @@ def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quanti
     return wilson_interval(sum(graded.values()), len(graded))
 
 
-def difference(arm: Grades, reference: Grades, related: Clusters, why_none: str) -> Quantity:
+def difference(
+    arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
+) -> Quantity:
     """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
     common, belongs_to = gains(arm, reference, related)
-    return paired_lower_bound(common, clusters=belongs_to) if common else absent(why_none)
+    return paired_lower_bound(common, confidence, belongs_to) if common else absent(why_none)
 
 
-def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN) -> Highlight:
+def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
+    """The arms that could be picked, whatever the samples say: those with an accuracy, or all where no arm has one."""
+    candidates = [arm for arm in arms if not arm.is_ntp]
+    return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
+
+
+def highlight(
+    part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
+) -> Highlight:
     """The fastest arm whose accuracy is shown to stay within the margin, or else the next best ground to name one.
 
-    Fastest: by wall speedup, by NFE speedup where the part was not timed.
+    Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
+    label, at the simultaneous level of all that could be picked (default: the arms' own, which suits one arm).
     """
     candidates = [arm for arm in arms if not arm.is_ntp]
+    picked_from = len(contenders(arms))
     pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
 
     def pick(basis: Basis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
@@ -76,16 +96,18 @@ def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], margin: flo
             basis=basis,
             margin=margin,
             pairs=pairs,
-            pairs_needed=pairs_needed(margin),
+            pairs_needed=pairs_needed(margin, simultaneous_confidence(picked_from)),
             reason=reason,
+            picked_from=picked_from,
         )
 
     if not candidates:
         return pick("none", [], "no arm but NTP has samples")
-    compared = [arm for arm in candidates if arm.accuracy_difference.value is not None]
+    compared = [arm for arm in contenders(arms) if arm.accuracy_difference.value is not None]
     if not compared:
         return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
-    shown = [arm for arm in compared if (low := arm.accuracy_difference.low) is not None and low > -margin]
+    lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
+    shown = [arm for arm in compared if (low := lows[arm.label]) is not None and low > -margin]
     observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
     if shown:
         return pick("shown", shown)

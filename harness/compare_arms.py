@@ -14,7 +14,7 @@ import numpy as np
 from harness.compare_pass_values import DURING_RUN, rung_of
 from harness.compare_tally import Tally
 from harness.compare_values import Factors, Paired, PassParts, Prediction
-from harness.stats import Quantity, absent, exact
+from harness.stats import CONFIDENCE, Quantity, absent, exact
 from harness.stats_ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
@@ -42,14 +42,17 @@ def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int
     return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
 
 
-def wall_speedups(pairs: Sequence[Pair], why_none: str) -> tuple[Quantity, Quantity]:
+def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONFIDENCE) -> tuple[Quantity, Quantity]:
     """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
     if not pairs:
         return absent(why_none), absent(why_none)
     prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
     times = [(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs]
     tokens = [(float(ntp.decode_tokens), float(arm.decode_tokens)) for ntp, arm in pairs]
-    return geometric_mean_ratio(_per_token(pairs), prompts, processes), ratio_of_totals(times, tokens, prompts, processes)
+    return (
+        geometric_mean_ratio(_per_token(pairs), prompts, processes, confidence),
+        ratio_of_totals(times, tokens, prompts, processes, confidence),
+    )
 
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:

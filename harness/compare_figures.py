@@ -16,7 +16,7 @@ from harness.compare_arms import Pair
 from harness.compare_pass_values import DURING_RUN, PRICES, price_words
 from harness.compare_tally import Tally
 from harness.stats import Quantity, absent, exact
-from harness.stats_percentile import percentile
+from harness.stats_percentile import percentile_over_processes
 from harness.stats_ratios import geometric_mean_ratio, ratio_of_totals
 
 TOTALS = "_totals"
@@ -48,28 +48,30 @@ class _Term:
     under_per: float = 1.0
 
 
-def arm_figures(decodes: Decodes, read_ceiling: Quantity) -> dict[str, Quantity]:
-    """Every figure of one arm but its accuracy, by the name that a claim uses."""
+def arm_figures(decodes: Decodes, read_ceiling: Quantity, confidence: float = stats.CONFIDENCE) -> dict[str, Quantity]:
+    """Every figure of one arm but its accuracy, by the name that a claim uses, with intervals at ``confidence``."""
     timed, why = decodes.timed, decodes.why_untimed
     passes = [_Term(of=t, over=t.decode_tokens, under=t.row_passes) for t in decodes.counted]
     rates = [_Term(of=t, over=t.decode_tokens, under=t.decode_s or 0.0) for t in timed]
     return {
-        **_both("nfe_speedup", passes, "no decode pass was made", clock=False),
-        **_both("tokens_per_s", rates, why),
-        **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why),
-        **_bandwidth_share(timed, read_ceiling, why),
-        **_latencies(timed, why),
-        **_request_speedup(decodes.pairs, decodes.why_unpaired),
-        **_wall_over_nfe(decodes.pairs, decodes.why_unpaired),
-        **_prediction_errors(decodes.pairs, decodes.why_unpaired),
+        **_both("nfe_speedup", passes, "no decode pass was made", confidence, clock=False),
+        **_both("tokens_per_s", rates, why, confidence),
+        **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why, confidence),
+        **_bandwidth_share(timed, read_ceiling, why, confidence),
+        **_latencies(timed, why, confidence),
+        **_wall_over_nfe(decodes.pairs, decodes.why_unpaired, confidence),
+        **_request_speedup(decodes.pairs, decodes.why_unpaired, confidence),
+        **_prediction_errors(decodes.pairs, decodes.why_unpaired, confidence),
     }
 
 
-def accuracy_figures(arm: Grades, ntp: Grades, related: Clusters, why_none: str) -> dict[str, Quantity]:
+def accuracy_figures(
+    arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = stats.CONFIDENCE
+) -> dict[str, Quantity]:
     """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts (its ``n``: the
     unrelated prompts that would say as much).
 
-    The ends of the loss are one-sided 95 % bounds each (two one-sided tests): what is lost at least, and what at most.
+    The ends of the loss are one-sided bounds each (two one-sided tests): what is lost at least, and what at most.
     """
     alone = len(arm.keys() ^ ntp.keys())
     if arm and ntp and alone:
@@ -77,17 +79,20 @@ def accuracy_figures(arm: Grades, ntp: Grades, related: Clusters, why_none: str)
     if not arm or not ntp or alone:
         return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
     gained, belongs_to = gains(arm, ntp, related)
-    gain = stats.paired_lower_bound(gained, clusters=belongs_to)
-    loss = stats.paired_lower_bound([-one for one in gained], clusters=belongs_to)
+    gain = stats.paired_lower_bound(gained, confidence, belongs_to)
+    loss = stats.paired_lower_bound([-one for one in gained], confidence, belongs_to)
     found = Quantity(
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
-        n=gain.n, method=f"one-sided 95 % bounds: {gain.method}", reason=gain.reason,
+        n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
-    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to)) if len(gained) > 1 else absent("one prompt only")
+    alike = stats.effective_pairs(gained, belongs_to)
+    sd = exact(100 * statistics.stdev(gained), n=alike) if len(gained) > 1 else absent("one prompt only")
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 
-def _both(name: str, terms: Sequence[_Term], why_none: str, clock: bool = True) -> dict[str, Quantity]:
+def _both(
+    name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True
+) -> dict[str, Quantity]:
     """A ratio by either estimator; what rests on a ``clock`` differs from process to process."""
     usable = [term for term in terms if min(term.over, term.under, term.over_per, term.under_per) > 0]
     if not usable:
@@ -97,8 +102,8 @@ def _both(name: str, terms: Sequence[_Term], why_none: str, clock: bool = True) 
     ratios = [(term.over / term.over_per, term.under / term.under_per) for term in usable]
     sums, per = [(term.over, term.under) for term in usable], [(term.over_per, term.under_per) for term in usable]
     return {
-        name: geometric_mean_ratio(ratios, prompts, processes),
-        name + TOTALS: ratio_of_totals(sums, per, prompts, processes),
+        name: geometric_mean_ratio(ratios, prompts, processes, confidence),
+        name + TOTALS: ratio_of_totals(sums, per, prompts, processes, confidence),
     }
 
 
@@ -108,29 +113,26 @@ def _energy(timed: Sequence[Tally]) -> list[_Term]:
     return [_Term(of=tally, over=tally.energy_j or 0.0, under=tally.output_tokens) for tally in long]
 
 
-def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str) -> dict[str, Quantity]:
+def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str, confidence: float) -> dict[str, Quantity]:
     """Modelled bytes of the decode's forwards over their time and the read ceiling."""
     if ceiling.value is None:
         why_none = ceiling.reason or why_none
     rate = ceiling.value or 0.0
-    return _both("bandwidth_share", [_Term(of=t, over=t.bytes_, under=(t.forward_s or 0.0) * rate) for t in timed], why_none)
+    terms = [_Term(of=t, over=t.bytes_, under=(t.forward_s or 0.0) * rate) for t in timed]
+    return _both("bandwidth_share", terms, why_none, confidence)
 
 
-def _latencies(timed: Sequence[Tally], why_none: str) -> dict[str, Quantity]:
-    """Percentiles over prompts of the request latency, prefill and decode; repeats of a prompt are one value, their mean."""
-    by_prompt: dict[tuple[str, int], list[float]] = {}
-    for tally in timed:
-        if tally.latency_s is not None:
-            by_prompt.setdefault(tally.key[:2], []).append(tally.latency_s)
-    means = [statistics.fmean(found) for found in by_prompt.values()]
-    processes = len({tally.key[3] for tally in timed})
-    return {
-        f"latency_p{p}_s": replace(percentile(means, p), processes=processes) if means else absent(why_none)
-        for p in PERCENTILES
-    }
+def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
+    """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are one value, their mean."""
+    known = [tally for tally in timed if tally.latency_s is not None]
+    if not known:
+        return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
+    latencies = [tally.latency_s or 0.0 for tally in known]
+    labels = [tally.key[:2] for tally in known], [tally.key[3] for tally in known]
+    return {f"latency_p{p}_s": percentile_over_processes(latencies, *labels, p, confidence) for p in PERCENTILES}
 
 
-def _request_speedup(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _request_speedup(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Time of the whole request per output token, prompt included, NTP ÷ arm."""
     terms = [
         _Term(
@@ -139,10 +141,10 @@ def _request_speedup(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity
         )
         for ntp, arm in pairs
     ]  # fmt: skip
-    return _both("request_speedup", terms, why_none)
+    return _both("request_speedup", terms, why_none, confidence)
 
 
-def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _wall_over_nfe(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Wall speedup ÷ NFE speedup over the same pairs: what became of the passes that were saved.
 
     Both speedups are per decode token, so this is NTP's time per row-pass over the arm's.
@@ -151,10 +153,10 @@ def _wall_over_nfe(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
         _Term(of=arm, over=ntp.decode_s or 0.0, over_per=ntp.row_passes, under=arm.decode_s or 0.0, under_per=arm.row_passes)
         for ntp, arm in pairs
     ]
-    return _both("wall_over_nfe", terms, why_none)
+    return _both("wall_over_nfe", terms, why_none, confidence)
 
 
-def _prediction_errors(pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Predicted ÷ measured wall speedup - 1: ex-ante, by the highest rung that priced both decodes of every pair from what was
     known before the first sample; and with passes measured during the run.
     """
@@ -164,14 +166,16 @@ def _prediction_errors(pairs: Sequence[Pair], why_none: str) -> dict[str, Quanti
     why_neither = "there are no ceilings to predict these decodes with" if pairs else why_none
     why_not_during = "no pass of this model was measured during the run" if ex_ante else why_neither
     return {
-        **_prediction_error("prediction_error", ex_ante, pairs, why_neither),
-        **_prediction_error("prediction_error_during_run", during, pairs, why_not_during),
+        **_prediction_error("prediction_error", ex_ante, pairs, why_neither, confidence),
+        **_prediction_error("prediction_error_during_run", during, pairs, why_not_during, confidence),
     }
 
 
-def _prediction_error(name: str, price: str | None, pairs: Sequence[Pair], why_none: str) -> dict[str, Quantity]:
+def _prediction_error(
+    name: str, price: str | None, pairs: Sequence[Pair], why_none: str, confidence: float
+) -> dict[str, Quantity]:
     if price is None:
-        return _both(name, (), why_none)
+        return _both(name, (), why_none, confidence)
     terms = [
         _Term(
             of=arm, over=ntp.priced_s[price][1], over_per=arm.priced_s[price][1], under=ntp.decode_s or 0.0,
@@ -179,7 +183,7 @@ def _prediction_error(name: str, price: str | None, pairs: Sequence[Pair], why_n
         )
         for ntp, arm in pairs
     ]  # fmt: skip
-    return {key: _less_one(found, price) for key, found in _both(name, terms, why_none).items()}
+    return {key: _less_one(found, price) for key, found in _both(name, terms, why_none, confidence).items()}
 
 
 def _less_one(ratio: Quantity, price: str) -> Quantity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.compare_tally import Key, Tally
-from harness.stats import Quantity, absent, wilson_interval
+from harness.stats import CONFIDENCE, Quantity, absent, wilson_interval
 
 Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
 """Which decode, and task and prompt id -> what was written."""
@@ -17,7 +17,9 @@ def outputs(tallies: Sequence[Tally]) -> Outputs:
     return {(key, prompt): output for key, answers in written for prompt, output in answers}
 
 
-def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str) -> Quantity:
+def identical_outputs(
+    of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE
+) -> Quantity:
     """Share of prompts of which every decode wrote what NTP wrote in the same repeat and process, with its Wilson interval;
     prompts that only one of the two decoded are left out.
     """
@@ -27,4 +29,4 @@ def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str) -> Q
             expected = of_ntp.get((tally.key, prompt))
             if expected is not None:
                 same[prompt] = same.get(prompt, True) and output == expected
-    return wilson_interval(sum(same.values()), len(same)) if same else absent(why_none)
+    return wilson_interval(sum(same.values()), len(same), confidence) if same else absent(why_none)

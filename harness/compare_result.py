@@ -19,9 +19,9 @@ from harness.compare_counter import measured_bandwidth
 from harness.compare_identity import Outputs, identical_outputs, outputs
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
-from harness.compare_values import ArmResult, CounterScale
+from harness.compare_values import ArmResult, CounterScale, Simultaneous
 from harness.record import CaseHeader
-from harness.stats import Quantity, absent, exact
+from harness.stats import CONFIDENCE, Quantity, absent, exact, simultaneous_confidence
 from harness.stats_planning import prompts_for_width
 
 NOT_TIMED = "this part was not timed"
@@ -124,16 +124,48 @@ def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
     )
 
 
+def accuracy_difference(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENCE) -> Quantity:
+    """Accuracy of ``arm`` less that of ``ntp``, with its one-sided lower bound at ``confidence``."""
+    graded = {} if arm.replayed else arm.grades
+    own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
+    return on_accuracy.difference(graded, ntp.grades if ntp else {}, arm.related, own.reason or NOT_GRADED, confidence)
+
+
+def simultaneous(arm: Arm, ntp: Arm | None, place: Place, picked_from: int) -> Simultaneous:
+    """What claims are made about, of an arm that was picked from so many on these decodes: worked out again at their level."""
+    confidence = simultaneous_confidence(picked_from)
+    tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
+    pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
+    wall, wall_totals = _wall_speedups(arm, ntp, place, pairs, confidence)
+    figures = {
+        "wall_speedup": wall,
+        "wall_speedup_totals": wall_totals,
+        "accuracy_difference": accuracy_difference(arm, ntp, confidence),
+        "identical_to_ntp": _identity(arm, ntp, confidence),
+        **_figures(arm, ntp, place, confidence),
+    }
+    return Simultaneous(picked_from=picked_from, confidence=confidence, figures=figures)
+
+
+def _wall_speedups(
+    arm: Arm, ntp: Arm | None, place: Place, pairs: Sequence[on_arms.Pair], confidence: float = CONFIDENCE
+) -> tuple[Quantity, Quantity]:
+    """By both estimators; NTP, and an arm that lacks prompts of NTP, have no interval."""
+    lost = on_arms.one_sided(ntp.tallies, arm.tallies) if ntp and place.timed else []
+    wall, wall_totals = on_arms.wall_speedups(pairs, NO_NTP if place.timed else NOT_TIMED, confidence)
+    if pairs and (ntp is arm or lost):
+        reason = _refused(lost) if lost else BY_DEFINITION
+        return _without_interval(wall, reason), _without_interval(wall_totals, reason)
+    return wall, wall_totals
+
+
 def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out of it."""
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
     lost = on_arms.one_sided(ntp.tallies, arm.tallies) if ntp and place.timed else []
     no_pair = NO_NTP if place.timed else NOT_TIMED
-    wall, wall_totals = on_arms.wall_speedups(pairs, no_pair)
-    if pairs and (ntp is arm or lost):
-        reason = _refused(lost) if lost else BY_DEFINITION
-        wall, wall_totals = (_without_interval(quantity, reason) for quantity in (wall, wall_totals))
+    wall, wall_totals = _wall_speedups(arm, ntp, place, pairs)
     decode_s = on_arms.total(tallies, lambda t: t.decode_s, NO_TIMES) if place.timed else absent(NOT_TIMED)
     forward_s = on_arms.total(tallies, lambda t: t.forward_s, NOT_PER_PASS) if place.timed else absent(NOT_TIMED)
     bandwidth = on_arms.quotient(sum(t.bytes_ for t in tallies), forward_s, NOT_PER_PASS)
@@ -163,7 +195,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     }
 
 
-def _figures(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Quantity]:
+def _figures(arm: Arm, ntp: Arm | None, place: Place, confidence: float = CONFIDENCE) -> dict[str, Quantity]:
     """What else claims are made about; NTP is not compared with itself."""
     timed = [tally for tally in arm.tallies if place.timed and tally.decode_s is not None]
     other = ntp if ntp is not arm else None
@@ -177,12 +209,12 @@ def _figures(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Quantity]:
     decodes = on_figures.Decodes(
         counted=arm.tallies, timed=timed, pairs=pairs, why_untimed=why_untimed, why_unpaired=why_unpaired
     )
-    return on_figures.arm_figures(decodes, place.ladder.read_ceiling) | on_figures.accuracy_figures(
-        graded, of_ntp, arm.related, why_ungraded or NOT_GRADED
+    return on_figures.arm_figures(decodes, place.ladder.read_ceiling, confidence) | on_figures.accuracy_figures(
+        graded, of_ntp, arm.related, why_ungraded or NOT_GRADED, confidence
     )
 
 
-def _identity(arm: Arm, ntp: Arm | None) -> Quantity:
+def _identity(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENCE) -> Quantity:
     """The share of prompts on which the arm wrote what NTP wrote, where that can be said."""
     if arm.replayed:
         return absent(on_accuracy.REPLAYED)
@@ -190,7 +222,7 @@ def _identity(arm: Arm, ntp: Arm | None) -> Quantity:
         return absent(NO_NTP if ntp is None else BY_DEFINITION)
     if arm.temperature or ntp.temperature:
         return absent("sampled outputs differ by chance")
-    return identical_outputs(ntp.outputs, arm.tallies, NO_NTP)
+    return identical_outputs(ntp.outputs, arm.tallies, NO_NTP, confidence)
 
 
 def _refused(lost: Sequence[tuple[str, int]]) -> str:
@@ -209,8 +241,7 @@ def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     """Everything that rests on a checked answer, by field of ArmResult."""
     graded = {} if arm.replayed else arm.grades
     own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
-    of_ntp = ntp.grades if ntp else {}
-    difference = on_accuracy.difference(graded, of_ntp, arm.related, own.reason or NOT_GRADED)
+    difference = accuracy_difference(arm, ntp)
     return {
         "correct": sum(graded.values()) if graded else None,
         "accuracy": own,

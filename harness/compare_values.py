@@ -115,6 +115,19 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Simultaneous:
+    """The figures of an arm that was picked from ``picked_from`` on the decodes that judge it, each at ``confidence``.
+
+    1 - 5 % / picked_from (Bonferroni): all intervals of all these arms hold together with 95 %, whichever arm is picked.
+    ``figures``: by the name that a claim uses, and ``accuracy_difference``.
+    """
+
+    picked_from: int
+    confidence: float
+    figures: dict[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
@@ -130,6 +143,7 @@ class ArmResult:
     estimate, None where all of it was measured as such.
     ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.
     ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
+    ``simultaneous``: of a highlighted arm that was picked from several; verdicts on a claim that names no arm use it.
     """
 
     label: str
@@ -177,6 +191,7 @@ class ArmResult:
     first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
     decode_time_estimated: str | None = None
     voids: Voids | None = None
+    simultaneous: Simultaneous | None = None
 
     @property
     def request_speedup(self) -> Quantity:
@@ -291,8 +306,9 @@ class Cell:
 class Highlight:
     """The arm that answers the question for one part and batch size, and on what ground it was picked.
 
-    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``), *observed* (only the observed
-    difference is within it), *none* (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
+    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``, at a simultaneous 95 % level over
+    the ``picked_from`` arms that could have been picked), *observed* (only the observed difference is within it), *none*
+    (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
     """
 
     part: str
@@ -303,6 +319,7 @@ class Highlight:
     pairs: int
     pairs_needed: int
     reason: str | None = None
+    picked_from: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,3 +178,8 @@ def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0)
     if losses == 0:
         return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
     return math.floor(float(special.bdtrin(losses, 1 - confidence, margin))) + 1
+
+
+def simultaneous_confidence(family: int) -> float:
+    """The level at which ``family`` intervals hold together with CONFIDENCE, however they depend on each other (Bonferroni)."""
+    return 1 - (1 - CONFIDENCE) / max(1, family)

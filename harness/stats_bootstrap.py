@@ -44,18 +44,25 @@ def symmetric_quantile(sums: Floats, confidence: float) -> float:
 
     ``sums`` has shape (prompts, 4). Infinite where so many resamples have no spread of their own that nothing can be said.
     """
+    reach, times = _reaches(sums.tobytes())
+    return float(reach[np.searchsorted(times, math.ceil(confidence * RESAMPLES))])
+
+
+@lru_cache(maxsize=32)
+def _reaches(sums_bytes: bytes) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """How far each resample is, ascending, and how many are up to there. Kept: an arm is asked at several levels."""
+    sums = np.frombuffer(sums_bytes, dtype=np.float64).reshape(-1, 4)
     n, whole = len(sums), log_ratio(sums.sum(axis=0))
-    wanted = math.ceil(confidence * RESAMPLES)
     if n <= ALIKE_UP_TO:
         drawn, times = _distinct(n)
         reach = _reach(drawn, sums, whole)
         order = np.argsort(reach)
-        return float(reach[order[np.searchsorted(np.cumsum(times[order]), wanted)]])
+        return reach[order], np.cumsum(times[order])
     reach = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, AT_ONCE):
         drawn = (_kept if n <= KEPT_UP_TO else _times_drawn)(n, start).astype(np.float64)
         reach[start : start + AT_ONCE] = _reach(drawn, sums, whole)
-    return float(np.partition(reach, wanted - 1)[wanted - 1])
+    return np.sort(reach), _ONE_EACH
 
 
 def _reach(drawn: Floats, sums: Floats, whole: Floats) -> Floats:
@@ -74,6 +81,7 @@ def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
     return np.bincount(places.ravel(), minlength=AT_ONCE * n).reshape(AT_ONCE, n).astype(np.uint16)
 
 
+_ONE_EACH = np.arange(1, RESAMPLES + 1)
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
 """For a few numbers of prompts: a run has many arms over the same prompts."""
 

@@ -32,7 +32,7 @@ def _judgement(claim: Claim, place: Place | Nowhere, comparison: Comparison) -> 
     if isinstance(place, Nowhere):
         findings = [_nowhere(bound, place) for bound in claim.bounds]
     else:
-        findings = [judge(bound, place, comparison) for bound in claim.bounds]
+        findings = [judge(bound, place, comparison, claim.scope) for bound in claim.bounds]
     gravest = next(state for state in GRAVEST_FIRST if any(one.state == state for one in findings))
     deciding = [one for one in findings if one.state == gravest]
     lead = findings[0] if claim.metric is not None else deciding[0]

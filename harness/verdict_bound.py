@@ -1,6 +1,8 @@
 """Holds one bound against one figure: met where the whole interval meets it, missed where the whole interval misses it.
 
 What the figure is not worth holding (a slow baseline, an input that would be its own finding, no times left) makes it void.
+An arm that the claim does not name was picked on these very decodes: it is judged by the interval at the simultaneous level
+of all that it was picked from. Times of fewer than three processes decide only a claim about these processes.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from harness.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.compare_figures import TOTALS
 from harness.compare_values import ArmResult, Comparison
 from harness.judgement import Basis, State
-from harness.stats import Quantity, absent
+from harness.stats import FEWEST_PROCESSES, Quantity, absent
 from harness.verdict_place import Place
 from harness.verdict_remedy import more_prompts
 
@@ -22,7 +24,13 @@ BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "co
                            "bandwidth_share": "modelled", **dict.fromkeys(PREDICTION_ERRORS, "predicted")}  # fmt: skip
 OF_PROMPTS = ("accuracy_loss_points", "identical_to_ntp")
 """Figures that are taken prompt by prompt at any batch size."""
+MORE_PROCESSES = (
+    f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
+    "(scope: this process)"
+)
+NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
+NO_FIGURE = absent("this comparison holds no such figure")
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
 
@@ -42,12 +50,21 @@ class Finding:
 
 def figure(arm: ArmResult, bound: Bound) -> Quantity:
     """The figure that the bound is about, by its estimator."""
-    totals = bound.estimator == "ratio_of_totals"
-    if bound.metric == "wall_speedup":
-        return arm.wall_speedup_totals if totals else arm.wall_speedup
-    if bound.metric == "identical_to_ntp":
-        return arm.identical_to_ntp
-    return arm.figures.get(bound.metric + (TOTALS if totals else ""), absent("this comparison holds no such figure"))
+    own = {"wall_speedup": arm.wall_speedup, "wall_speedup_totals": arm.wall_speedup_totals,
+           "identical_to_ntp": arm.identical_to_ntp}  # fmt: skip
+    return (arm.figures | own).get(_name(bound), NO_FIGURE)
+
+
+def judged_figure(place: Place, bound: Bound) -> Quantity:
+    """What the verdict is taken from: the figure at the simultaneous level where the arm was picked, else the figure itself."""
+    if place.picked_from is None:
+        return figure(place.arm, bound)
+    figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
+    return figures.get(_name(bound), NO_FIGURE)
+
+
+def _name(bound: Bound) -> str:
+    return bound.metric + (TOTALS if bound.estimator == "ratio_of_totals" else "")
 
 
 def state_of(bound: Bound, value: Quantity) -> State:
@@ -62,18 +79,30 @@ def state_of(bound: Bound, value: Quantity) -> State:
     return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
 
 
-def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
-    """The bound against the figure of ``place``."""
+def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None = None) -> Finding:
+    """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
     cell, arm = place.cell, place.arm
-    value = figure(arm, bound)
+    value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_void(bound, place) or _why_absent(bound, place, value, comparison)
-    state: State = "void" if why_void else state_of(bound, value)
+    seen: State = "void" if why_void else state_of(bound, judged)
+    few = _too_few_processes(bound, value, scope)
+    state: State = "inconclusive" if few and seen in ("met", "missed") else seen
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
-    reason, remedy = why_void or (_reason(bound, place, value, state), None)
+    reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
     if state == "inconclusive":
-        remedy = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
+        own = state_of(bound, value)
+        more = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
+        found = [MORE_PROCESSES if few else None, NAME_IT if seen != own else more if seen == "inconclusive" else None]
+        remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+
+
+def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str | None:
+    """Why times of so few processes decide nothing; None where they do, or where nothing rests on a clock."""
+    if not METRICS[bound.metric].clock or scope is not None or (value.processes or 0) >= FEWEST_PROCESSES:
+        return None
+    return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
 
 
 def _why_void(bound: Bound, place: Place) -> Why | None:
@@ -110,7 +139,7 @@ def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Compari
     return value.reason or "there is no figure", remedy
 
 
-def _reason(bound: Bound, place: Place, value: Quantity, state: State) -> str:
+def _reason(bound: Bound, place: Place, value: Quantity, judged: Quantity, state: State) -> str:
     """The interval beside the bound, what it rests on, and every weakness of it."""
     sides = {
         "met": f"all of it {bound.words}", "missed": f"none of it {bound.words}", "inconclusive": f"part of it {bound.words}",
@@ -123,7 +152,14 @@ def _reason(bound: Bound, place: Place, value: Quantity, state: State) -> str:
     else:
         kind = "one-sided 95 % bounds" if one else "95 % interval"
         ends = f"{_number(value.low)} to {_number(value.high)}"
-        found = f"{_number(value.value)}, {kind} {ends} ({ground}): {sides[state]}"
+        found = f"{_number(value.value)}, {kind} {ends} ({ground})"
+        found += f": {sides[state]}" if place.picked_from is None else ""
+    if place.picked_from is not None:
+        level = f"picked from {place.picked_from} arms on these same decodes: judged at a simultaneous 95 % level"
+        if judged.low is None or judged.high is None:
+            found += f"; {level}, at which there is no interval ({judged.reason})"
+        else:
+            found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
     return "; ".join([found, *_weaknesses(bound, place, value)])
 
 
@@ -142,8 +178,6 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):
         found.append(void)
-    if place.picked_from is not None:
-        found.append(f"the arm was picked from {place.picked_from} on these same decodes")
     return found
 
 

@@ -6,7 +6,7 @@ An arm that is not named is the highlighted one of every part and batch size. Re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from harness.claims import METRICS, Claim, Where
@@ -16,7 +16,9 @@ from harness.record import RunHeader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One cell, and the arm there. ``picked_from``: so many arms the best one was picked from, on these very decodes."""
+    """One cell, and the arm there. ``picked_from``: so many arms the best one was picked from, on these very decodes; such an
+    arm is judged at the simultaneous level of all of them, one that the claim names at its own.
+    """
 
     cell: Cell
     arm: ArmResult
@@ -101,9 +103,7 @@ def _best(cell: Cell, comparison: Comparison) -> Place | Nowhere:
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     if arm is None:
         return Nowhere(names=_names(cell), reason=highlight.reason or f"{highlight.label} left no sample of this task")
-    contenders = sum(not other.is_ntp for other in cell.arms)
-    place = Place(cell=cell, arm=arm)
-    return replace(place, picked_from=contenders) if contenders > 1 else place
+    return Place(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
 
 
 def _names(cell: Cell) -> dict[str, str]:

@@ -127,8 +127,11 @@ def _ground(highlight: Highlight, arm: ArmResult) -> str:
     """On what ground this arm was picked and not another."""
     margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
     prompts, observed = units.count(highlight.pairs), units.points(difference.value or 0)
+    if arm.simultaneous is not None:
+        difference = arm.simultaneous.figures["accuracy_difference"]
     if highlight.basis == "shown" and difference.low is not None:
-        bound = f"one-sided 95 % lower bound {units.points(difference.low)}, {prompts} prompts"
+        level = "one-sided 95 %" if arm.simultaneous is None else f"simultaneous 95 %, {highlight.picked_from} arms:"
+        bound = f"{level} lower bound {units.points(difference.low)}, {prompts} prompts"
         return f"{arm.label} is the fastest arm that is shown to lose less than {margin} of accuracy ({bound})."
     if highlight.basis == "observed":
         cannot = f"{prompts} prompts do not show for any arm that accuracy stays within {margin} of NTP"

@@ -17,7 +17,7 @@ def weaknesses(
     """A sentence for each, the gravest kind first; none is good news."""
     found = [_baseline(cell)]
     if arm is not None:
-        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(cell, highlight)]
+        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm)]
         found.append(_voids(cell, arm))
     found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
@@ -67,11 +67,16 @@ def _processes(arm: ArmResult) -> str:
     return f"The interval is about {only}; another process on the same machine may differ by more." if only else ""
 
 
-def _picked(cell: Cell, highlight: Highlight) -> str:
-    contenders = sum(not arm.is_ntp for arm in cell.arms)
-    if contenders < 2:
+def _picked(arm: ArmResult) -> str:
+    """That the arm on top was picked by what it is judged on, and its speedup at the level of all it was picked from."""
+    if arm.simultaneous is None:
         return ""
-    return f"{highlight.label} was picked from {contenders} arms on these same decodes, which flatters it a little."
+    speedup = arm.simultaneous.figures["wall_speedup"]
+    said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
+    if speedup.low is None or speedup.high is None:
+        return f"{said}: verdicts take its figures at a simultaneous 95 % level."
+    ends = f"{units.ratio(speedup.low)} to {units.ratio(speedup.high)}"
+    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {ends}."
 
 
 def _voids(cell: Cell, arm: ArmResult) -> str:
