@@ -160,7 +160,16 @@ def _reason(bound: Bound, place: Place, value: Quantity, judged: Quantity, state
             found += f"; {level}, at which there is no interval ({judged.reason})"
         else:
             found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
-    return "; ".join([found, *_weaknesses(bound, place, value)])
+    return "; ".join([found, *_whole_request(bound, place.arm), *_weaknesses(bound, place, value)])
+
+
+def _whole_request(bound: Bound, arm: ArmResult) -> list[str]:
+    """What stands beside a decode speedup: the same with the prompt, and the time to the first token."""
+    speed, first = arm.request_speedup.value, arm.first_token_s.value
+    if bound.metric != "wall_speedup" or speed is None:
+        return []
+    beside = "" if first is None else f", first token after {first:.3g} s"
+    return [f"request speedup (prompt included) {_number(speed)}x{beside}"]
 
 
 def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
@@ -168,6 +177,8 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
     found = []
     if place.arm.replayed and not place.arm.is_ntp:
         found.append("given this acceptance (replayed)")
+    if metric.clock and place.arm.decode_time_estimated:
+        found.append(place.arm.decode_time_estimated)
     if value.these_processes_only:
         found.append(value.these_processes_only)
     if metric.to_ntp and check.state == "unchecked":
