@@ -140,7 +140,7 @@ def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]
     """Add to decode time what the prompts' pass takes beyond that of ``ntp`` on the same prompt, where it does more.
 
     NTP's is that of the same repeat and process, else the median over the prompt's other decodes; without any all of the
-    prompts' pass is decode time.
+    prompts' pass is decode time. Where NTP's happened to take longer, nothing is taken off.
     """
     if not any(one.reads_more and one.decode_s is not None for one in tallies):
         return tuple(tallies)
@@ -152,7 +152,7 @@ def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]
     def charge(one: Tally) -> Tally:
         if not one.reads_more or one.decode_s is None or one.prompt_s is None:
             return one
-        beyond_s = one.prompt_s - own.get(one.key, statistics.median(of_prompt.get(one.key[:2], [0.0])))
+        beyond_s = max(0.0, one.prompt_s - own.get(one.key, statistics.median(of_prompt.get(one.key[:2], [0.0]))))
         forward_s = None if one.forward_s is None else one.forward_s + beyond_s
         return replace(one, decode_s=one.decode_s + beyond_s, forward_s=forward_s, estimated=True)
 

@@ -126,4 +126,6 @@ def test_an_older_prompt_pass_that_drafts_is_charged(run: tuple[Path, Run]) -> N
     assert [one.decode_s for one in charged(older, ())] == [12.0] * 3
     others = [replace(one, key=(*one.key[:2], 4, 0)) for one in ntp]
     assert [one.decode_s for one in charged(older, others)] == [10, 9, 8], "the prompt's other decodes"
+    slow = [replace(one, prompt_s=9.0) for one in ntp]
+    assert [one.decode_s for one in charged(older, slow)] == [7.0] * 3, "nothing is taken off"
     assert charged(verified, ntp) == verified and not any(one.estimated for one in verified)
