@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.compare_tally import Tally, charged, tally
@@ -70,7 +70,7 @@ def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
 
 def with_times(metric: Metric, processes: Sequence[Process]) -> list[Process]:
     """The processes that have a time of the metric's cell: parts of one run may be taken in different numbers of them."""
-    return [process for process in processes if _shared(metric, [process])]
+    return [process for process in processes if next(_of_cell(metric, process), None)]
 
 
 def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
@@ -99,14 +99,18 @@ def observed(metric: Metric, base: Sequence[Process], new: Sequence[Process]) ->
 
 def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
     """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
-    place = (metric.part, metric.batch_size, metric.arm)
     found: set[_Place] | None = None
     for process in processes:
-        mine = {key for key in process.decodes if key[0] in process.arms.get(place, ())}
-        if metric.name == "wall_speedup":
-            mine = {key for key in mine if _ntp_key(process, key) in process.decodes}
+        mine = set(_of_cell(metric, process))
         found = mine if found is None else found & mine
     return sorted(found or ())
+
+
+def _of_cell(metric: Metric, process: Process) -> Iterator[_Place]:
+    cases = process.arms.get((metric.part, metric.batch_size, metric.arm), ())
+    for key in process.decodes:
+        if key[0] in cases and (metric.name != "wall_speedup" or _ntp_key(process, key) in process.decodes):
+            yield key
 
 
 def _figure(name: str, process: Process, key: _Place) -> float:
