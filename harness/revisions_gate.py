@@ -18,8 +18,8 @@ from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements, to_json
 from harness.likeness import Unlike, refuse_unlike, shared_prompts
 from harness.metrics import Metric, primary_metrics
-from harness.metrics_judged import CountedPair, judge_counted_pairs, judged_metric
 from harness.metrics_counted import counted
+from harness.metrics_judged import CountedPair, judge_counted_pairs, judged_metric
 from harness.metrics_timed import Process, numbers, processes_of
 from harness.progress import Progress
 from harness.record import Run

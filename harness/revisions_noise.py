@@ -83,8 +83,8 @@ def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish:
     draws = (rng.choices(seconds, k=wish.pairs) for _ in range(RESAMPLES))
     estimates = [_estimate([sign * one for sign, one in zip(signs, drawn, strict=True)], signs) for drawn in draws]
     floor = noise_floor(key, estimates, wish.pairs)
-    drawn = f"{floor.method}; {RESAMPLES} gates drawn from a pool of {len(seconds)} measured pairs, drift between gates not seen"
-    return replace(floor, method=drawn, repeats=len(seconds) // wish.pairs)
+    drawn = f"{RESAMPLES} gates drawn from a pool of {len(seconds)} measured pairs, drift between gates not seen"
+    return replace(floor, method=f"{floor.method}; {drawn}", repeats=len(seconds) // wish.pairs)
 
 
 def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:

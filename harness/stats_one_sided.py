@@ -61,7 +61,7 @@ class SampleMean:
         return replace(self, mean=-self.mean).p_above(-bound)
 
     def low(self, level: float) -> float | None:
-        """Lower one-sided bound, mean - t(degrees) · standard error, wrong with probability ``level``; None: so few values give none."""
+        """Lower one-sided bound, mean - t · standard error, wrong with probability ``level``; None: so few values give none."""
         if self.standard_error is None:
             return self.mean if 0.5 ** (self.degrees + 1) <= level else None
         return self.mean + float(special.stdtrit(self.degrees, level)) * self.standard_error
@@ -80,7 +80,9 @@ class SampleMean:
             return None
         effect = abs(self.mean - bound) / (self.standard_error * math.sqrt(self.n))
         quantiles = float(special.ndtri(1 - level)) + float(special.ndtri(power))
-        start = max(2 + self.terms, math.floor((quantiles / effect) ** 2)) if effect * math.sqrt(MOST_UNITS) > quantiles else MOST_UNITS
+        if effect * math.sqrt(MOST_UNITS) <= quantiles:
+            return None
+        start = max(2 + self.terms, math.floor((quantiles / effect) ** 2))
         return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level, self.terms) >= power), None)
 
 
@@ -111,13 +113,13 @@ def _counted(values: Sequence[float]) -> int:
 
 
 def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) -> SampleMean:
-    """The mean of values in each of which known effects may stand, estimated beside it and taken out; hardly moved by outliers.
+    """The mean of values in which other effects stand too, estimated beside it and taken out; hardly moved by outliers.
 
-    ``terms``: of each effect by how much it is in each value; they and a constant are linearly independent. From eight values on
-    it is Huber's M-estimate of the regression on 1 and the terms, its scale the median of the absolute residuals (the smallest
-    left out, as many as are fitted), else least squares. Without terms it is ``sample_mean``.
+    ``terms``: of each effect by how much it is in each value; they and a constant are linearly independent. From eight values
+    on it is Huber's M-estimate of the regression on 1 and the terms, its scale the median of the absolute residuals (the
+    smallest left out, as many as are fitted); of fewer it is least squares. Without terms it is ``sample_mean``.
 
-    Source: P. J. Huber, Robust Statistics (1981), 7.8 (modified residuals) and 7.6 (covariance, with its small-sample factor K).
+    Source: P. J. Huber, Robust Statistics (1981), 7.8 (modified residuals) and 7.6 (covariance, its factor K for small n).
 
     Raises:
         ValueError: no value, one that is not finite, or no more values than effects and a mean.
@@ -143,7 +145,7 @@ def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) ->
 
 @lru_cache(maxsize=1024)
 def _design(terms: tuple[tuple[float, ...], ...]) -> tuple[Array, Array, float]:
-    """The matrix of 1 and the terms (values, effects), what solves it by least squares, and the mean's share of the variance."""
+    """The matrix of 1 and the terms (values, effects), what solves it by least squares, the mean's share of the variance."""
     design: Array = np.column_stack([np.ones(len(terms[0])), *terms])
     inverse = np.linalg.inv(design.T @ design)
     return design, inverse @ design.T, float(inverse[0, 0])

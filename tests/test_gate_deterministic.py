@@ -61,7 +61,7 @@ def test_equal_within_tolerance_changed_or_void(
 
 
 def test_both_values_and_the_bound_are_shown() -> None:
-    """NEW's and BASE's in the metric's unit, none for a hash; the bound tells what is let pass; why a value is absent is kept."""
+    """NEW's and BASE's in the metric's unit, none for a hash; the bound tells what is let pass; why one is absent is kept."""
     judgement = judge_deterministic(metric("lower", absolute=1, relative=0.05), 40, 43)
     assert (judgement.value.value, judgement.base, judgement.unit) == (43.0, 40.0, "passes")
     assert judgement.bound == "at most BASE, 1 passes or 5.000% of it let pass"

@@ -226,6 +226,36 @@ def test_extra_passes_fail_on_the_first_pair(tmp_path: Path) -> None:
     assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").value.value == 2 * 4 * 16
 
 
+def test_a_count_that_differs_in_the_third_pair_alone_fails(tmp_path: Path) -> None:
+    """There and at once, by name; the pairs before it had the same counts."""
+    more = two_arms(arms=(NTP, MORE_PASSES))
+    found, launcher = gate(tmp_path, lambda n: RUN, lambda n: more if n == 2 else RUN)
+    assert found.exit_code() == 1 and len(launcher.launched) == 6
+    assert of(found, "passes", "SBD").word == "changed" and of(found, "passes", "SBD").sizes == {"runs": 6}
+    assert of(found, "passes", "SBD").reason == "in pair 3: changed from 64 to 128 passes (+100.000%)"
+    assert of(found, "passes", "NTP").reason == "in pair 1: the same: 256 passes; as good in all 3 pairs"
+
+
+def test_a_base_that_counts_otherwise_itself_is_void(tmp_path: Path) -> None:
+    """Nobody can tell NEW's passes from one of its own two."""
+    more = two_arms(arms=(NTP, MORE_PASSES))
+    found, _ = gate(tmp_path, lambda n: more if n == 3 else RUN, lambda n: more if n == 3 else RUN)
+    assert found.exit_code() == 4
+    assert "BASE itself is not the same in every process: 64 in pair 1, 128 in pair 4" in of(found, "passes", "SBD").reason
+
+
+def test_memory_is_judged_by_its_median_over_the_pairs(tmp_path: Path) -> None:
+    """One process in eight that peaks 50 % higher is no regression; all of them are."""
+    def peaking(peak: float) -> Run:
+        samples = [sample.model_copy(update={"meters": {"peak_memory_bytes": peak}}) for sample in RUN.samples]
+        return RUN.model_copy(update={"samples": samples})
+
+    found, _ = gate(tmp_path / "one", lambda n: peaking(100.0), lambda n: peaking(150.0 if n == 3 else 100.0))
+    assert found.exit_code() == 0 and of(found, "peak_memory_bytes", "SBD").value.value == 100
+    found, _ = gate(tmp_path / "all", lambda n: peaking(100.0), lambda n: peaking(150.0))
+    assert found.exit_code() == 1 and of(found, "peak_memory_bytes", "SBD").base == 100
+
+
 def test_deterministic_only_takes_one_pair(tmp_path: Path) -> None:
     """However slow NEW is."""
     found, launcher = gate(tmp_path, lambda n: RUN, noisy(RUN, "new", factor=2), GateWish(deterministic_only=True))
@@ -253,7 +283,7 @@ def test_pairs_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
-    """Once or twice; a machine that never gives a time ends void, not passed."""
+    """Once or twice, in its own place and order; a machine that never gives a time ends void, not passed."""
     def void(number: int) -> Run:
         samples = [sample.model_copy(update={"meters": {"compiled_graphs": 1.0}}) for sample in RUN.samples]
         return RUN.model_copy(update={"samples": samples})
@@ -262,8 +292,11 @@ def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
     found, launcher = gate(tmp_path / "once", base, lambda n: void(n) if n == 2 else new(n))
     pairs = of(found, "wall_speedup", "SBD").sizes["pairs"]
     assert found.exit_code() == 0 and len(launcher.launched) == 2 * pairs + 2
+    order = [side for number in (1, 2, 3, 3, 4) for side in (("base", "new") if number in (1, 4) else ("new", "base"))]
+    assert launcher.launched[:10] == order and (tmp_path / "once/void-pair-03-1/new/run.json").exists()
     found, _ = gate(tmp_path / "always", base, void)
     assert found.exit_code() == 4 and of(found, "wall_speedup", "SBD").word == "void"
+    assert {path.name for path in (tmp_path / "always").glob("void-*")} == {f"void-pair-01-{n}" for n in (1, 2, 3)}
 
 
 def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
