@@ -16,7 +16,7 @@ from harness.compare_identity import Outputs, outputs
 from harness.compare_pricing import SAME_SIZE
 from harness.compare_result import Arm
 from harness.compare_tally import Tally
-from harness.compare_values import BaselineCheck, BaselineState, Cell, CeilingCheck, GenerateMode, TokenCheck
+from harness.compare_values import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
 from harness.hardware import Calibration
 from harness.modelshape import DTYPE_BYTES
 from harness.record import CaseHeader
@@ -112,9 +112,13 @@ def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) 
         own, large = calibration.read_bandwidth[0].bytes_per_s, calibration.read_bandwidth[-1].bytes_per_s
         if own > CACHE_EFFECT * large:
             words = "the weights come out of a cache, so no read ceiling bounds NTP, but launches, arithmetic and the cache do"
-            return CeilingCheck(state="in_cache", share=share, words=f"{words}: whether a faster NTP engine exists is not shown")
+            return CeilingCheck(
+                state="in_cache", share=share, words=f"{words}: whether a faster NTP engine exists is not shown"
+            )
         if len(calibration.read_bandwidth) > 1:
-            share = ceiling_share(ntp.modelled_bandwidth_bytes_per_s, Quantity(value=min(own, large), method="measured read rate"))
+            share = ceiling_share(
+                ntp.modelled_bandwidth_bytes_per_s, Quantity(value=min(own, large), method="measured read rate")
+            )
     if share.value is None:
         return CeilingCheck(state="unknown", share=share, words="")
     if share.value >= NEAR_CEILING:

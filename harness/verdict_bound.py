@@ -28,6 +28,7 @@ MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
 )
+MORE_CHECKS = "show that NTP keeps up with generate(): more decodes of it (baseline_check), more processes"
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
 NO_FIGURE = absent("this comparison holds no such figure")
@@ -83,16 +84,18 @@ def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None 
     """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
     cell, arm = place.cell, place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
-    why_void = _why_void(bound, place) or _why_absent(bound, place, value, comparison)
+    why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
     seen: State = "void" if why_void else state_of(bound, judged)
     few = _too_few_processes(bound, value, scope)
-    state: State = "inconclusive" if few and seen in ("met", "missed") else seen
+    open_baseline = seen in ("met", "missed") and _open_baseline(bound, place, value)
+    state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
     reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
     if state == "inconclusive":
         own = state_of(bound, value)
         more = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
-        found = [MORE_PROCESSES if few else None, NAME_IT if seen != own else more if seen == "inconclusive" else None]
+        found = [MORE_PROCESSES if few else None, MORE_CHECKS if open_baseline else None]
+        found.append(NAME_IT if seen != own else more if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
@@ -105,7 +108,7 @@ def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str 
     return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
 
 
-def _why_void(bound: Bound, place: Place) -> Why | None:
+def _why_void(bound: Bound, place: Place, value: Quantity) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
     if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", *PREDICTION_ERRORS, *OF_PROMPTS)):
@@ -114,13 +117,27 @@ def _why_void(bound: Bound, place: Place) -> Why | None:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
     if metric.to_ntp and arm.paired.one_sided:
         return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
-    if metric.to_ntp and check.state == "slow":
+    if metric.to_ntp and check.state == "different_tokens":
+        return f"{check.reason}: the baseline did other work, so no speedup is claimed", (
+            "find out which of the two decodes wrongly; the record has the output_ids of both"
+        )
+    if metric.to_ntp and check.state == "slow" and not _below(bound, value):
         speed = check.best_speed.value if check.best_speed else None
         beside = f": NTP ran at {speed:.2f}x the speed of {check.best}" if speed is not None else ""
         return f"against a slow baseline{beside}; no speedup is claimed", (
             "make NTP keep up with generate() first (session: static, execution: auto)"
         )
     return None
+
+
+def _below(bound: Bound, value: Quantity) -> bool:
+    """Whether the whole interval misses the least that is claimed. A slow baseline lifts a speedup, so this stands with any."""
+    return bound.min is not None and value.high is not None and value.high < bound.min
+
+
+def _open_baseline(bound: Bound, place: Place, value: Quantity) -> bool:
+    """Whether the figure would say something else if NTP were as much slower than generate() as was not ruled out."""
+    return place.cell.baseline_check.state == "not_shown" and not _below(bound, value)
 
 
 def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> Why | None:
@@ -184,7 +201,11 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
     if metric.to_ntp and check.state == "unchecked":
         found.append(f"NTP was not held against generate(): {check.reason}")
     if metric.to_ntp and check.state == "not_shown":
-        found.append("these decodes do not show that NTP keeps up with generate()")
+        found.append("these decodes do not show that NTP keeps up with generate(), so they confirm nothing")
+    if metric.to_ntp and check.state == "slow":
+        found.append("against a slow baseline, which lifts the figure: it falls short all the same")
+    if metric.to_ntp and check.ceiling is not None and check.ceiling.words:
+        found.append(check.ceiling.words)
     if bound.metric in PREDICTION_ERRORS and value.method:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from harness.compare import compare
-from harness.compare_baseline import state_of
+from harness.compare_baseline import state_of, token_check
 from harness.reporting.page import render
 from harness.stats import Quantity, absent
+from harness.store import read_run
 from tests import synthetic_run as synthetic
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def checked(dynamic: float, static: float, jitter: float = 0.1):
@@ -77,3 +81,113 @@ def test_an_unchecked_baseline_is_said():
     run = synthetic.build(synthetic.Part())
     assert compare(run).cells[0].baseline_check.state == "unchecked"
     assert "was not held against" in render(run, compare(run))
+
+
+ROW = ("task", 0, 0, 0)
+
+
+def written(*outputs):
+    """What one arm wrote, by prompt."""
+    return {(ROW, ("task", f"p{i}")): list(output) for i, output in enumerate(outputs)}
+
+
+A, LATE, EARLY = [5] * 8, [5] * 6 + [1, 1], [1] * 8
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ntp", "modes", "different"),
+    [
+        ("float32", [A] * 6, [[A] * 6, [A] * 6], False),
+        ("float32", [LATE, *[A] * 5], [[A] * 6, [A] * 6], True),
+        ("float64", [LATE, *[A] * 5], [[A] * 6], True),
+        ("float32", [LATE, *[A] * 5], [[A] * 6, [LATE] * 6], False),
+        ("bfloat16", [LATE, LATE, LATE, *[A] * 3], [[A] * 6], False),
+        ("bfloat16", [LATE] * 4 + [A] * 2, [[A] * 6], True),
+        ("bfloat16", [LATE] * 6, [[A] * 6, [A] * 6], True),
+        ("bfloat16", [LATE] * 6, [[A] * 6, [[5] * 7 + [2]] * 6], False),
+        ("bfloat16", [EARLY] * 6, [[A] * 6, [[5] * 7 + [2]] * 6], True),
+        ("bfloat16", [A[:4]] * 6, [[A] * 6, [A] * 6], True),
+    ],
+)
+def test_what_rounding_excuses(dtype, ntp, modes, different):
+    """Exact types: some mode wrote it. Shorter ones: where the modes part late in all prompts NTP may too, not at once."""
+    found = token_check(written(*ntp), [written(*mode) for mode in modes], dtype)
+    assert found.different == different
+
+
+def test_the_token_check_counts_by_hand():
+    """Two modes, three prompts: equal in all, in the second mode alone, in none; a prompt that NTP lacks is left out."""
+    ntp = written(A, A, A)
+    one, other = written(A, LATE, EARLY, A), written(A, A, [5, 1] * 4, A)
+    found = token_check(ntp, [one, other], "bfloat16")
+    assert (found.rows, found.same, found.mode_rows, found.mode_same) == (6, 3, 4, 2)
+    assert found.agreed == pytest.approx((1 + 6 / 8 + 0 + 1 + 1 + 1 / 8) / 6)
+    assert found.mode_agreed == pytest.approx((1 + 6 / 8 + 0 + 1) / 4)
+    assert (
+        found.words
+        == "NTP wrote the tokens of generate() in 3 of 6 outputs (bfloat16), its modes those of one another in 2 of 4"
+    )
+    assert token_check({}, [one], "float32") is None
+
+
+def test_a_run_whose_outputs_all_differ_has_no_baseline():
+    """Times as good as those of the first test; NTP's tokens are other ones."""
+    run, _ = checked(1.5, 1.2)
+    assert (
+        compare(run).cells[0].baseline_check.tokens.words == "NTP wrote the tokens of generate() in 16 of 16 outputs (bfloat16)"
+    )
+    samples = [
+        one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
+        if one.case_id.endswith("/ntp") else one
+        for one in run.samples
+    ]  # fmt: skip
+    check = compare(run.model_copy(update={"samples": samples})).cells[0].baseline_check
+    assert (check.state, check.tokens.same, check.tokens.rows) == ("different_tokens", 0, 16) and check.best is not None
+
+
+@pytest.mark.parametrize("name", ["every_arm", "quickstart", "verified_250m"])
+def test_recorded_baselines_wrote_what_generate_wrote(name):
+    """Published runs: equal in float32; in bfloat16 NTP parts from the modes of generate() as they part from one another."""
+    comparison = compare(read_run(ROOT / "reports" / name))
+    found = [cell.baseline_check.tokens for cell in comparison.cells if cell.baseline_check.tokens]
+    assert found and not any(one.different for one in found)
+    assert all(one.same == one.rows for one in found if "float32" in one.words)
+
+
+def calibrated(own, large, dram_bound=None, batch_size=1):
+    """NTP's ceiling check where the model's own size reads ``own`` and 4 GiB ``large`` times as fast as NTP does."""
+    part = synthetic.Part(jitter=0.05, batch_size=batch_size)
+    run = synthetic.build(part, calibration=synthetic.calibration(dram_bound))
+    reached = compare(run).cells[0].arms[0].modelled_bandwidth_bytes_per_s.value
+    recorded = run.header.calibration
+    points = [
+        point | {"bytes_per_s": reached * factor}
+        for point, factor in zip(recorded["read_bandwidth"], (own, large), strict=True)
+    ]
+    header = run.header.model_copy(update={"calibration": recorded | {"read_bandwidth": points}})
+    return compare(run.model_copy(update={"header": header})).cells[0].baseline_check.ceiling
+
+
+@pytest.mark.parametrize(
+    ("own", "large", "dram_bound", "state", "share"),
+    [
+        (2.0, 2.0, True, "far", 0.5),
+        (1.2, 1.2, True, "near", 1 / 1.2),
+        (4.0, 5.0, None, "far", 0.25),
+        (1.2, 4.0, None, "near", 1 / 1.2),
+        (9.0, 2.0, False, "in_cache", None),
+    ],
+)
+def test_ntp_is_held_against_the_rate_of_memory(own, large, dram_bound, state, share):
+    """Rates put in as multiples of NTP's own; a rate out of a cache is no ceiling, of two others the slower one counts."""
+    found = calibrated(own, large, dram_bound)
+    assert found.state == state and found.share.value == (None if share is None else pytest.approx(share))
+    assert bool(found.words) == (state != "near")
+    assert state != "in_cache" or "launches, arithmetic and the cache" in found.words
+
+
+def test_without_a_read_rate_nothing_is_said_of_it():
+    """Not calibrated; and at batch 4, where reads need not be the bound."""
+    found = compare(synthetic.build()).cells[0].baseline_check.ceiling
+    assert (found.state, found.words) == ("unknown", "") and found.share.reason
+    assert calibrated(2.0, 2.0, True, batch_size=4) is None

@@ -110,6 +110,8 @@ def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
         return "fewer forward passes; not timed"
     if cell.baseline_check.state == "slow":
         return "the speed of a slow baseline"
+    if cell.baseline_check.state == "different_tokens":
+        return "the speed of a baseline that wrote other tokens than generate()"
     given = ""
     if arm.replayed and arm.nfe_speedup.value is not None:
         given = f", made to need {units.ratio(arm.nfe_speedup.value)} fewer passes (replayed: given, not found)"

@@ -15,7 +15,7 @@ def weaknesses(
     cell: Cell, arm: ArmResult | None, highlight: Highlight, comparison: Comparison, header: RunHeader
 ) -> tuple[str, ...]:
     """A sentence for each, the gravest kind first; none is good news."""
-    found = [_baseline(cell)]
+    found = [_baseline(cell), _ceiling(cell)]
     if arm is not None:
         found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm)]
         found.append(_voids(cell, arm))
@@ -37,15 +37,23 @@ def _against_generate(cell: Cell) -> str:
     check, speed = cell.baseline_check, cell.baseline_check.best_speed
     if not cell.timed:
         return ""
+    if check.state == "different_tokens":
+        return f"{check.reason}: the two did other work, and no speedup is claimed."
     if speed is None or speed.value is None:
         return f"The NTP arm was not held against transformers' generate(): {check.reason}."
     ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
     ran = f"The NTP arm ran at {units.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
     if check.state == "kept_up":
-        return f"{ran}."
+        return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
     if check.state == "slow":
         return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
-    return f"{ran}; these samples do not show that it keeps up with every mode."
+    return f"{ran}; these samples do not show that it keeps up with every mode, so they confirm no speedup."
+
+
+def _ceiling(cell: Cell) -> str:
+    """Whether memory would give NTP more than it takes."""
+    words = cell.baseline_check.ceiling.words if cell.baseline_check.ceiling else ""
+    return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
 def _replayed(arm: ArmResult) -> str:
