@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare import compare
-from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
 from harness.compare_passes import UNTOLD, measured_passes
 from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult
@@ -186,6 +186,13 @@ def test_the_page_says_the_ex_ante_prediction_first() -> None:
         for one in cell.arms[1].predictions if one.rung == "shape-calibrated"
     )  # fmt: skip
     assert said.startswith("Ex-ante") and said.index(first) < said.index(f"calibrated during the run, {later}")
+
+
+def test_a_reason_that_both_prices_share_is_said_once() -> None:
+    """By the rung's own word; two reasons are told apart."""
+    assert reasons_in_words({EX_ANTE_SHAPE: "a", DURING_RUN: "a", "datasheet": "b"}) == {"shape-calibrated": "a", "datasheet": "b"}
+    assert reasons_in_words({EX_ANTE_SHAPE: "a"}) == {"shape-calibrated, ex-ante": "a"}
+    assert reasons_in_words({"datasheet": "b"}) == {"datasheet": "b"}
 
 
 def test_a_figure_draws_each_rung_once() -> None:
