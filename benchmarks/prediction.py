@@ -126,7 +126,8 @@ def table(found: list[Row]) -> str:
     for row in found:
         noise = "one batch" if row.noise_pct is None else f"±{row.noise_pct:.1f} %"
         lines.append(
-            f"{row.part} | {row.batch} | {row.arm} | {price_words(row.price)} | {row.predicted:.2f}x ({row.low:.2f}-{row.high:.2f}) | "
+            f"{row.part} | {row.batch} | {row.arm} | {price_words(row.price)} | "
+            f"{row.predicted:.2f}x ({row.low:.2f}-{row.high:.2f}) | "
             f"{row.measured:.2f}x | {noise} | {row.error_pct:+.1f} % | {'yes' if row.covered else 'no'} | "
             f"{'yes' if row.seen else 'no'}"
         )

@@ -3,8 +3,8 @@ during each run make of it. Nothing is measured here.
 
     python -m benchmarks.prediction_published [RUN ...]
 
-RUN: run directories; without one all of reports/ that hold a timed part. `visits_sd_pct` is how far the time of a pass moves from
-one visit of a part to the next (standard deviation, pooled over parts), with `visits_degrees` of freedom: what
+RUN: run directories; without one all of reports/ that hold a timed part. `visits_sd_pct` is how far the time of a pass moves
+from one visit of a part to the next (standard deviation, pooled over parts), with `visits_degrees` of freedom: what
 harness.roofline.shape_calibration.VISITS_SD takes for machines that a run has not seen yet.
 """
 

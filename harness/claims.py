@@ -15,8 +15,8 @@ from harness.frozen import Count, Frozen, Name, NonNegative, Text
 
 MetricName = Literal[
     "wall_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "latency_p90_s", "latency_p95_s",
-    "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "prediction_error_during_run", "accuracy_loss_points",
-    "identical_to_ntp",
+    "latency_p99_s", "joules_per_token", "bandwidth_share", "prediction_error", "prediction_error_during_run",
+    "accuracy_loss_points", "identical_to_ntp",
 ]  # fmt: skip
 METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 Estimator = Literal["geometric_mean", "ratio_of_totals"]

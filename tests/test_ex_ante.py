@@ -1,4 +1,4 @@
-"""What was known before the first sample: hand-made records with visits before, among and after, and how sure few visits are."""
+"""What was known before the first sample: hand-made records with visits before, among and after, and how sure few are."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ moves = st.lists(st.tuples(*[st.floats(-LOG_BAND, LOG_BAND)] * len(MEASURED)), m
 @given(moves=moves, decodes=st.sampled_from([1, 8, 64]), kernel=st.floats(0, float(np.log(UNSEEN_MOVEMENT[1]))))
 @settings(max_examples=60, deadline=None)
 def test_fewer_visits_never_narrow_an_interval(moves: list[tuple[float, ...]], decodes: int, kernel: float) -> None:
-    """Visits that moved by no more than machines do, from width to width too: of every choice of them, ex-ante, the interval is at
-    least as wide as that of all, and as that of all with the run's own figures for what moved beside the samples.
+    """Visits that moved by no more than machines do, from width to width too: of every choice of them, ex-ante, the interval is
+    at least as wide as that of all, and as that of all with the run's own figures for what moved beside the samples.
     """
     visits = [
         [p for one, move in zip(MEASURED, moved, strict=True) for p in at_visit(number, one, move)]
@@ -190,7 +190,8 @@ def test_the_page_says_the_ex_ante_prediction_first() -> None:
 
 def test_a_reason_that_both_prices_share_is_said_once() -> None:
     """By the rung's own word; two reasons are told apart."""
-    assert reasons_in_words({EX_ANTE_SHAPE: "a", DURING_RUN: "a", "datasheet": "b"}) == {"shape-calibrated": "a", "datasheet": "b"}
+    shared = {EX_ANTE_SHAPE: "a", DURING_RUN: "a", "datasheet": "b"}
+    assert reasons_in_words(shared) == {"shape-calibrated": "a", "datasheet": "b"}
     assert reasons_in_words({EX_ANTE_SHAPE: "a"}) == {"shape-calibrated, ex-ante": "a"}
     assert reasons_in_words({"datasheet": "b"}) == {"datasheet": "b"}
 
