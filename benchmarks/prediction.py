@@ -3,8 +3,10 @@ rung of the ladder never saw, beside the few that it started from.
 
     python -m benchmarks.prediction [RUN]
 
-RUN: a run directory measured earlier. Bars (issue C): held-out cells of the bandwidth-bound shape, median error at most 10 % on
-the shape-calibrated rung and 20 % on the calibrated one, intervals that cover 80 % at a median width of at most 30 %.
+RUN: a run directory of this benchmark measured earlier. `ex_ante_*` are priced from what was known before the first sample of
+each part and have no bar. Bars (issue C), with the passes measured during the run: held-out cells of the bandwidth-bound shape,
+median error at most 10 % on the shape-calibrated rung and 20 % on the calibrated one, intervals that cover 80 % at a median
+width of at most 30 %. What the published runs say is in benchmarks.prediction_published.
 """
 
 from __future__ import annotations
@@ -20,14 +22,21 @@ import yaml
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
 from harness.compare import compare
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.compare_pricing import ladder
-from harness.compare_values import ArmResult, Cell, Comparison
+from harness.compare_values import ArmResult, Cell, Comparison, Prediction
 from harness.modeling.bench_decodes import CONTEXT_TOKENS
 from harness.record import Run
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 
-RUNGS = {"shape-calibrated": "shape_calibrated", "calibrated": "calibrated"}
+ERRORS = {
+    EX_ANTE_SHAPE: "ex_ante_median_abs_error_pct",
+    DURING_RUN: "median_abs_error_pct_shape_calibrated",
+    "calibrated": "median_abs_error_pct_calibrated",
+}
+"""The figure of each price that is told."""
+INTERVALS = {EX_ANTE_SHAPE: "ex_ante_", DURING_RUN: ""}
 BLOCKS, BATCHES, CONTEXTS, NFE_SPEEDUP = [8, 16, 32], [1, 4, 8], (CONTEXT_TOKENS, 384), 3.0
 
 
@@ -59,12 +68,12 @@ def scenario() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One SBD arm of one cell on one rung; errors and noise in percent of the measured speedup."""
+    """One SBD arm of one cell by one price; errors and noise in percent of the measured speedup."""
 
     part: str
     batch: int
     arm: str
-    rung: str
+    price: str
     seen: bool
     predicted: float
     low: float
@@ -96,28 +105,29 @@ def rows(comparison: Comparison) -> list[Row]:
         if cell.is_summary
         for arm in cell.arms
         for prediction in arm.predictions
-        if not arm.is_ntp and prediction.rung in RUNGS and arm.wall_speedup_totals.value and prediction.wall_speedup.low
+        if not arm.is_ntp and prediction.price in ERRORS and arm.wall_speedup_totals.value and prediction.wall_speedup.low
     ]
 
 
-def _row(cell: Cell, arm: ArmResult, prediction: Any) -> Row:
+def _row(cell: Cell, arm: ArmResult, prediction: Prediction) -> Row:
     speedup, wall = prediction.wall_speedup, arm.wall_speedup
     measured = arm.wall_speedup_totals.value
     assert measured and speedup.value and speedup.low and speedup.high
     noise = 50 * (wall.high - wall.low) / measured if wall.low is not None and wall.high is not None else None
     seen = cell.batch_size == 1 and cell.part == f"250m_context_{CONTEXT_TOKENS}"
     return Row(
-        cell.part, cell.batch_size, arm.label, prediction.rung, seen, speedup.value, speedup.low, speedup.high, measured, noise
+        cell.part, cell.batch_size, arm.label, prediction.price, seen, speedup.value, speedup.low, speedup.high, measured, noise
     )
 
 
 def table(found: list[Row]) -> str:
     """All cells with signs."""
-    lines = ["part | batch | arm | rung | predicted (interval) | measured | noise | error | covered | started from"]
+    lines = ["part | batch | arm | price | predicted (interval) | measured | noise | error | covered | started from"]
     for row in found:
         noise = "one batch" if row.noise_pct is None else f"±{row.noise_pct:.1f} %"
         lines.append(
-            f"{row.part} | {row.batch} | {row.arm} | {row.rung} | {row.predicted:.2f}x ({row.low:.2f}-{row.high:.2f}) | "
+            f"{row.part} | {row.batch} | {row.arm} | {price_words(row.price)} | "
+            f"{row.predicted:.2f}x ({row.low:.2f}-{row.high:.2f}) | "
             f"{row.measured:.2f}x | {noise} | {row.error_pct:+.1f} % | {'yes' if row.covered else 'no'} | "
             f"{'yes' if row.seen else 'no'}"
         )
@@ -127,20 +137,21 @@ def table(found: list[Row]) -> str:
 def figures(found: list[Row]) -> dict[str, float]:
     """Medians over the held-out cells of the bandwidth-bound shape, and beside them those of the others."""
     result: dict[str, float] = {}
-    for rung, name in RUNGS.items():
-        of_rung = [row for row in found if row.rung == rung]
+    for price, name in ERRORS.items():
+        of_price = [row for row in found if row.price == price]
         groups = {
-            "": [row for row in of_rung if not row.seen and row.part != "reference"],
-            "_seen": [row for row in of_rung if row.seen],
-            "_reference": [row for row in of_rung if row.part == "reference"],
+            "": [row for row in of_price if not row.seen and row.part != "reference"],
+            "_seen": [row for row in of_price if row.seen],
+            "_reference": [row for row in of_price if row.part == "reference"],
         }
         for group, members in groups.items():
             if members:
-                result[f"median_abs_error_pct_{name}{group}"] = statistics.median(abs(row.error_pct) for row in members)
+                result[f"{name}{group}"] = statistics.median(abs(row.error_pct) for row in members)
         held_out = groups[""]
-        if rung == "shape-calibrated" and held_out:
-            result["interval_coverage_pct"] = 100 * statistics.mean(row.covered for row in held_out)
-            result["interval_width_pct_median"] = statistics.median(row.width_pct for row in held_out)
+        if price in INTERVALS and held_out:
+            before = INTERVALS[price]
+            result[f"{before}interval_coverage_pct"] = 100 * statistics.mean(row.covered for row in held_out)
+            result[f"{before}interval_width_pct_median"] = statistics.median(row.width_pct for row in held_out)
     return {name: round(value, 2) for name, value in result.items()}
 
 

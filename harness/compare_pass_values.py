@@ -5,7 +5,7 @@ Values only, as harness.compare_values, which holds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.stats import Quantity
@@ -24,6 +24,12 @@ def rung_of(price: str) -> str:
 def price_words(price: str) -> str:
     """How a price is named to the reader: its rung, and on the top one what was known."""
     return {EX_ANTE_SHAPE: "shape-calibrated, ex-ante", DURING_RUN: "shape-calibrated during the run"}.get(price, price)
+
+
+def reasons_in_words(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Why there is no price, by the words for it; once where both of the top rung are absent for the same reason."""
+    alike = reasons.get(EX_ANTE_SHAPE) == reasons.get(DURING_RUN)
+    return {(rung_of(price) if alike else price_words(price)): why for price, why in reasons.items()}
 
 
 def one_a_rung(prices: Iterable[str]) -> list[str]:

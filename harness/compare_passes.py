@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+
 from harness.health import kernel_times_s
 from harness.record import PassColumns, Run
 from harness.roofline.operation import PassCounts

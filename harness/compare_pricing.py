@@ -82,7 +82,7 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The ceilings that a case can be priced with, by PRICES in their order, why it cannot with others, and the read ceiling."""
+    """The ceilings that a case can be priced with, by PRICES in their order, why not with others, and the read ceiling."""
 
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]

@@ -269,8 +269,8 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung (by PRICES) of the ladder of ceilings has no prediction here. Bytes and predictions are those of one
-    of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
+    ``rung_reasons`` says why a rung of the ladder of ceilings (by PRICES) has no prediction here. Bytes and predictions are
+    those of one of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
     """
 
     part: str

@@ -144,8 +144,8 @@ class RunFrames:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet). ``ex_ante``: from what was
-        known before the first sample of the part; the top rung has a second row, calibrated during the run.
+        """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet). ``ex_ante``: from what
+        was known before the first sample of the part; the top rung has a second row, calibrated during the run.
 
         decode_s, wall_speedup: predicted, with _low and _high; measured_decode_s, measured_wall_speedup (ratio of totals, what
         the prediction is held against) and measured_wall_speedup_mean (geometric mean over prompts), with theirs;

@@ -137,7 +137,8 @@ def _below(bound: Bound, value: Quantity) -> bool:
 
 def _open_baseline(bound: Bound, place: Place, value: Quantity) -> bool:
     """Whether the figure would say something else if NTP were as much slower than generate() as was not ruled out."""
-    return place.cell.baseline_check.state == "not_shown" and not _below(bound, value)
+    unshown = METRICS[bound.metric].to_ntp and place.cell.baseline_check.state == "not_shown"
+    return unshown and not _below(bound, value)
 
 
 def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> Why | None:

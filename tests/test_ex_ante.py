@@ -1,4 +1,4 @@
-"""What was known before the first sample: hand-made records with visits before, among and after, and how sure few visits are."""
+"""What was known before the first sample: hand-made records with visits before, among and after, and how sure few are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compare import compare
-from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
 from harness.compare_passes import UNTOLD, measured_passes
 from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult
@@ -124,8 +124,8 @@ moves = st.lists(st.tuples(*[st.floats(-LOG_BAND, LOG_BAND)] * len(MEASURED)), m
 @given(moves=moves, decodes=st.sampled_from([1, 8, 64]), kernel=st.floats(0, float(np.log(UNSEEN_MOVEMENT[1]))))
 @settings(max_examples=60, deadline=None)
 def test_fewer_visits_never_narrow_an_interval(moves: list[tuple[float, ...]], decodes: int, kernel: float) -> None:
-    """Visits that moved by no more than machines do, from width to width too: of every choice of them, ex-ante, the interval is at
-    least as wide as that of all, and as that of all with the run's own figures for what moved beside the samples.
+    """Visits that moved by no more than machines do, from width to width too: of every choice of them, ex-ante, the interval is
+    at least as wide as that of all, and as that of all with the run's own figures for what moved beside the samples.
     """
     visits = [
         [p for one, move in zip(MEASURED, moved, strict=True) for p in at_visit(number, one, move)]
@@ -186,6 +186,14 @@ def test_the_page_says_the_ex_ante_prediction_first() -> None:
         for one in cell.arms[1].predictions if one.rung == "shape-calibrated"
     )  # fmt: skip
     assert said.startswith("Ex-ante") and said.index(first) < said.index(f"calibrated during the run, {later}")
+
+
+def test_a_reason_that_both_prices_share_is_said_once() -> None:
+    """By the rung's own word; two reasons are told apart."""
+    shared = {EX_ANTE_SHAPE: "a", DURING_RUN: "a", "datasheet": "b"}
+    assert reasons_in_words(shared) == {"shape-calibrated": "a", "datasheet": "b"}
+    assert reasons_in_words({EX_ANTE_SHAPE: "a"}) == {"shape-calibrated, ex-ante": "a"}
+    assert reasons_in_words({"datasheet": "b"}) == {"datasheet": "b"}
 
 
 def test_a_figure_draws_each_rung_once() -> None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from harness.compare_blocks import BlockPasses, Timeline, block_passes, timeline
 from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.compare_explain import waterfall as waterfall_of
-from harness.compare_pass_values import price_words
+from harness.compare_pass_values import reasons_in_words
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.compare_ways import telling_arms, ways
 from harness.record import Run
@@ -148,7 +148,8 @@ def _no_factors(shown: Shown, cells: list[Cell]) -> str:
 def _no_prediction(cells: list[Cell]) -> str:
     if not cells[0].timed:
         return "this part was not timed"
-    return "; ".join(f"{price_words(rung)}: {why}" for rung, why in cells[0].rung_reasons.items()) or "there is no arm to compare"
+    reasons = reasons_in_words(cells[0].rung_reasons)
+    return "; ".join(f"{rung}: {why}" for rung, why in reasons.items()) or "there is no arm to compare"
 
 
 def _no_stragglers(cells: list[Cell]) -> str:

@@ -98,7 +98,8 @@ def residual_sentence(residuals: Sequence[Residual]) -> str:
         off = [one.speedup_error for one in residuals if one.price == price and one.speedup_error is not None]
         late = [one.time_error for one in residuals if one.price == price and one.time_error is not None]
         if off and late:
-            said.append(f"the {price_words(price)} roofline is off by {_range(off)} in speedup and {_range(late)} in decode time")
+            which = f"the {price_words(price)} roofline"
+            said.append(f"{which} is off by {_range(off)} in speedup and {_range(late)} in decode time")
     what = "Errors are predicted ÷ measured - 1; lines are the 95 % interval measured and the band predicted."
     return f"Over all arms {'; '.join(said)}. {what}" if said else what
 

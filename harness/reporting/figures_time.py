@@ -55,7 +55,8 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(tokens, expected, color=colour)
     end = (tokens[-1], label_ms)
-    axes.annotate(f"{price_words(curve.rung)}\nroofline", end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
+    name = f"{price_words(curve.rung)}\nroofline"
+    axes.annotate(name, end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
 def clocked(cell: Cell) -> list[PassWidth]:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness import units
 from harness.capacity_panel import panel_of
 from harness.compare import MANY_SAMPLES
-from harness.compare_pass_values import price_words
+from harness.compare_pass_values import reasons_in_words
 from harness.compare_values import Cell, Comparison, to_json
 from harness.exports.wording import tally, verdict_words
 from harness.forked import side_by_side
@@ -182,4 +182,4 @@ def _left_out(of_tasks: int) -> list[str]:
 def _missing(cell: Cell) -> list[str]:
     if not cell.timed:
         return ["Not timed: no wall speedup, no bandwidth and no prediction for this part."]
-    return [f"No {price_words(rung)} prediction: {reason.rstrip('.')}." for rung, reason in cell.rung_reasons.items()]
+    return [f"No {rung} prediction: {reason.rstrip('.')}." for rung, reason in reasons_in_words(cell.rung_reasons).items()]

@@ -29,8 +29,8 @@ SPREAD_PERCENTILES = (10, 90)
 Array = NDArray[Any]
 Span = tuple[float, float]
 VISITS_SD, VISITS_DEGREES = 0.15, 8
-"""Standard deviation of the logarithm of a pass's time from visit to visit, within four published timed parts of 30 s to 20
-minutes on a shared CPU, and its degrees of freedom (`python -m benchmarks.prediction reports/...` works it out again).
+"""Standard deviation of the logarithm of a pass's time from visit to visit, and its degrees of freedom: 0.144, rounded up, in
+four published timed parts of 30 s to 20 minutes on a shared CPU (`python -m benchmarks.prediction_published` works it out).
 """
 T_90_OF_8_DEGREES = 1.397
 """90th percentile of Student's t at VISITS_DEGREES: the standard deviation is itself an estimate."""
