@@ -29,6 +29,7 @@ from harness.decoding.drafter import Drafter
 from harness.decoding.request import DecodeRequest
 from harness.decoding.stopping import StopRule
 from harness.errors import UserError
+from harness.model_decodable import why_undecodable
 from harness.modeling.decoders import decoder_of
 from harness.modeling.engine import drain
 from harness.modeling.loading import LoadedModel
@@ -175,10 +176,13 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     """The caller's model as our decoders want it."""
     untyped: Any = model
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
-    shape = shape_from_config("the given model", untyped.config.to_dict())
-    if len(devices) > 1 or shape.sliding_window is not None or shape.mla is not None:
-        why = "is spread over several devices" if len(devices) > 1 else "has sliding windows or latent attention"
-        raise UserError(f"custom_generate: the model {why}; only full attention on one device is supported so far")
+    if len(devices) > 1:
+        raise UserError("custom_generate: the model is spread over several devices; only one device is supported so far")
+    config = untyped.config.to_dict()
+    shape = shape_from_config("the given model", config)
+    reason = why_undecodable(config, shape, str(model.dtype).removeprefix("torch."))
+    if reason is not None:
+        raise UserError(f"custom_generate: the model {reason}")
     mask_id = getattr(untyped.config, "mask_token_id", None) if mask_token_id is None else mask_token_id
     if mask_id is None and case.arm["method"] != "ntp":
         raise UserError("custom_generate: which token is the mask? give mask_token_id=tokenizer.mask_token_id")

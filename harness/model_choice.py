@@ -100,18 +100,24 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
     """
     if isinstance(model, RandomModel):
         return (KNOWN_SHAPES[model.random] if isinstance(model.random, str) else model.random), None
+    file = _config_file(model)
     if isinstance(model, ReferenceModel):
-        config = REFERENCE_DIR / model.reference / "config.json"
-        if not config.is_file():
-            return None, f"the reference model {model.reference!r} is not in this installation ({config} is missing)"
-        return _read_config(f"reference-{model.reference}", config), None
-    config = Path(model.huggingface) / "config.json"
-    if config.is_file():
-        return _read_config(Path(model.huggingface).name, config), None
-    cached = _cached_config(model.huggingface, model.revision or "main")
-    if cached is None:
+        if file is None:
+            missing = REFERENCE_DIR / model.reference / "config.json"
+            return None, f"the reference model {model.reference!r} is not in this installation ({missing} is missing)"
+        return _read_config(f"reference-{model.reference}", file), None
+    if file is None:
         return None, f"{model.huggingface} is not in the local Hugging Face cache; a plan downloads nothing"
-    return _read_config(model.huggingface, cached), None
+    local = (Path(model.huggingface) / "config.json").is_file()
+    return _read_config(Path(model.huggingface).name if local else model.huggingface, file), None
+
+
+def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any] | None:
+    """The config.json of the model as that of the transformers class it is loaded into; None for random weights, and where the
+    file is not on this machine. Read shape_of first, which says what is wrong with a file.
+    """
+    file = None if isinstance(model, RandomModel) else _config_file(model)
+    return None if file is None else _native(json.loads(file.read_text(encoding="utf-8")))
 
 
 def shape_called(name: str) -> ModelShape:
@@ -141,6 +147,21 @@ def source_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[st
     return source
 
 
+def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
+    """The model's config.json: of the package, of its folder, or in the hub's cache; None where there is none."""
+    if isinstance(model, ReferenceModel):
+        config = REFERENCE_DIR / model.reference / "config.json"
+        return config if config.is_file() else None
+    config = Path(model.huggingface) / "config.json"
+    return config if config.is_file() else _cached_config(model.huggingface, model.revision or "main")
+
+
+def _native(config: dict[str, Any]) -> dict[str, Any]:
+    """That of the transformers class that the weights are loaded into."""
+    family = recognised(config)
+    return config if family is None else native_config(family, config)
+
+
 def _cached_config(name: str, revision: str) -> Path | None:
     """config.json in the hub's cache (layout: models--org--name/{refs/<revision>, snapshots/<commit>/})."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
@@ -153,9 +174,7 @@ def _cached_config(name: str, revision: str) -> Path | None:
 
 def _read_config(name: str, file: Path) -> ModelShape:
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        family = recognised(config)
-        return shape_from_config(name, config if family is None else native_config(family, config))
+        return shape_from_config(name, _native(json.loads(file.read_text(encoding="utf-8"))))
     except UnknownModelError as error:
         raise UnknownModelError(f"{file}: {error}") from error
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.arms_rivals import draft_choice, stages
 from harness.errors import UserError
 from harness.methods.calls import with_layers
-from harness.model_choice import model_name, shape_of
+from harness.model_choice import ModelChoice, model_name, shape_of
 from harness.modelshape import ModelShape
 
 
@@ -25,6 +25,11 @@ def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape
     if twice is not None:
         raise UserError(f"two drafts of one stack are called {twice}, so their passes could not be told apart; leave one out")
     return found
+
+
+def draft_models(arm: Mapping[str, Any]) -> Iterator[ModelChoice]:
+    """The models that draft for an arm, the best first."""
+    yield from (choice for stage in stages(arm) if (choice := draft_choice(stage)) is not None)
 
 
 def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:

@@ -58,7 +58,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
     encode = tokenizer.encode_chat if workload.chat_template else tokenizer.encode
     prompts = given_prompts(workload)
     if prompts is not None:
-        return tuple(
+        found = tuple(
             PromptItem(
                 prompt_id=f"{task}/{index}",
                 ids=tuple(encode(prompt.prompt)),
@@ -68,6 +68,8 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
             )
             for index, prompt in enumerate(prompts)
         )
+        _refuse_empty(found)
+        return found
     drawn = problems(TASKS[task], workload.split, workload.prompt_count, seed)
     return tuple(
         PromptItem(
@@ -77,6 +79,15 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
         )
         for index, problem in enumerate(drawn)
     )
+
+
+def _refuse_empty(items: Sequence[PromptItem]) -> None:
+    """Text that is no token: only the tokenizer knows."""
+    for item in items:
+        if not item.ids:
+            raise ScenarioError(
+                f"{item.prompt_id}: the tokenizer makes no token of this prompt, so there is nothing to answer; give it text"
+            )
 
 
 def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:

@@ -10,12 +10,22 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from harness.block_checkpoints import mask_id as mask_id_of
+from harness.block_checkpoints import native_config, recognised
 from harness.block_families import BlockModelFamily
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.model_choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
+from harness.model_decodable import why_undecodable
 from harness.modeling.block_checkpoints import Opened, open_checkpoint
 from harness.modeling.rank_group import RankGroup
 from harness.modeling.splitting import loading_options, loads_split, refuse_older_transformers, split
@@ -150,13 +160,13 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
 def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
     path, name, options = _place(choice)
     share: dict[str, Any] | None = None
+    _refuse_undecodable(path, name, options, part.dtype)
     if group is not None:
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group) if loads_split(part.device) else {}
     with _said_by_transformers(name):
         found = open_checkpoint(path, getattr(torch, part.dtype), part.attention, options, share)
     module, tokenizer = found.module, found.tokenizer
-    _refuse_sliding_window(name, module.config)
     if group is not None and not share:
         split(module, name, part.device, group)
     return LoadedModel(
@@ -219,10 +229,13 @@ def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
     return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
 
 
-def _refuse_sliding_window(name: str, config: Any) -> None:
-    """A cache that forgets cannot be cropped back exactly, and our masks let every query see the whole context."""
-    kinds = getattr(config, "layer_types", None) or []
-    if any(kind != "full_attention" for kind in kinds):
-        raise UnknownModelError(f"{name} has {', '.join(sorted(set(kinds)))} layers; only full attention is supported so far")
-
-
+def _refuse_undecodable(path: str, name: str, options: dict[str, Any], dtype: str) -> None:
+    """Before a weight is read: what the config that it will be loaded with tells."""
+    revision = {key: value for key, value in options.items() if key == "revision"}
+    with _said_by_transformers(name):
+        config, _ = PreTrainedConfig.get_config_dict(path, **revision)
+        family = recognised(config)
+        loaded = AutoConfig.from_pretrained(path, **options).to_dict() if family is None else native_config(family, config)
+    reason = why_undecodable(loaded, shape_from_config(name, loaded), dtype)
+    if reason is not None:
+        raise UnknownModelError(f"{name} {reason}")

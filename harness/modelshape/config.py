@@ -21,14 +21,15 @@ class _Family:
 
     ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so),
                    "qkv_configured" (Q, K and V where it says so)
-    ``sliding``    which layers slide where a window is set: "none", "all", "pattern" (all but the last of every
-                   sliding_window_pattern), "upper" (from max_window_layers up); ``layer_types`` in a config overrules it
+    ``sliding``    which layers slide where a window is set: "none", "all", "typed" (all), "pattern" (all but the last of every
+                   sliding_window_pattern), "upper" (from max_window_layers up); of the last three ``layer_types`` in a config
+                   overrules it, while "all" builds none by it
     ``qk_norm``    a norm over each head of Q and of K; "configured": where use_qk_norm says so
     ``defaults``   of the config's class, as far as hub configs rely on them
     """
 
     biases: Literal["none", "qkv", "configured", "qkv_configured"] = "none"
-    sliding: Literal["none", "all", "pattern", "upper"] = "none"
+    sliding: Literal["none", "all", "typed", "pattern", "upper"] = "none"
     qk_norm: bool | Literal["configured"] = False
     norms_per_layer: int = 2
     moe: bool = False
@@ -50,7 +51,7 @@ _GEMMA3 = {
 FAMILIES: dict[str, _Family] = {
     "llama": _Family(biases="configured"),
     "mistral": _Family(sliding="all", defaults=_MISTRAL),
-    "ministral": _Family(sliding="all", defaults=_MISTRAL),
+    "ministral": _Family(sliding="typed", defaults=_MISTRAL),
     "ministral3": _Family(sliding="all", defaults=_MINISTRAL3),
     # The tensors of Ministral 3 under other names (NVIDIA-NeMo/Megatron-Bridge, nemotron_labs_diffusion_bridge.py).
     "nemotron_labs_diffusion": _Family(sliding="all", defaults=_MINISTRAL3),
@@ -128,12 +129,12 @@ def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, 
     window = config.get("sliding_window")
     if window is None or family.sliding == "none" or config.get("use_sliding_window") is False:
         return None, 0
-    if config.get("layer_types") is not None:
+    if config.get("layer_types") is not None and family.sliding != "all":
         count = sum(kind == "sliding_attention" for kind in config["layer_types"])
     elif family.sliding == "pattern":
         count = layers - layers // config["sliding_window_pattern"]
     else:
-        count = layers if family.sliding == "all" else max(0, layers - config["max_window_layers"])
+        count = layers if family.sliding in ("all", "typed") else max(0, layers - config["max_window_layers"])
     return (window, count) if count else (None, 0)
 
 

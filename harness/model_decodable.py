@@ -1,0 +1,97 @@
+"""Whether the sessions can decode a model, told by its config alone, so that no weight is read for what would end wrong.
+
+Refused is what a session would decode wrongly in silence, or fail at in the middle of a run. Reads a config.json at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from harness.errors import UnknownModelError
+from harness.model_choice import ModelChoice, model_config, model_name, shape_of
+from harness.modelshape import ModelShape
+
+Config = dict[str, Any]
+
+
+def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
+    """Nothing where the config is not on this machine yet: loading asks again, before it reads a weight.
+
+    Raises:
+        UnknownModelError: the sessions cannot decode it in ``dtype``; the message says why and what to do.
+    """
+    shape, _ = shape_of(choice)
+    reason = None if shape is None else why_undecodable(model_config(choice) or {}, shape, dtype)
+    if reason is not None:
+        raise UnknownModelError(f"{model_name(choice)} {reason}")
+
+
+def why_undecodable(config: Config, shape: ModelShape, dtype: str) -> str | None:
+    """What the model has that no session can decode exactly, with what to do; None where there is no such thing.
+
+    ``config``: of the transformers class that the weights are loaded into, as read or with its defaults; {} where there is
+    none. ``shape``: the shape of the same model.
+    """
+    config = config.get("text_config", config)
+    found = (_window(config, shape), _latent(shape), _moving_positions(config), _wide_experts(shape, dtype))
+    return next((reason for reason in found if reason is not None), None)
+
+
+def _window(config: Config, shape: ModelShape) -> str | None:
+    """Our masks let every query see the whole context, and a cache that forgets cannot be cropped back."""
+    kinds = sorted({kind for kind in config.get("layer_types") or () if kind != "full_attention"})
+    if kinds:
+        return f"has {', '.join(kinds)} layers; only full attention is supported so far: give a model without them"
+    if shape.sliding_window is None:
+        return None
+    return (
+        f"has sliding windows of {shape.sliding_window:,} tokens in {shape.sliding_layers} of {shape.layers} layers; only full "
+        "attention is supported so far. Where prompt, answer and one block of masks are at most as long as the window, it is "
+        'the same model without: write "sliding_window": null into a copy of its config.json'
+    )
+
+
+def _latent(shape: ModelShape) -> str | None:
+    if shape.mla is None:
+        return None
+    return (
+        "has latent attention (MLA), whose cache no session holds so far; only ordinary attention is supported: give another "
+        "model, or price this one without a run (sbd roofline, sbd capacity)"
+    )
+
+
+def _moving_positions(config: Config) -> str | None:
+    """transformers takes such factors from the largest position of a call: another row's, or that of a mask behind the answer,
+    would change what a row's own tokens mean.
+    """
+    for rope in _rotary(config):
+        kind = str(rope.get("rope_type") or rope.get("type"))
+        if "dynamic" in kind:
+            return (
+                f"has {kind} rotary positions, whose factor follows the longest row of a batch and the masks behind it; only "
+                f"factors that stay are supported. Where every row stays within the {config.get('max_position_embeddings'):,} "
+                "positions of its config it is the same model without: remove rope_scaling from a copy of its config.json"
+            )
+        if rope.get("short_factor") != rope.get("long_factor"):
+            length = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+            return (
+                f"has {kind} rotary positions, whose factors follow the longest row of a batch and the masks behind it; only "
+                f"factors that stay are supported. Where prompt, answer and one block of masks are at most {length} tokens it "
+                "is the same model with one list: write its short_factor as long_factor, too, into a copy of its config.json"
+            )
+    return None
+
+
+def _rotary(config: Config) -> Iterator[Config]:
+    """The settings of rotary positions, of every kind of layer where they differ, under both names they had."""
+    for key in ("rope_parameters", "rope_scaling"):
+        held = config.get(key)
+        if isinstance(held, dict):
+            yield from (one for one in (held, *held.values()) if isinstance(one, dict))
+
+
+def _wide_experts(shape: ModelShape, dtype: str) -> str | None:
+    if shape.moe is None or dtype != "float64":
+        return None
+    return "has experts, whose grouped products torch has no float64 for; use dtype: float32, bfloat16 or float16"
