@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.claims import Claim, Where
+from harness.claims import THIS_PROCESS, Claim, Where
 from harness.claims_text import read_claim
 from harness.compare import compare
 from harness.compare_values import Comparison
@@ -28,9 +29,10 @@ TRUTH = 64 * 0.011 / (13 * 0.014 + 3 * 0.017)
 """Wall speedup of the slow arm without jitter: 16 passes for 64 tokens, 3 of them wide (see test_compare)."""
 
 
-def judged(run: Run, *texts: str) -> Judgements:
-    """The verdict on claims in text."""
-    return verdict(compare(run), tuple(map(read_claim, texts)), run.header)
+def judged(run: Run, *texts: str, scope: Literal["this process"] | None = THIS_PROCESS) -> Judgements:
+    """The verdict on claims in text; synthetic runs have one process, and it is what is claimed of unless said otherwise."""
+    claims = tuple(read_claim(text).model_copy(update={"scope": scope}) for text in texts)
+    return verdict(compare(run), claims, run.header)
 
 
 def one(run: Run, text: str) -> Judgement:
@@ -75,7 +77,7 @@ def test_a_known_speedup_against_a_bound(bound: str, word: str) -> None:
 )  # fmt: skip
 def test_the_whole_interval_decides(low: float, high: float, text: str, state: str) -> None:
     """Intervals drawn by hand around 3 and 5; an end that is on the bound meets it."""
-    comparison = edited(compare(JITTERED), SLOW, wall_speedup=Quantity(value=(low + high) / 2, low=low, high=high, n=9))
+    comparison = edited(compare(JITTERED), SLOW, wall_speedup=Quantity(value=(low + high) / 2, low=low, high=high, n=9, processes=3))
     claim = Claim(metric="wall_speedup", min=3, max=5 if text == "between" else None, where=Where(arm=SLOW))
     (found,) = verdict(comparison, (claim,), JITTERED.header).judgements
     assert found.state == state
