@@ -82,7 +82,7 @@ def state_of(bound: Bound, value: Quantity) -> State:
 
 def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None = None) -> Finding:
     """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
-    cell, arm = place.cell, place.arm
+    arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
     seen: State = "void" if why_void else state_of(bound, judged)
@@ -92,13 +92,20 @@ def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None 
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
     reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
     if state == "inconclusive":
-        own = state_of(bound, value)
-        more = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
         found = [MORE_PROCESSES if few else None, MORE_CHECKS if open_baseline else None]
-        found.append(NAME_IT if seen != own else more if seen == "inconclusive" else None)
+        found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+
+
+def _remedy(bound: Bound, place: Place, value: Quantity) -> str:
+    """What would decide it; an arm that was picked is best named, and then needs no more than any other arm."""
+    own = state_of(bound, value)
+    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
+    if place.picked_from is None:
+        return more
+    return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
 
 
 def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, Bound, Claim, Where
+from harness.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, THIS_PROCESS, Bound, Claim, Where
 from harness.claims_file import load_claims, shipped_claims
 from harness.claims_text import read_claim, write_claim
 from harness.compare import compare
@@ -34,6 +35,7 @@ SPEEDUP = Bound(metric="wall_speedup", min=3.0)
         ("tokens_per_s >= 1e3 by ratio_of_totals", Claim(metric="tokens_per_s", min=1000, estimator="ratio_of_totals")),
         ("close to the pass reduction", Claim(metric="wall_over_nfe", min=0.9)),
         ("same accuracy", Claim(within_points=1)),
+        ("3-5x in this process", Claim(metric="wall_speedup", min=3, scope="this process")),
         ("same accuracy within 0.5 points", Claim(metric="accuracy_loss_points", max=1, within_points=0.5)),
         (
             "wall_speedup >= 3 at batch=1, part=bandwidth, arm='SBD k=16 γ=0.1' within 1 point",
@@ -76,12 +78,16 @@ cells = st.fixed_dictionaries(
 wheres = st.builds(lambda cell, arm: Where(**cell, **arm), cells, arms)
 
 
-@given(st.lists(bounds, min_size=1, max_size=3), wheres, st.none() | st.floats(1e-3, 100))
-def test_every_claim_reads_back_from_its_own_text(said: list[Bound], where: Where, margin: float | None) -> None:
+scopes = st.sampled_from([None, THIS_PROCESS])
+
+
+@given(st.lists(bounds, min_size=1, max_size=3), wheres, st.none() | st.floats(1e-3, 100), scopes)
+def test_every_claim_reads_back_from_its_own_text(said: list[Bound], where: Where, margin: float | None, scope: Any) -> None:
     """One bound or several, every metric, estimator and key: what is written is what is read."""
-    claim = Claim(**(said[0].model_dump() if len(said) == 1 else {"all": said}), where=where, within_points=margin)
+    claim = Claim(**(said[0].model_dump() if len(said) == 1 else {"all": said}), where=where, within_points=margin,
+        scope=scope)  # fmt: skip
     again = read_claim(write_claim(claim))
-    assert (again.bounds, again.where) == (claim.bounds, claim.where)
+    assert (again.bounds, again.where, again.scope) == (claim.bounds, claim.where, scope)
 
 
 WORDS = ("wall_speedup", ">=", "<=", "3", "3-5x", "at", "part=a", "within", "1", "point", "by", "and", "=", ",", "'", "same")
@@ -111,6 +117,7 @@ def test_any_text_is_a_claim_or_a_users_mistake(text: str) -> None:
         ("wall_speedup >= 3 at arm=x, gamma=1", ["named twice", "either arm, or block_size and gamma"]),
         ("wall_speedup >= 3 within 1", ["point or points"]),
         ("wall_speedup >= 3 within 0 points", ["within_points", "above 0"]),
+        ("wall_speedup >= 3 in this machine", ["'in' is not expected here", "in this process"]),
         ("wall_speedup >= 3 please", ["'please' is not expected here"]),
         ("wall_speedup >= 3 by median", ["'median' is not an estimator", "geometric_mean, ratio_of_totals"]),
         ("5-3x", ["runs downwards"]),

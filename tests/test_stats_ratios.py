@@ -309,3 +309,24 @@ def test_intervals_cover_a_known_truth(prompts: int, processes: int) -> None:
 
     for count in coverage(Setting(name="test", prompts=prompts, processes=processes), 300):
         assert count.none == 0 and count.coverage_pct is not None and 91 <= count.coverage_pct <= 98.5
+
+
+def test_a_total_is_marked_where_few_prompts_hold_it() -> None:
+    """Effective prompts by hand: nine of weight 1 and one of w are (9 + w)² ÷ (9 + w²), a third of ten at w = 9.92."""
+
+    def of(weight: float) -> Quantity:
+        times = [(3.0 + 0.01 * i, 1.0) for i in range(9)] + [(3.0 * weight, weight)]
+        return ratio_of_totals(times, [(1.0, 1.0)] * 9 + [(weight, weight)])
+
+    assert of(9.7).low is not None
+    marked = of(30.0)
+    assert marked.value and marked.low is None and marked.high is None
+    assert "1 of 10 prompts hold 77 % of a total, which weighs as 1.7 equal prompts" in (marked.reason or "")
+    assert of(10.2).low is None
+
+
+def test_a_wider_level_of_the_bootstrap_is_a_higher_quantile_of_the_same_resamples() -> None:
+    """99.9 % reaches further than 95 %, which is what it was before another level was asked for."""
+    pairs = [(3.0 * math.exp(0.1 * math.sin(i)), 1.0) for i in range(20)]
+    first, wide, again = ratio_of_totals(pairs), ratio_of_totals(pairs, confidence=0.999), ratio_of_totals(pairs)
+    assert first == again and wide.low is not None and first.low is not None and wide.low < first.low

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.claims import Claim, Where
+from harness.claims import THIS_PROCESS, Claim, Where
 from harness.claims_text import read_claim
 from harness.compare import compare
 from harness.compare_values import Comparison
@@ -29,9 +30,10 @@ TRUTH = 64 * 0.011 / (13 * 0.014 + 3 * 0.017)
 """Wall speedup of the slow arm without jitter: 16 passes for 64 tokens, 3 of them wide (see test_compare)."""
 
 
-def judged(run: Run, *texts: str) -> Judgements:
-    """The verdict on claims in text."""
-    return verdict(compare(run), tuple(map(read_claim, texts)), run.header)
+def judged(run: Run, *texts: str, scope: Literal["this process"] | None = THIS_PROCESS) -> Judgements:
+    """The verdict on claims in text; synthetic runs have one process, and it is what is claimed of unless said otherwise."""
+    claims = tuple(read_claim(text).model_copy(update={"scope": scope}) for text in texts)
+    return verdict(compare(run), claims, run.header)
 
 
 def one(run: Run, text: str) -> Judgement:
@@ -76,7 +78,8 @@ def test_a_known_speedup_against_a_bound(bound: str, word: str) -> None:
 )  # fmt: skip
 def test_the_whole_interval_decides(low: float, high: float, text: str, state: str) -> None:
     """Intervals drawn by hand around 3 and 5; an end that is on the bound meets it."""
-    comparison = edited(compare(JITTERED), SLOW, wall_speedup=Quantity(value=(low + high) / 2, low=low, high=high, n=9))
+    drawn = Quantity(value=(low + high) / 2, low=low, high=high, n=9, processes=3)
+    comparison = edited(compare(JITTERED), SLOW, wall_speedup=drawn)
     claim = Claim(metric="wall_speedup", min=3, max=5 if text == "between" else None, where=Where(arm=SLOW))
     (found,) = verdict(comparison, (claim,), JITTERED.header).judgements
     assert found.state == state
@@ -404,7 +407,7 @@ def test_the_number_needed_decides(truth: float, pilot: int) -> None:
     asked for too few: 80 % at a truth of 2.7.
     """
     random, base, header = np.random.default_rng(20250904), compare(JITTERED), JITTERED.header
-    claims = (read_claim(f"wall_speedup >= 3 at arm='{SLOW}'"),)
+    claims = (read_claim(f"wall_speedup >= 3 at arm='{SLOW}' in this process"),)
 
     def run(prompts: int) -> Judgement:
         logs = random.normal(math.log(truth), 0.25, prompts)
@@ -437,3 +440,113 @@ def test_a_value_that_is_absent_has_its_reason() -> None:
         JITTERED.header,
     )  # fmt: skip
     assert found.judgements[0].reason == "the dog ate it" and found.exit_code() == 4
+
+
+def in_processes(run: Run, processes: int, differing: float = 0.0) -> Run:
+    """The same decodes in several processes; those of the arms take ``differing`` more time in each further one."""
+    samples = [
+        s.model_copy(update={
+            "process": process,
+            "decode_s": (s.decode_s or 0) * (1 + differing * process * ("sbd" in s.case_id)),
+        })
+        for process in range(processes) for s in run.samples
+    ]  # fmt: skip
+    return run.model_copy(update={"samples": samples})
+
+
+CLOCKS = ("wall_speedup >= 1.1", "wall_speedup >= 30", "wall_over_nfe >= 0.01", "tokens_per_s >= 1", "latency_p50_s <= 0.001")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("text", CLOCKS)
+def test_below_three_processes_a_claim_about_time_is_open(text: str, processes: int) -> None:
+    """However far off the bound is; three processes decide it, and so does a claim about these processes alone."""
+    run = in_processes(JITTERED, processes)
+    text = f"{text} at arm='{SLOW}'"
+    (found,) = judged(run, text, scope=None).judgements
+    assert one(run, text).word in ("confirmed", "refuted")
+    if processes < 3:
+        assert found.word == "inconclusive" and "from 3 processes on" in found.reason
+        assert "processes: 3" in (found.remedy or "") and "scope: this process" in (found.remedy or "")
+        assert "more prompts" not in (found.remedy or ""), "more prompts of one process decide nothing"
+    else:
+        assert found.word == one(run, text).word and "processes on" not in found.reason
+
+
+COUNTED = ("nfe_speedup >= 2", "nfe_speedup >= 30", "identical_to_ntp >= 0.5", "accuracy_loss_points <= 30")
+
+
+@pytest.mark.parametrize("text", COUNTED)
+def test_counted_claims_take_one_process(text: str) -> None:
+    """Passes, identity and accuracy rest on no clock: their verdict is the same with and without the scope."""
+    run = with_passes_of(JITTERED)
+    (found,) = judged(run, f"{text} at arm='{SLOW}'", scope=None).judgements
+    assert found.word == one(run, f"{text} at arm='{SLOW}'").word and found.word in ("confirmed", "refuted")
+
+
+def with_passes_of(run: Run) -> Run:
+    """Prompts with different numbers of passes, so that there is an interval of them."""
+    return run.model_copy(update={"samples": [
+        with_passes(s, 16 + s.group % 3) if "g0.1" in s.case_id and not s.warmup else s for s in run.samples
+    ]})  # fmt: skip
+
+
+def picked_run() -> Run:
+    """Three processes; the fast arm is picked from two."""
+    return in_processes(JITTERED, 3, differing=0.002)
+
+
+def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
+    """Of two arms: the 97.5 % interval of the very samples decides, though the 95 % one is shown; by hand from the samples."""
+    run = picked_run()
+    comparison = compare(run)
+    picked = next(arm for arm in comparison.cells[0].arms if arm.simultaneous)
+    assert picked.label == comparison.highlights[0].label and comparison.highlights[0].picked_from == 2
+    assert picked.simultaneous and picked.simultaneous.confidence == pytest.approx(0.975)
+    decodes: dict[tuple[int, int], dict[str, float]] = {}
+    for s in run.samples:
+        kind = "ntp" if "ntp" in s.case_id else "sbd" if s.case_id in picked.case_ids else None
+        if kind and not s.warmup:
+            decodes.setdefault((s.group, s.process), {})[kind] = s.decode_s or 0
+    pairs = [(pair["ntp"], pair["sbd"]) for pair in decodes.values()]
+    prompts, processes = zip(*decodes, strict=True)
+    wide = geometric_mean_ratio(pairs, prompts, processes, 1 - 0.05 / 2)
+    narrow = geometric_mean_ratio(pairs, prompts, processes)
+    assert wide.low is not None and narrow.low is not None and wide.low < narrow.low
+    assert picked.simultaneous.figures["wall_speedup"].low == pytest.approx(wide.low, rel=1e-12)
+    between = (wide.low + narrow.low) / 2
+    (found,) = judged(run, f"wall_speedup >= {between}", scope=None).judgements
+    assert found.word == "inconclusive" and found.value.low == pytest.approx(narrow.low, rel=1e-12)
+    assert "picked from 2 arms" in found.reason and "judged at a simultaneous 95 % level" in found.reason
+    assert "names this arm" in (found.remedy or "") and "more prompts" not in (found.remedy or "")
+
+
+def test_a_named_arm_pays_nothing() -> None:
+    """The bound between the two lower ends: left open for the best arm, confirmed for the same arm by name or by its values."""
+    run = picked_run()
+    picked = next(arm for arm in compare(run).cells[0].arms if arm.simultaneous)
+    assert picked.simultaneous
+    wide, narrow = picked.simultaneous.figures["wall_speedup"], picked.wall_speedup
+    claim = f"wall_speedup >= {((wide.low or 0) + (narrow.low or 0)) / 2}"
+    assert one(run, claim).word == "inconclusive" == one(run, f"{claim} at arm=best").word
+    for named in (f"arm='{picked.label}'", f"gamma={picked.gamma}"):
+        found = one(run, f"{claim} at {named}")
+        assert found.word == "confirmed" and "picked" not in found.reason
+
+
+def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:
+    """320 equal answers: 0.99^320 = 4.0 % shows a named arm, and not one of two, which takes 2.5 %; nor is the pick 'shown'."""
+    equal = tuple(replace(arm, wrong=frozenset({3})) for arm in synthetic.ARMS)
+    run = synthetic.build(synthetic.Part(prompts=320, batch_size=40, timed=False, arms=equal))
+    assert one(run, f"same accuracy at arm='{SLOW}'").word == "confirmed"
+    assert one(run, "same accuracy").word == "inconclusive" and compare(run).highlights[0].basis == "observed"
+    enough = synthetic.build(synthetic.Part(prompts=400, batch_size=40, timed=False, arms=equal))
+    assert one(enough, "same accuracy").word == "confirmed" and compare(enough).highlights[0].basis == "shown"
+
+
+def test_a_total_that_few_prompts_hold_decides_nothing() -> None:
+    """One of 12 prompts writes 60 times as much: by totals no verdict, in words; by the geometric mean a verdict."""
+    run = with_times(in_processes(JITTERED, 3), lambda s, time: time * (60 if s.group == 4 else 1))
+    found = one(run, f"wall_speedup >= 1.1 by ratio_of_totals at arm='{SLOW}'")
+    assert found.word == "inconclusive" and "1 of 12 prompts hold" in found.reason and found.value.value is not None
+    assert one(run, f"wall_speedup >= 1.1 at arm='{SLOW}'").word == "confirmed"

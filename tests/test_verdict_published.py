@@ -20,16 +20,19 @@ REPORTS = Path(__file__).resolve().parent.parent / "reports"
 
 
 def test_the_papers_claims_on_the_published_quickstart() -> None:
-    """Fewer passes are confirmed, the clock does not follow, 48 prompts leave the accuracy open; replayed passes are void."""
+    """Fewer passes are confirmed, 48 prompts leave the accuracy open, replayed passes are void; of one process no claim about
+    time is decided, though all of the interval misses it.
+    """
     run = read_run(REPORTS / "quickstart")
     found = verdict(compare(run), load_claims("paper"), run.header)
     words = [(one.cell["part"], one.metric, one.word) for one in found.judgements]
     assert words == [
         ("reference", "nfe_speedup", "confirmed"), ("bandwidth_bound", "nfe_speedup", "void"),
-        ("reference", "wall_over_nfe", "refuted"), ("bandwidth_bound", "wall_over_nfe", "refuted"),
+        ("reference", "wall_over_nfe", "inconclusive"), ("bandwidth_bound", "wall_over_nfe", "inconclusive"),
         ("reference", "accuracy_loss_points", "inconclusive"), ("bandwidth_bound", "accuracy_loss_points", "void"),
     ]  # fmt: skip
-    assert found.exit_code() == 1 and json.dumps(to_json(found), allow_nan=False)
+    assert found.exit_code() == 4 and json.dumps(to_json(found), allow_nan=False)
+    assert [one.word for one in judged(run, "wall_over_nfe >= 0.9").judgements] == ["refuted", "refuted"], "scope: this process"
     assert {one.word for one in judged(run, "wall_speedup >= 5").judgements} == {"refuted"}
 
 

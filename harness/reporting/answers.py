@@ -70,7 +70,7 @@ def _answer(
     where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
     title = f"{cell.part}, batch {cell.batch_size}"
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
-    weak = weaknesses(cell, arm, highlight, comparison, header)
+    weak = weaknesses(cell, arm, comparison, header)
     if arm is None:
         said = (("No answer", f"Nothing can be said: {highlight.reason}."),)
         return _card(title, where, "none", "no answer", claims, said, weak)

@@ -6,14 +6,12 @@ Said beside the figure itself, because a reader of the figure alone would be mis
 from __future__ import annotations
 
 from harness import units
-from harness.compare_values import ArmResult, Cell, Comparison, Highlight
+from harness.compare_values import ArmResult, Cell, Comparison
 from harness.record import RunHeader
 from harness.reporting import sentences
 
 
-def weaknesses(
-    cell: Cell, arm: ArmResult | None, highlight: Highlight, comparison: Comparison, header: RunHeader
-) -> tuple[str, ...]:
+def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
     """A sentence for each, the gravest kind first; none is good news."""
     found = [_baseline(cell), _ceiling(cell)]
     if arm is not None:
