@@ -30,7 +30,8 @@ def compared(base: np.ndarray, new: np.ndarray) -> RatioOfRuns:
 
 def whole(processes: np.ndarray, prompts: int = 4) -> np.ndarray:
     """Prompts that take very different times, in processes that are slower or faster as a whole."""
-    return np.linspace(-3, 3, prompts)[:, None] + processes
+    table: np.ndarray = np.linspace(-3, 3, prompts)[:, None] + processes
+    return table
 
 
 @pytest.mark.parametrize(("base", "new"), [(BASE, NEW), (NEW, BASE), (BASE * 10, NEW), (NEW[:3], NEW)])
