@@ -37,8 +37,8 @@ Kind = Literal["step", "drift"]
 class Change:
     """The level is another one from point ``index`` on; of a drift, it begins to move there and is another from ``end`` on.
 
-    Levels are medians, of a drift the ends of its line. ``size``: after ÷ before - 1 on the scale *ratio*, after - before on the
-    scale *difference*. ``p``: times the changes of its series; of a drift, the largest of the steps in its place.
+    Levels are medians, of a drift the ends of its line. ``size``: after ÷ before - 1 on the scale *ratio*, after - before on
+    the scale *difference*. ``p``: times the changes of its series; of a drift, the largest of the steps in its place.
     """
 
     index: int

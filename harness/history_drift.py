@@ -39,8 +39,8 @@ def drifts(points: Floats, cuts: Sequence[int]) -> list[Drift]:
     """The runs of steps in one direction that a line fits better.
 
     Both are fitted to the stretch from the level before the first step to the level after the last, with noise of their own
-    correlation, and compared by the Schwarz criterion n log(S ÷ n) + p log n: S are the squares of the innovations, p counts levels
-    and places: 2 k + 1 of k steps, 4 of a line.
+    correlation, and compared by the Schwarz criterion n log(S ÷ n) + p log n: S are the squares of the innovations, p counts
+    levels and places: 2 k + 1 of k steps, 4 of a line.
 
     Args:
         points: the series [n].

@@ -19,7 +19,7 @@ from harness.history_changes import (
     changes_at,
     common_level,
     examine,
-)  # fmt: skip
+)
 from harness.history_metrics import METRICS, Better
 from harness.history_series import Point, Series, read_lines
 from harness.history_tables import RECORDS

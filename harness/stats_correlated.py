@@ -18,6 +18,8 @@ MOST = 0.95
 """Nearer to 1 a level cannot be told from noise. Negative correlation counts as 0: it makes levels steadier, not less."""
 OUTLIER = 4.0
 """Residuals beyond so many robust deviations are drawn in to it: one wild value hides a correlation."""
+ROUNDING = 1e-12
+"""Residuals below this share of the largest value are no noise: counted figures have none."""
 PER_MAD = 1 / 0.6745
 """Deviation of normal values ÷ the median of their absolute values."""
 
@@ -42,15 +44,17 @@ def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float
     """φ of ``points`` [n] about the mean of each stretch between ``cuts``, with its standard error √((1 - φ²) ÷ n).
 
     Fitting m means takes (1 + 3φ) m ÷ n from the estimate, which is given back. Source: Marriott and Pope, Biometrika 41 (1954)
-    390 (m = 1); Bartlett's standard error.
+    390 (m = 1); Bartlett's standard error. Residuals of rounding alone have no correlation.
     """
     ends = [0, *cuts, len(points)]
     residuals = np.concatenate([points[a:b] - points[a:b].mean() for a, b in pairwise(ends)])
+    if np.abs(residuals).max() <= ROUNDING * np.abs(points).max():
+        return 0.0, 0.0
     return lag1(residuals, len(ends) - 1)
 
 
 def lag1(residuals: Floats, fitted: int) -> tuple[float, float]:
-    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; residuals of rounding alone have none."""
+    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; 0 where there are too few for so many."""
     n = len(residuals)
     middle = PER_MAD * float(np.median(np.abs(residuals)))
     drawn_in = np.clip(residuals, -OUTLIER * middle, OUTLIER * middle) if middle > 0 else residuals

@@ -26,7 +26,8 @@ def split_p(points: NDArray[np.float64], split: int, min_segment: int, permutati
     squares as the divergence.
 
     Below TAIL the count is too small to be read. There p is that of a split named beforehand, R² ~ Beta(1/2, (n - 2) / 2) for
-    normal points, times the number of independent splits that the orders themselves show at TAIL.
+    normal points, times the number of independent splits: as many as the orders themselves show at TAIL, and more in proportion
+    to R² farther out (James, James and Siegmund, Biometrika 74 (1987) 71: tail b φ(b) of the best split, φ(b) ÷ b of one).
     """
     size = len(points)
     centred = points - points.mean()
@@ -43,7 +44,8 @@ def split_p(points: NDArray[np.float64], split: int, min_segment: int, permutati
     if as_good >= enough:
         return (1 + as_good) / (1 + permutations)
     at_tail = float(np.partition(best, -enough)[-enough])
-    return min(TAIL, TAIL * _one_split_p(seen, size) / _one_split_p(at_tail, size))
+    more_splits = seen / at_tail
+    return min(TAIL, TAIL * more_splits * _one_split_p(seen, size) / _one_split_p(at_tail, size))
 
 
 def _one_split_p(explained: float, size: int) -> float:

@@ -9,6 +9,7 @@ from hashlib import sha1
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.compare_values import COMPARISON_VERSION
 from harness.history_metrics import METRICS, Figure
@@ -60,6 +61,14 @@ def stepped(
     """A speedup of 3 with lognormal noise whose level is ``factor`` times as high from commit ``step`` on."""
     level = np.where(np.arange(commits) < step, 3.0, 3.0 * factor)
     return [float(value) for value in level * np.exp(random.normal(0.0, noise, commits))]
+
+
+def autoregressive(random: np.random.Generator, points: int, correlation: float) -> NDArray[np.float64]:
+    """Noise of deviation 1: every value is ``correlation`` times the one before plus something new."""
+    made = random.normal(size=points)
+    for i in range(1, points):
+        made[i] = correlation * made[i - 1] + np.sqrt(1 - correlation**2) * made[i]
+    return made
 
 
 def records_of(values: Sequence[float], metric: str = "wall_speedup") -> list[HistoryRecord]:

@@ -1,4 +1,4 @@
-"""Change points: the judge against every order there is, Holm against its worked form, levels that were put in."""
+"""Change points: levels, drifts and correlated noise that were put in; one level for several series by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.history_changes import MIN_SEGMENT, find_changes, permutation_p, propose
-from tests.synthetic_history import stepped
+from harness.history_changes import ALPHA, Change, Examined, Stage, changes_at, common_level, examine, find_changes, propose
+from tests.synthetic_history import autoregressive, stepped
 
 WITHIN = 3
 
@@ -35,38 +35,6 @@ def test_a_step_of_3_percent_is_found_and_a_flat_history_left_alone() -> None:
     assert found >= 190 and flat >= 190
 
 
-def test_the_p_value_is_that_of_all_orders() -> None:
-    """Seven points in all 5040 orders: the share of orders whose best split is at least as good, by sums of squares."""
-    points = np.array([1.0, 2.1, 1.4, 5.0, 6.2, 5.5, 6.1])
-
-    def gain(order: tuple[float, ...], split: int) -> float:
-        """By how much two means fit better than one."""
-        parts = (order[:split], order[split:])
-        about = [sum((x - sum(part) / len(part)) ** 2 for x in part) for part in (order, *parts)]
-        return about[0] - about[1] - about[2]
-
-    seen = gain(tuple(points), 3)
-    orders = list(itertools.permutations(points))
-    as_good = sum(max(gain(order, split) for split in range(2, 6)) >= seen - 1e-9 for order in orders)
-    estimate = permutation_p(points, 3, 20_000, min_segment=2)
-    exact = as_good / len(orders)
-    assert exact == pytest.approx(2 * math.factorial(3) * math.factorial(4) / math.factorial(7), rel=1e-9)
-    assert estimate == pytest.approx(exact, abs=5 * math.sqrt(exact / 20_000))
-
-
-def test_the_best_place_of_noise_is_not_significant() -> None:
-    """Testing the noise's own best split as if it had been named before would call a third of these changes."""
-    random = np.random.default_rng(3)
-    p_values = []
-    for _ in range(200):
-        points = random.normal(size=30)
-        places = np.arange(MIN_SEGMENT, 30 - MIN_SEGMENT + 1)
-        sums = (points - points.mean()).cumsum()[places - 1]
-        best = int(places[np.argmax(sums**2 / (places * (30 - places)))])
-        p_values.append(permutation_p(points, best, 199, MIN_SEGMENT))
-    assert np.mean(np.array(p_values) <= 0.05) < 0.11  # 5 % ± 4 standard errors
-
-
 def test_two_changes_with_their_levels() -> None:
     """Up by a fifth and back: both are named, with the medians on either side."""
     random = np.random.default_rng(2)
@@ -84,6 +52,84 @@ def test_counted_figures_have_no_noise_and_still_a_change() -> None:
     assert (change.index, change.before, change.after) == (20, 3.0, 3.2)
     (change,) = find_changes([0.0] * 20 + [-0.05] * 6, "difference")
     assert change.size == pytest.approx(-0.05)
+
+
+def test_correlated_noise_is_no_change_and_hides_no_step() -> None:
+    """Of 200 flat series of 200 points a third showed a change at 0.3 before the correlation was taken out."""
+    random = np.random.default_rng(6)
+    for correlation, flat_at_least in ((0.3, 195), (0.5, 193), (0.8, 190)):
+        noise = [0.01 * autoregressive(random, 200, correlation) for _ in range(200)]
+        assert sum(not find_changes(list(np.exp(one)), "ratio") for one in noise) >= flat_at_least
+        if correlation == 0.3:
+            stepping = [find_changes(list(np.exp(one + 0.03 * (np.arange(200) >= 100))), "ratio") for one in noise]
+            assert sum([change.kind for change in one] == ["step"] for one in stepping) >= 190
+
+
+def test_a_ramp_is_told_as_a_drift_with_its_ends() -> None:
+    """From 3 to 3.3 over points 60 to 140, in noise of 1 % that remembers 0.3: one drift, its ends within a place or two."""
+    random = np.random.default_rng(7)
+    line = np.log(1.1) * np.clip((np.arange(200) - 60) / 80, 0, 1)
+    found = [find_changes(list(3 * np.exp(line + 0.01 * autoregressive(random, 200, 0.3))), "ratio") for _ in range(50)]
+    drifts = [one[0] for one in found if [change.kind for change in one] == ["drift"]]
+    assert len(drifts) >= 45
+    assert np.median([one.index for one in drifts]) == pytest.approx(60, abs=9)
+    assert np.median([one.end for one in drifts if one.end]) == pytest.approx(140, abs=9)
+    assert np.median([one.before for one in drifts]) == pytest.approx(3.0, rel=0.005)
+    assert np.median([one.size for one in drifts]) == pytest.approx(0.1, abs=0.005)
+
+
+def test_a_drift_is_followed_by_a_step_with_levels_that_meet() -> None:
+    """Up a slope over 100 points, then down at once: the step begins at the level that the slope reached."""
+    random = np.random.default_rng(8)
+    level = np.where(np.arange(160) < 120, np.clip(np.arange(160) / 100, 0, 1), 0.2)
+    drift, step = find_changes(list(level + 0.02 * random.normal(size=160)), "difference")
+    assert (drift.kind, step.kind, step.index, step.end) == ("drift", "step", 120, None)
+    assert step.before == drift.after == pytest.approx(1.0, abs=0.02) and step.after == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_drift_in_steps_below_the_smallest_change_is_told_whole() -> None:
+    """Half a percent a step would not be said of any one of them; the whole is 4 %."""
+    values = [3.0 * math.exp(0.005 * (i // 10)) for i in range(90)]
+    noisy = np.array(values) * np.exp(0.004 * np.random.default_rng(9).normal(size=90))
+    (change,) = find_changes(list(noisy), "ratio")
+    assert change.kind == "drift" and change.size == pytest.approx(0.041, abs=0.006)
+
+
+def _examined(*p_values: float) -> list[Examined]:
+    """Series whose one proposal has these p-values; 1 for none."""
+    points = np.array([1.0] * 5 + [2.0] * 5)
+    return [
+        Examined(points, points, "difference", ((Stage(((5, p),), 0.0),) if p < 1 else ()) + (Stage((), 0.0),))
+        for p in p_values
+    ]  # fmt: skip
+
+
+def test_the_level_of_several_series_by_hand() -> None:
+    """Holm at 0.002: one alone has it all; of four, 0.0004 passes 0.002 / 4, 0.0006 passes / 3, it stops at / 2."""
+    assert common_level([]) == common_level(_examined(1.0)) == common_level(_examined(1e-9)) == ALPHA == 0.002
+    four = _examined(0.0006, 0.5, 0.0004, 1.0)
+    level = common_level(four)
+    assert level == pytest.approx(0.001)
+    assert [len(changes_at(one, level)) for one in four] == [1, 0, 1, 0]
+    assert not changes_at(_examined(0.0006)[0], common_level(_examined(0.0006, 1.0, 1.0, 1.0)))
+
+
+def test_a_stage_stands_only_if_its_weakest_change_does() -> None:
+    """Two changes at 0.01 and 0.001, alone the second has 0.0001: at 0.02 both are told, at 0.005 one."""
+    points = np.array([1.0] * 5 + [2.0] * 5 + [1.0] * 5)
+    stages = (Stage(((5, 0.001), (10, 0.01)), 0.0), Stage(((5, 0.0001),), 0.0), Stage((), 0.0))
+    one = Examined(points, points, "difference", stages)
+    assert one.p == 0.0001
+    assert [[change.index for change in changes_at(one, level)] for level in (0.02, 0.005, 1e-5)] == [[5, 10], [5], []]
+
+
+def test_examined_once_every_level_gives_what_find_changes_gives() -> None:
+    """The stages of a series answer for any level."""
+    values = stepped(np.random.default_rng(12), factor=1.015)
+    one = examine(values, "ratio")
+    answers: list[tuple[Change, ...]] = [changes_at(one, alpha) for alpha in (0.5, 0.01, 1e-12)]
+    assert answers == [find_changes(values, "ratio", alpha=alpha) for alpha in (0.5, 0.01, 1e-12)]
+    assert [bool(answer) for answer in answers] == [True, True, False]
 
 
 def test_one_wild_run_is_no_level() -> None:
