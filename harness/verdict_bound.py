@@ -17,6 +17,7 @@ from harness.verdict_remedy import more_prompts
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
+SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
 BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
                            "bandwidth_share": "modelled", "prediction_error": "predicted"}  # fmt: skip
@@ -73,7 +74,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison) -> Finding:
     if state == "inconclusive":
         remedy = more_prompts(bound, value, arm.figures.get("accuracy_loss_sd_points"), cell.batch_size)
     if state in ("met", "missed") and METRICS[bound.metric].to_ntp and _open_baseline(bound, place, value):
-        state, remedy = "inconclusive", "show that NTP keeps up with generate(): more decodes of it (baseline_check), more processes"
+        state, remedy = "inconclusive", SHOW_BASELINE
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
 
