@@ -24,9 +24,9 @@ ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 BEST = "best"
 """The arm that the report quotes first: the fastest that keeps the accuracy (harness.compare_values.Highlight)."""
 SAME_ACCURACY_POINTS = 1.0
-"""What "same accuracy" means where nobody says otherwise: at most this many percentage points lost."""
+"""What "same accuracy" means where nobody says otherwise: at most this many percentage points lost. Our margin."""
 CLOSE_TO_PASSES = 0.9
-"""What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this."""
+"""What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this. Our limit; the paper names none."""
 THIS_PROCESS = "this process"
 """The scope of a claim that says nothing of other processes."""
 

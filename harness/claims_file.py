@@ -13,7 +13,9 @@ from harness.frozen import Frozen
 from harness.yaml_lines import read_yaml
 
 PAPER = "paper"
-"""The shipped file that restates the claims of the paper (arXiv 2509.04185)."""
+"""The shipped file that restates the figures that the paper claims (arXiv 2509.04185)."""
+OURS = "ours"
+"""The shipped file with limits of ours for what the paper claims without a figure."""
 
 
 class ClaimFile(Frozen):

@@ -4,7 +4,7 @@
     bound  := METRIC (">=" | "<=") NUMBER ["x" | "%"] ["by" ESTIMATOR]
             | NUMBER "<=" METRIC "<=" NUMBER ["by" ESTIMATOR]
             | NUMBER "-" NUMBER "x" ["faster" | "fewer passes"]     at least the first: 3-5x
-            | "same accuracy" | "close to the pass reduction"
+            | "same accuracy" | "close to the pass reduction"          with our limits: 1 point, 0.9 of it
     clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)* | "in this process"
 
 A value with spaces stands in quotes: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``.

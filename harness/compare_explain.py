@@ -117,7 +117,7 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
 
 
 def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmResult) -> Claimed | None:
-    """The claim that this arm of this cell is held against: of the scenario, else the paper's; None: there is none."""
+    """The claim that this arm of this cell is held against: of the scenario, else the paper's and ours; None: there is none."""
     try:
         claims = claims_for(header, (), ())
     except RecordError:

@@ -19,6 +19,7 @@ from harness.verdict_remedy import more_prompts
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
+SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
 BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
                            "bandwidth_share": "modelled", **dict.fromkeys(PREDICTION_ERRORS, "predicted")}  # fmt: skip
@@ -28,7 +29,6 @@ MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
 )
-MORE_CHECKS = "show that NTP keeps up with generate(): more decodes of it (baseline_check), more processes"
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
 NO_FIGURE = absent("this comparison holds no such figure")
@@ -92,7 +92,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None 
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
     reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
     if state == "inconclusive":
-        found = [MORE_PROCESSES if few else None, MORE_CHECKS if open_baseline else None]
+        found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")

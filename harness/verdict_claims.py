@@ -1,4 +1,6 @@
-"""Which claims a run is held against: those that were asked for, else those of its scenario, else the paper's."""
+"""Which claims a run is held against: those that were asked for, else those of its scenario, else the paper's
+figures and our limits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from harness.claims import Claim, Claims
-from harness.claims_file import PAPER, load_claims
+from harness.claims_file import OURS, PAPER, load_claims
 from harness.claims_text import read_claim
 from harness.errors import RecordError
 from harness.record import RunHeader
@@ -22,7 +24,7 @@ def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | s
         RecordError: the record's own claims cannot be read.
     """
     asked = tuple(read_claim(text) for text in texts) + tuple(claim for file in files for claim in load_claims(file))
-    return asked or _recorded(header) or load_claims(PAPER)
+    return asked or _recorded(header) or load_claims(PAPER) + load_claims(OURS)
 
 
 def _recorded(header: RunHeader) -> Claims:

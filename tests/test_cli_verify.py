@@ -62,7 +62,7 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_which_claims_are_judged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Those that are given, else those of the record, else the paper's."""
+    """Those that are given, else those of the record, else the paper's and ours."""
     directory = kept(RUN, tmp_path / "plain")
     sbd(monkeypatch, "verify", directory, "--json")
     assert metrics(capsys) == ["nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
@@ -80,7 +80,7 @@ def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """No such file of claims, and no run: 2 and 5, with a message."""
     directory = kept(RUN, tmp_path / "r")
     assert sbd(monkeypatch, "verify", directory, "--claims", "papers") == 2
-    assert "shipped name: paper" in capsys.readouterr().err
+    assert "shipped name: ours, paper" in capsys.readouterr().err
     assert sbd(monkeypatch, "verify", str(tmp_path / "none")) == 5
     assert "there is no run here" in capsys.readouterr().err
 

@@ -147,7 +147,8 @@ def test_against_a_slow_baseline_only_falling_short_is_a_finding(claim: str, wor
     ("claim", "word"),
     [
         ("wall_speedup >= 1.1", "inconclusive"), ("wall_speedup <= 30", "inconclusive"),
-        ("wall_speedup <= 1.1", "inconclusive"), ("wall_speedup >= 30", "refuted"), ("nfe_speedup >= 1.1", "confirmed"), ("tokens_per_s >= 1", "confirmed"),
+        ("wall_speedup <= 1.1", "inconclusive"), ("wall_speedup >= 30", "refuted"),
+        ("nfe_speedup >= 1.1", "confirmed"), ("tokens_per_s >= 1", "confirmed"),
     ],
 )  # fmt: skip
 def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str, word: str) -> None:

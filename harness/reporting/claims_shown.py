@@ -104,7 +104,8 @@ def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], 
 
 def whose_claims(header: RunHeader) -> str:
     """Where the claims come from."""
-    return "this scenario's own" if header.scenario.get("claims") else "the paper's; the scenario states none"
+    own = bool(header.scenario.get("claims"))
+    return "this scenario's own" if own else "the paper's figure and limits of ours; the scenario states none"
 
 
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
