@@ -81,7 +81,9 @@ def accuracy_figures(arm: Grades, ntp: Grades, related: Clusters, why_none: str)
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
         n=gain.n, method=f"one-sided 95 % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
-    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to)) if len(gained) > 1 else absent("one prompt only")
+    if len(gained) < 2:
+        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
+    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 
