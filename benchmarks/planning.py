@@ -123,9 +123,11 @@ def judged(gains: int, losses: int, prompts: int) -> tuple[Quantity, Quantity]:
 
 Cell = Speed | Accuracy
 CELLS: list[Cell] = [
-    *(Speed(prompts=n, processes=1, distance=d) for n in (8, 20, 50, 200) for d in (0.02, 0.05, 0.1, -0.05)),
-    *(Speed(prompts=n, processes=q, distance=d) for n in (8, 50, 200) for q in (3, 5) for d in (0.05, 0.1)),
-    *(Accuracy(prompts=n, margin=5.0, loss=loss, differing=d) for n in (8, 20, 50, 200) for loss in (0.0, 2.5) for d in (0.03, 0.1)),
+    *(Speed(prompts=n, processes=1, distance=d) for n in (8, 20, 50) for d in (0.02, 0.05, 0.1, -0.05)),
+    *(Speed(prompts=n, processes=q, distance=d) for n in (8, 50) for q in (3, 5) for d in (0.05, 0.1)),
+    *(Speed(prompts=200, processes=q, distance=d) for q in (1, 3, 5) for d in (0.02, 0.05, -0.03)),
+    *(Accuracy(prompts=n, margin=5.0, loss=loss, differing=d)
+      for n in (8, 20, 50, 200) for loss in (0.0, 2.5) for d in (0.03, 0.1)),
     *(Accuracy(prompts=n, margin=1.0, loss=0.0, differing=d) for n in (50, 200) for d in (0.0, 0.01, 0.03)),
 ]  # fmt: skip
 

@@ -49,7 +49,8 @@ def clusters(tallies: Sequence[Tally]) -> Clusters:
 def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float], list[Hashable]]:
     """Per prompt that both were graded on: what the arm gains, and what it belongs to (itself, where it has no relatives)."""
     common = [prompt for prompt in arm if prompt in reference]
-    return [arm[one] - reference[one] for one in common], [("cluster", related[one]) if one in related else one for one in common]
+    belongs_to: list[Hashable] = [("cluster", related[one]) if one in related else one for one in common]
+    return [arm[one] - reference[one] for one in common], belongs_to
 
 
 def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:

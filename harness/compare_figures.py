@@ -85,8 +85,9 @@ def accuracy_figures(
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
         n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
-    alike = stats.effective_pairs(gained, belongs_to)
-    sd = exact(100 * statistics.stdev(gained), n=alike) if len(gained) > 1 else absent("one prompt only")
+    if len(gained) < 2:
+        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
+    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 

@@ -116,7 +116,9 @@ def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
     """
     if isinstance(row.get(field), str | int):
         return str(row[field])
-    what = f"{field!r} is {type(row[field]).__name__}, not text or a whole number" if field in row else f"has no field {field!r}"
+    what = f"has no field {field!r}"
+    if field in row:
+        what = f"{field!r} is {type(row[field]).__name__}, not text or a whole number"
     raise ScenarioError(f"{where}: {what}, and cluster: names it; give it in every row, or remove cluster: from the workload")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special
 
 CONFIDENCE = 0.95

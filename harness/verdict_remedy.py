@@ -54,7 +54,8 @@ def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
     shift = 1.0 if bound.metric in PREDICTION_ERRORS else 0.0  # predicted ÷ measured is the ratio
     spread = None if value.spread is None else cautious(value.spread, value.n, value.processes)
     ratio = replace(value, value=true + shift, spread=spread)
-    sizes = [prompts_to_decide(ratio, limit + shift) for limit in _limits(bound, value, true) if limit + shift > 0]
+    limits = straddled(bound, replace(value, value=true))
+    sizes = [prompts_to_decide(ratio, limit + shift) for limit in limits if limit + shift > 0]
     unplanned = next((size for size in sizes if size.prompts is None), None)
     return unplanned or max(sizes, key=lambda size: size.prompts or 0, default=SampleSize(prompts=None, reason=value.reason))
 
@@ -68,7 +69,7 @@ def _for_accuracy(bound: Bound, true: float, value: Quantity, sd: Quantity | Non
         return SampleSize(prompts=None, reason=(sd.reason if sd else None) or value.reason)
     seen = (sd.value / 100) ** 2 * (value.n - 1) / value.n + ((value.value or 0.0) / 100) ** 2
     differing, needed = cautious_share(seen, sd.n) if seen > 0 else 0.0, 0
-    for limit in _limits(bound, value, true):
+    for limit in straddled(bound, replace(value, value=true)):
         if true == limit:
             return SampleSize(prompts=None, reason=SAME)
         gain, beyond = (-true, -limit) if true < limit else (true, limit)
@@ -97,11 +98,6 @@ def _for_share(bound: Bound, true: float) -> SampleSize:
     return SampleSize(prompts=needed)
 
 
-def _limits(bound: Bound, value: Quantity, true: float) -> list[float]:
-    """What has to be told from the truth: at the value what its interval reaches across, at an end of it what that is beyond."""
-    return straddled(bound, value if true == value.value else replace(value, value=true))
-
-
 def _for_percentile(bound: Bound, value: Quantity, unit: str) -> str:
     if value.low is None:
         wanted = values_for_percentile(float(bound.metric.removeprefix("latency_p").removesuffix("_s")))
@@ -123,7 +119,7 @@ def _said(bound: Bound, value: Quantity, plan: Plan, unit: str) -> str:
 
 
 def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
-    """How far the number depends on the truth: what it is at either end of the interval, and that there is none at the bound."""
+    """How far the number depends on the truth: what it is at either end of the interval; at the bound there is none."""
     sizes = [(end, plan(end)) for end in (value.low, value.high) if end not in (None, value.value)]
     said = [
         f"{max(size.prompts, value.n + 1):,} in all at {_shown(bound, end)}"

@@ -57,7 +57,8 @@ def test_the_record_says_which_prompts_are_related(tmp_path: Path) -> None:
     """Every row has its label as text; where the workload names no field the record has no such key."""
     from harness.modelshape import KNOWN_SHAPES
 
-    for name, text, wanted in (("with", SCENARIO, ["a", "a", "7"]), ("without", SCENARIO.replace("cluster: document, ", ""), None)):
+    unnamed = SCENARIO.replace("cluster: document, ", "")
+    for name, text, wanted in (("with", SCENARIO, ["a", "a", "7"]), ("without", unnamed, None)):
         (tmp_path / name).mkdir()
         lines = LINES if wanted else [{"prompt": line["prompt"]} for line in LINES]
         engine = FakeEngine(KNOWN_SHAPES["llama-250m"])

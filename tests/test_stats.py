@@ -42,7 +42,8 @@ def most_likely_share_of_losses(pairs: int, gains: int, losses: int, difference:
 
     def unlikely(lost: float) -> float:
         shares = (lost + difference, lost, 1 - 2 * lost - difference)
-        return -sum(special.xlogy(count, share) for count, share in zip((gains, losses, pairs - gains - losses), shares))
+        counts = (gains, losses, pairs - gains - losses)
+        return -sum(special.xlogy(count, share) for count, share in zip(counts, shares, strict=True))
 
     within = (max(0.0, -difference), (1 - difference) / 2)
     return float(optimize.minimize_scalar(unlikely, bounds=within, method="bounded", options={"xatol": 1e-12}).x)
@@ -67,8 +68,9 @@ def test_paired_bound_by_brute_force(counts: tuple[int, int, int], confidence: f
     assert got.low is not None and got.value == pytest.approx((gains - losses) / pairs)
     lost = most_likely_share_of_losses(pairs, gains, losses, got.low)
     differing = np.arange(pairs + 1)
-    chance = scipy_stats.binom.sf(np.ceil((differing + gains - losses) / 2) - 1, differing, (lost + got.low) / (2 * lost + got.low))
-    total = float((scipy_stats.binom.pmf(differing, pairs, 2 * lost + got.low) * chance).sum())
+    share = 2 * lost + got.low
+    chance = scipy_stats.binom.sf(np.ceil((differing + gains - losses) / 2) - 1, differing, (lost + got.low) / share)
+    total = float((scipy_stats.binom.pmf(differing, pairs, share) * chance).sum())
     assert total == pytest.approx(1 - confidence, rel=1e-4)
 
 

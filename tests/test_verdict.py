@@ -265,7 +265,7 @@ def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
 
 
 def test_accuracy_within_a_margin() -> None:
-    """1,000 equal answers show a loss below 1 point, 8 do not (473 can, one of them lost), and 3 of 8 lost are more than 1 point."""
+    """1,000 equal answers show a loss below 1 point, 8 do not (473 can, one lost), and 3 of 8 lost are more than 1 point."""
     equal = synthetic.build(synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=synthetic.ARMS[:2]))
     shown = one(equal, "same accuracy")
     assert shown.word == "confirmed" and shown.value.value == 0 and shown.sizes == {"prompts": 1000}
