@@ -63,8 +63,8 @@ def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenChec
 
     In float32 and float64 every output of NTP is that of some mode, else the tokens are different. In shorter types two right
     decoders part at near-ties, and how often depends on the model: there the modes of generate() beside one another are the
-    yardstick. NTP passes with half as many equal outputs as they have; where most of theirs differ too, also with half as long
-    an agreement before the first difference. One mode alone counts as always equal to itself.
+    yardstick. Where most of their outputs are equal, NTP has at least half as many; where most differ, it agrees at least half
+    as long before the first difference. One mode alone counts as always equal to itself.
     """
     beside = [(ntp[row], written) for mode in modes for row, written in mode.items() if row in ntp]
     if not beside:
@@ -76,9 +76,8 @@ def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenChec
         rows = {row for mode in modes for row in mode if row in ntp}
         different = any(all(mode.get(row) != ntp[row] for mode in modes) for row in rows)
     else:
-        yardstick = mode_same / len(among) if among else 1.0
-        parted_alike = mode_agreed is not None and yardstick < 1 / 2 and agreed >= mode_agreed / 2
-        different = same / len(beside) < yardstick / 2 and not parted_alike
+        equal = mode_same / len(among) if among else 1.0
+        different = same / len(beside) < equal / 2 if equal >= 1 / 2 else agreed < mode_agreed / 2
     words = f"NTP wrote the tokens of generate() in {same} of {len(beside)} outputs ({dtype})"
     if among and same < len(beside):
         words += f", its modes those of one another in {mode_same} of {len(among)}"

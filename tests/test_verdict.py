@@ -155,7 +155,7 @@ def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str,
     """NTP at 1.0x of generate() in eight prompts that scatter: it may be slower by more than the tolerance."""
     run = checked(1.0)
     scattered = [
-        sample.model_copy(update={"decode_s": sample.decode_s * (1 + 0.15 * (sample.group % 2))})
+        sample.model_copy(update={"decode_s": sample.decode_s * (1 + 0.15 * (-1) ** sample.group)})
         if "generate" in sample.case_id and sample.decode_s else sample
         for sample in run.samples
     ]  # fmt: skip
