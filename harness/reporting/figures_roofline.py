@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness import units
 from harness.compare_explain import RooflinePoint
-from harness.compare_pass_values import Roof, rung_of
+from harness.compare_pass_values import Roof, price_words, rung_of
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 
@@ -115,7 +115,7 @@ def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) ->
         for point in (ordered if len(ordered) < 3 else (ordered[0], ordered[-1]))
     ]
     best = next((rung for point in points for rung in point.predicted_flops_per_s), None)
-    hollow = f" Filled: measured; hollow: what the {best} roofline predicts for the same passes." if best else ""
+    hollow = f" Filled: measured; hollow: what the {price_words(best)} roofline predicts for the same passes." if best else ""
     return f"{'; '.join(said)}.{''.join(_side(points, roof) for roof in roofs[:1])}{hollow}"
 
 
