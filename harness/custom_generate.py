@@ -178,9 +178,9 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1:
         raise UserError("custom_generate: the model is spread over several devices; only one device is supported so far")
-    config = untyped.config.to_dict()
-    shape = shape_from_config("the given model", config)
-    reason = why_undecodable(config, shape, str(model.dtype).removeprefix("torch."))
+    held = untyped.config.to_dict()
+    shape = shape_from_config("the given model", held)
+    reason = why_undecodable(held, shape, str(model.dtype).removeprefix("torch."))
     if reason is not None:
         raise UserError(f"custom_generate: the model {reason}")
     mask_id = getattr(untyped.config, "mask_token_id", None) if mask_token_id is None else mask_token_id

@@ -70,7 +70,8 @@ def reason(config: Any, dtype: str = "float32") -> str | None:
 def test_windows_are_refused_where_transformers_has_some(kind: str, more: dict[str, Any]) -> None:
     """And only there: behind twelve tokens a window of five changes what the model says, or it has none."""
     slides = config_of(kind, sliding_window=WINDOW, **more)
-    plain = config_of(kind, **{**more, "sliding_window": None, "use_sliding_window": False, "layer_types": FULL})
+    none = 64 if kind == "ministral" else None  # which builds its mask for windows, used or not
+    plain = config_of(kind, **{**more, "sliding_window": none, "use_sliding_window": False, "layer_types": FULL})
     has_some = not torch.allclose(logits_of(slides, 12), logits_of(plain, 12), atol=1e-5)
     assert (reason(slides) is not None) == has_some
     assert reason(plain) is None
@@ -161,7 +162,7 @@ REFUSED = {
     "windows": ("mistral", {"sliding_window": WINDOW}, "float32", "sliding windows of 5 tokens in 2 of 2 layers"),
     "dynamic": (*DYNAMIC, "float32", "dynamic rotary positions"),
     "longrope": (*LONGROPE, "float32", "longrope rotary positions"),
-    "latent": ("deepseek_v3", LATENT, "float32", r"latent attention \(MLA\)"),
+    "latent": ("deepseek_v3", LATENT, "float32", "latent attention (MLA)"),
     "float64": ("mixtral", EXPERTS, "float64", "experts"),
 }
 
@@ -173,7 +174,7 @@ def test_a_run_ends_before_anything_is_loaded(
     """Exit code 2 by the config alone, of the model itself and of one that drafts."""
     folder = folder_of(kind, tmp_path / "model", more)
     message = refused(tmp_path, [{"method": "ntp"}], {"huggingface": str(folder)}, dtype)
-    assert pytest.raises(UnknownModelError, match=words) and __import__("re").search(words, message)
+    assert words in message
     drafting = [{"method": "ntp"}, {"method": "draft_model", "draft": {"huggingface": str(folder)}, "draft_tokens": 2}]
     assert str(folder) in refused(tmp_path, drafting, {"reference": "sbd"}, dtype)
 

@@ -173,6 +173,37 @@ def test_training_learns_and_resumes(tmp_path):
     assert resumed[-1]["step"] == 30
 
 
+def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, monkeypatch):
+    """One example leads every batch; five batches an epoch, two a step, so the third step of an epoch reads one alone."""
+    pytest.importorskip("accelerate")
+    from harness.modeling import training
+
+    made = []
+
+    def seen(examples, ids, generator, **options):
+        made.append(generator.initial_seed())
+        return doubled_batch(examples, ids, generator, **options)
+
+    monkeypatch.setattr(training, "doubled_batch", seen)
+    config = transformers.LlamaConfig(
+        vocab_size=93, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
+    )
+
+    def noise(directory, steps, resume=False):
+        """What the noise of each batch is drawn from that this process reads."""
+        made.clear()
+        settings = training.TrainingConfig(
+            output_dir=tmp_path / directory, steps=steps, batch_size=1, accumulate=2, warmup_steps=0, cpu=True, save_steps=2
+        )
+        training.train(settings, transformers.LlamaForCausalLM(config), [EXAMPLES[0]] * 5, IDS, resume=resume)
+        return list(made)
+
+    whole = noise("whole", 6)
+    assert len(set(whole)) == len(whole) >= 10
+    first, rest = noise("broken", 4), noise("broken", 6, resume=True)
+    assert first[:7] == whole[:7] and rest[:3] == whole[7:10]
+
+
 @pytest.fixture(scope="module")
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
 from harness.modeling.masks import attention_input
 from harness.modeling.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
@@ -52,20 +52,38 @@ class TrainingConfig(BaseModel):
 
 
 class Collator:
-    """Turns examples into the batch of one objective. Block sizes and masks follow ``seed`` and the order of calls."""
+    """Turns examples into the batch of one objective. Block sizes and masks follow ``seed``, the number of the batch and its
+    first example. ``batches``: how many have been made, those of the run that is resumed among them.
+    """
 
     def __init__(self, config: TrainingConfig, ids: SpecialIds) -> None:
         self._config = config
         self._ids = ids
+        self.batches = 0
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """Build one batch; see harness.modeling.noising for shapes."""
         if self._config.objective == "ntp":
             return clean_batch(examples, self._ids)
-        # Seeded by content: a resumed run draws the same blocks and masks as an unbroken one.
-        content = hash(tuple(examples[0]["input_ids"])) ^ self._config.seed
+        # By number, so that an example meets other masks in every epoch, and a resumed run draws what an unbroken one does; by
+        # content too, so that processes which train together draw apart.
+        content = hash((self._config.seed, self.batches, *examples[0]["input_ids"]))
+        self.batches += 1
         generator = torch.Generator().manual_seed(content & (2**63 - 1))
         return doubled_batch(examples, self._ids, generator, noisy_from_start=self._config.noisy_from_start)
+
+
+class CountsBatches(TrainerCallback):
+    """Tells the collator which batch the first one of this process is: a resumed run skips those of the steps before."""
+
+    def __init__(self, collator: Collator) -> None:
+        self._collator = collator
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """An epoch's last step reads what is left of its batches, fewer where ``accumulate`` does not divide them."""
+        epoch = len(known["train_dataloader"])
+        epochs, steps = divmod(state.global_step, -(-epoch // args.gradient_accumulation_steps))
+        self._collator.batches = epochs * epoch + steps * args.gradient_accumulation_steps
 
 
 def objective_loss(logits: Tensor, labels: Tensor, noisy_labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +163,10 @@ def train(
         enable()
     if config.compile:
         model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
-    trainer = SbdTrainer(model=model, args=arguments, train_dataset=dataset, data_collator=Collator(config, ids))
+    collator = Collator(config, ids)
+    trainer = SbdTrainer(
+        model=model, args=arguments, train_dataset=dataset, data_collator=collator, callbacks=[CountsBatches(collator)]
+    )
     # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
     trainer.model_accepts_loss_kwargs = False
     trainer.train(resume_from_checkpoint=resume)
