@@ -25,8 +25,10 @@ class GatePlan:
     ``rerun_pairs``  pairs of the re-run that a suspected metric must fail again, alone
     ``alpha``   one-sided, over all metrics (Holm) and all looks together
 
-    Looks at whole blocks of four pairs see each side once in each place. The default spends nearly all on the last look;
-    benchmarks/gate_power prints what other plans cost and gain.
+    Looks at whole blocks of four pairs see each side once in each place. The default spends nearly all on the last look. By
+    simulation (benchmarks/gate_power prints it) a 4 % slowdown of one metric of five then fails in 94.5 % of the trials, with a
+    single look at 12 pairs in 95 %, and a machine of half the noise is mostly done after 8. Half of alpha on the first look
+    saves two pairs in twelve and costs 4 trials in a hundred; a third look gains nothing.
 
     Raises:
         UserError: looks that do not grow from at least 2, shares that do not go with them, a re-run of fewer than 2 pairs.
