@@ -128,15 +128,15 @@ def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Stage, ...]:
     """The proposals with their p-values, then without the weakest, whose neighbours become one level, and so on.
 
     ruptures is given a correlation a standard deviation low: it may propose too much. The judge takes it a standard error high,
-    for it is known no better. It is estimated about the levels of each stage or about a line, whichever leaves less: a slope
-    cut into few steps leaves much.
+    for it is known no better. It is estimated about the levels of each stage, about a line, or from differences and then two
+    deviations high, whichever is least: a slope cut into few steps leaves much.
     """
-    first = max(0.0, lag1_of_differences(points) - 1.5 / math.sqrt(len(points)))
-    left = propose(whitened(points, first), min_segment)
+    rough, spread = lag1_of_differences(points), 1.5 / math.sqrt(len(points))
+    left = propose(whitened(points, max(0.0, rough - spread)), min_segment)
     line = correlation_about_line(points) if left else (1.0, 0.0)
     stages = []
     while left:
-        phi, error = min(lag1_of_residuals(points, left), line)
+        phi, error = min(lag1_of_residuals(points, left), line, (rough + spread, spread))
         high = min(MOST, phi + error)
         white = whitened(points, high, left)
         ends = [0, *left, len(points)]
