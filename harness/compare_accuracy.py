@@ -1,11 +1,12 @@
 """Accuracy of an arm, and the paired difference to NTP or to another part's NTP, prompt by prompt.
 
-A prompt decoded several times counts once, with the mean over its repeats. Knows no time and no page.
+A prompt decoded several times counts once, with the mean over its repeats; related prompts count as fewer. Knows no time and
+no page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, Basis, Highlight
@@ -25,6 +26,8 @@ MARGIN = 0.01
 REPLAYED = "replayed acceptance: what it writes is not the model's answer"
 Grades = dict[tuple[str, str], float]
 """(task, prompt id) -> share of its repeats that were correct."""
+Clusters = dict[tuple[str, str], tuple[str, str]]
+"""(task, prompt id) -> (task, what it shares with related prompts); prompts that stand by themselves are not in it."""
 
 
 def grades(tallies: Sequence[Tally]) -> Grades:
@@ -37,6 +40,19 @@ def grades(tallies: Sequence[Tally]) -> Grades:
     return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
 
 
+def clusters(tallies: Sequence[Tally]) -> Clusters:
+    """What the prompts share with related ones, as the record has it."""
+    labels = [pair for tally in tallies for pair in zip(tally.prompts, tally.clusters, strict=True)]
+    return {prompt: (prompt[0], label) for prompt, label in labels if label is not None}
+
+
+def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float], list[Hashable]]:
+    """Per prompt that both were graded on: what the arm gains, and what it belongs to (itself, where it has no relatives)."""
+    common = [prompt for prompt in arm if prompt in reference]
+    belongs_to: list[Hashable] = [("cluster", related[one]) if one in related else one for one in common]
+    return [arm[one] - reference[one] for one in common], belongs_to
+
+
 def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
     """Share of correct prompts with its Wilson interval."""
     if replayed:
@@ -46,10 +62,12 @@ def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quanti
     return wilson_interval(sum(graded.values()), len(graded))
 
 
-def difference(arm: Grades, reference: Grades, why_none: str, confidence: float = CONFIDENCE) -> Quantity:
+def difference(
+    arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
+) -> Quantity:
     """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
-    common = [arm[prompt] - reference[prompt] for prompt in arm if prompt in reference]
-    return paired_lower_bound(common, confidence) if common else absent(why_none)
+    common, belongs_to = gains(arm, reference, related)
+    return paired_lower_bound(common, confidence, belongs_to) if common else absent(why_none)
 
 
 def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:

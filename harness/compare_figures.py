@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness import stats
-from harness.compare_accuracy import Grades
+from harness.compare_accuracy import Clusters, Grades, gains
 from harness.compare_arms import Pair
 from harness.compare_tally import Tally
 from harness.stats import Quantity, absent, exact
@@ -64,9 +64,10 @@ def arm_figures(decodes: Decodes, read_ceiling: Quantity, confidence: float = st
 
 
 def accuracy_figures(
-    arm: Grades, ntp: Grades, why_none: str, confidence: float = stats.CONFIDENCE
+    arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = stats.CONFIDENCE
 ) -> dict[str, Quantity]:
-    """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts.
+    """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts (its ``n``: the
+    unrelated prompts that would say as much).
 
     The ends of the loss are one-sided bounds each (two one-sided tests): what is lost at least, and what at most.
     """
@@ -75,13 +76,16 @@ def accuracy_figures(
         why_none = f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
     if not arm or not ntp or alone:
         return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
-    gains = [arm[prompt] - ntp[prompt] for prompt in arm]
-    gain, loss = (stats.paired_lower_bound(side, confidence) for side in (gains, [-one for one in gains]))
+    gained, belongs_to = gains(arm, ntp, related)
+    gain = stats.paired_lower_bound(gained, confidence, belongs_to)
+    loss = stats.paired_lower_bound([-one for one in gained], confidence, belongs_to)
     found = Quantity(
         value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
         n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
     )  # fmt: skip
-    sd = exact(100 * statistics.stdev(gains), n=len(gains)) if len(gains) > 1 else absent("one prompt only")
+    if len(gained) < 2:
+        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
+    sd = exact(100 * statistics.stdev(gained), n=stats.effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 

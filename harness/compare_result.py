@@ -66,6 +66,11 @@ class Arm:
         return on_accuracy.grades(self.tallies)
 
     @cached_property
+    def related(self) -> on_accuracy.Clusters:
+        """What its prompts share with one another."""
+        return on_accuracy.clusters(self.tallies)
+
+    @cached_property
     def outputs(self) -> Outputs:
         """What it wrote, decode by decode."""
         return outputs(self.tallies)
@@ -119,7 +124,7 @@ def accuracy_difference(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENC
     """Accuracy of ``arm`` less that of ``ntp``, with its one-sided lower bound at ``confidence``."""
     graded = {} if arm.replayed else arm.grades
     own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
-    return on_accuracy.difference(graded, ntp.grades if ntp else {}, own.reason or NOT_GRADED, confidence)
+    return on_accuracy.difference(graded, ntp.grades if ntp else {}, arm.related, own.reason or NOT_GRADED, confidence)
 
 
 def simultaneous(arm: Arm, ntp: Arm | None, place: Place, picked_from: int) -> Simultaneous:
@@ -197,7 +202,7 @@ def _figures(arm: Arm, ntp: Arm | None, place: Place, confidence: float = CONFID
         counted=arm.tallies, timed=timed, pairs=pairs, why_untimed=why_untimed, why_unpaired=why_unpaired
     )
     return on_figures.arm_figures(decodes, place.ladder.read_ceiling, confidence) | on_figures.accuracy_figures(
-        graded, of_ntp, why_ungraded or NOT_GRADED, confidence
+        graded, of_ntp, arm.related, why_ungraded or NOT_GRADED, confidence
     )
 
 
@@ -233,15 +238,17 @@ def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
         "correct": sum(graded.values()) if graded else None,
         "accuracy": own,
         "accuracy_difference": absent("NTP is what the other arms are compared with") if arm is ntp else difference,
-        "baseline_difference": _baseline_difference(graded, place, own),
+        "baseline_difference": _baseline_difference(graded, arm.related, place, own),
     }
 
 
-def _baseline_difference(graded: on_accuracy.Grades, place: Place, own: Quantity) -> Quantity | None:
+def _baseline_difference(
+    graded: on_accuracy.Grades, related: on_accuracy.Clusters, place: Place, own: Quantity
+) -> Quantity | None:
     if place.baseline_part is None:
         return None
     why_none = own.reason or f"part {place.baseline_part!r} has no graded NTP decode of the same prompts"
-    return on_accuracy.difference(graded, place.baseline_grades, why_none)
+    return on_accuracy.difference(graded, place.baseline_grades, related, why_none)
 
 
 def _add_histograms(tallies: Sequence[Tally]) -> tuple[int, ...]:

@@ -55,6 +55,7 @@ class Tally:
 
     key: Key
     prompts: tuple[tuple[str, str], ...]
+    clusters: tuple[str | None, ...]
     outputs: tuple[list[int], ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
@@ -95,6 +96,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
+        clusters=tuple(row.cluster for row in sample.rows),
         outputs=tuple(row.output_ids for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),

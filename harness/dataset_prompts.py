@@ -11,21 +11,21 @@ from pydantic import ValidationError
 
 from harness.dataset_choice import FORMATS, DatasetChoice, fields_of
 from harness.errors import MissingExtraError, ScenarioError
-from harness.prompts import Prompt, last_match
+from harness.prompts import Prompt, cluster_of, last_match
 
 
 @cache
-def dataset_prompts(choice: DatasetChoice, count: int) -> tuple[Prompt, ...]:
-    """The first ``count`` rows as prompts, in the dataset's order.
+def dataset_prompts(choice: DatasetChoice, count: int, cluster: str | None = None) -> tuple[Prompt, ...]:
+    """The first ``count`` rows as prompts, in the dataset's order. ``cluster``: the field that says which are related.
 
     Raises:
         MissingExtraError: `datasets` is not installed.
-        ScenarioError: the dataset cannot be read, has too few rows, or a row lacks what a template names.
+        ScenarioError: the dataset cannot be read, has too few rows, or a row lacks what a template or ``cluster`` names.
     """
     rows = read_rows(choice)
     if len(rows) < count:
         raise ScenarioError(f"{choice.words}: {count} prompts are asked for, but it has {len(rows)} rows; ask for at most that")
-    return tuple(_prompt(choice, index, rows[index]) for index in range(count))
+    return tuple(_prompt(choice, index, rows[index], cluster) for index in range(count))
 
 
 def dataset_pairs(choice: DatasetChoice, count: int | None) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def _snapshot(choice: DatasetChoice) -> str:
         ) from error
 
 
-def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any]) -> Prompt:
+def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: str | None) -> Prompt:
     answer = None if choice.answer is None else _filled_in(choice, "answer", choice.answer, index, row)
     if answer is not None and choice.answer_pattern is not None:
         found = last_match(choice.answer_pattern, answer)
@@ -88,8 +88,9 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any]) -> Prompt
             )
         answer = found
     prompt = _filled_in(choice, "prompt", choice.prompt, index, row)
+    label = None if cluster is None else cluster_of(row, cluster, f"{choice.words}, row {index}")
     try:
-        return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern)
+        return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern, cluster=label)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise ScenarioError(f"{choice.words}, row {index}: {message}") from error

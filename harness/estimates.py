@@ -69,7 +69,8 @@ def prompt_tokens_at_most(case: Case) -> int:
     if case.workload.synthetic is not None:
         return case.workload.synthetic.prompt_tokens
     if case.workload.prompts_file is not None:
-        return 1 + max(len(prompt.prompt.encode()) for prompt in read_prompts(Path(case.workload.prompts_file)))
+        prompts = read_prompts(Path(case.workload.prompts_file), case.workload.cluster)
+        return 1 + max(len(prompt.prompt.encode()) for prompt in prompts)
     return 1 + _longest_problem(case.task, case.workload.split, case.workload.prompt_count, case.part.seed)
 
 

@@ -1,7 +1,8 @@
 """Prompts from a JSONL file, and how to check an answer to one of them.
 
 One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
-Without an answer there is nothing to check. Knows no tokenizer and no model, and never executes what a model wrote.
+Without an answer there is nothing to check. A workload may name one more field, which says what prompts are related.
+Knows no tokenizer and no model, and never executes what a model wrote.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
@@ -37,13 +39,15 @@ Pattern = Annotated[Text, AfterValidator(_regex)]
 
 class Prompt(Frozen):
     """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not; ``pattern``:
-    what of the output is checked, where it is not all of it.
+    what of the output is checked, where it is not all of it. ``cluster``: what it shares with related prompts, such as a
+    document; filled in from the field that the workload names, and None where it names none.
     """
 
     prompt: Text
     answer: str | None = None
     check: Check | None = None
     pattern: Pattern | None = None
+    cluster: str | None = None
 
     @model_validator(mode="after")
     def _answer_and_check_agree(self) -> Prompt:
@@ -75,18 +79,19 @@ class Prompt(Frozen):
         return output.strip() == self.answer.strip()
 
 
-def read_prompts(file: Path) -> tuple[Prompt, ...]:
-    """Read all prompts of a JSONL file; blank lines are skipped.
+def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
+    """Read all prompts of a JSONL file; blank lines are skipped. ``cluster``: the field that says which are related.
 
     Raises:
-        ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``).
+        ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``), such as one
+            without the field ``cluster``.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ScenarioError(f"{file}: cannot read the prompts: {reason}; give the path of a readable JSONL file") from error
-    found = tuple(_read_line(file, number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    found = tuple(_read_line(file, number, line, cluster) for number, line in enumerate(lines, start=1) if line.strip())
     if not found:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
     return found
@@ -103,9 +108,30 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _read_line(file: Path, number: int, line: str) -> Prompt:
+def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
+    """What ``row`` (a line of a file, a row of a dataset; ``where`` in messages) says about its relatives.
+
+    Raises:
+        ScenarioError: it has no such field, or one that is neither text nor a whole number.
+    """
+    if isinstance(row.get(field), str | int):
+        return str(row[field])
+    what = f"has no field {field!r}"
+    if field in row:
+        what = f"{field!r} is {type(row[field]).__name__}, not text or a whole number"
+    raise ScenarioError(f"{where}: {what}, and cluster: names it; give it in every row, or remove cluster: from the workload")
+
+
+def _read_line(file: Path, number: int, line: str, cluster: str | None) -> Prompt:
     try:
-        return Prompt.model_validate(json.loads(line))
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            return Prompt.model_validate(row)
+        if "cluster" in row and cluster != "cluster":
+            raise ScenarioError(f'{file}:{number}: "cluster" is read only where the workload says cluster: cluster; rename it')
+        label = None if cluster is None else cluster_of(row, cluster, f"{file}:{number}")
+        own = {key: value for key, value in row.items() if key != cluster or key in Prompt.model_fields}
+        return Prompt.model_validate(own | {"cluster": label})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the line"

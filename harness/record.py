@@ -51,6 +51,7 @@ class RowResult(_Frozen):
     """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
 
     ``correct`` is None with ``ungraded_reason`` where there is nothing to check (no answer, replayed acceptance).
+    ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is told.
     """
 
     prompt_id: str
@@ -60,6 +61,7 @@ class RowResult(_Frozen):
     stop_reason: Literal["stop", "length"]
     correct: bool | None
     ungraded_reason: str | None = None
+    cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
 
 
 class Sample(_Frozen):

@@ -61,6 +61,7 @@ def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenize
         stop_reason=generation.stop_reasons[row],
         correct=correct,
         ungraded_reason=reason if correct is None else None,
+        cluster=item.cluster,
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special
 
 CONFIDENCE = 0.95
@@ -91,7 +90,7 @@ def paired_lower_bound(
     The bound is the least difference at which a net gain (gains less losses) as large as the one seen has probability
     1 - ``confidence``. What gains and losses add up to is at its maximum likelihood given that difference, as in Tango's score
     test; the distribution of the net gain is the exact one, not its normal approximation. Related pairs count as fewer
-    (``_effective_pairs``), and so are their gains and losses. A mean over repeats counts by its size.
+    (``effective_pairs``), and so are their gains and losses. A mean over repeats counts by its size.
 
     Normal approximation: 6.8 % error where 5 is said (268 pairs, none differs, margin 1 point). Exact: at most 5.0 %, by
     enumeration (tests). Without a differing pair it is the rule of three, with one loss alone Clopper-Pearson's bound.
@@ -103,16 +102,15 @@ def paired_lower_bound(
         return absent("no pairs to compare")
     data = np.asarray(differences, dtype=float)
     gains, losses = math.fsum(data[data > 0]), -math.fsum(data[data < 0])
-    mean, effective = math.fsum(differences) / pairs, pairs
-    if clusters is not None:
-        effective = _effective_pairs(data, clusters, gains + losses)
+    mean = math.fsum(differences) / pairs
+    effective = pairs if clusters is None else effective_pairs(differences, clusters)
     share = effective / pairs
     low = _score_bound(effective, gains * share, losses * share, 1 - confidence)
     method = "score bound" if effective == pairs else f"score bound; {pairs} related pairs count as {effective}"
     return Quantity(value=mean, low=min(low, mean), n=pairs, method=method)
 
 
-def _effective_pairs(data: npt.NDArray[np.float64], clusters: Sequence[Hashable], differing: float) -> int:
+def effective_pairs(differences: Sequence[float], clusters: Sequence[Hashable]) -> int:
     """How many unrelated pairs say as much: pairs ÷ design effect, which is at least 1 and at most the largest cluster.
 
     Design effect: variance of the clusters' sums ÷ variance of as many unrelated pairs. One cluster that differs as a whole
@@ -120,12 +118,13 @@ def _effective_pairs(data: npt.NDArray[np.float64], clusters: Sequence[Hashable]
 
     Source: J. N. K. Rao and A. J. Scott, Biometrics 48 (1992) 577.
     """
+    data = np.asarray(differences, dtype=float)
     labels = {label: place for place, label in enumerate(dict.fromkeys(clusters))}
     place = np.array([labels[label] for label in clusters])
     sizes, sums = np.bincount(place), np.bincount(place, weights=data)
     mean, whole = float(data.mean()), float((sizes**2).sum()) / len(data)
     seen = float(((sums - sizes * mean) ** 2).sum()) + whole**2
-    unrelated = differing - len(data) * mean**2 + whole
+    unrelated = float(np.abs(data).sum()) - len(data) * mean**2 + whole
     return max(1, math.floor(len(data) / max(1.0, seen / unrelated) + ROUNDING))
 
 
@@ -136,7 +135,7 @@ def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float
     above_it = max(0.0, net - below)
 
     def excess(difference: float) -> float:
-        lost = _lost_share(pairs, gains, losses, difference)
+        lost = lost_share(pairs, gains, losses, difference)
         chances = [_chance_of_net(pairs, lost + difference, lost, at_least) for at_least in (below, below + 1)]
         return (1 - above_it) * chances[0] + above_it * chances[1] - error
 
@@ -145,7 +144,7 @@ def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float
     return float(optimize.brentq(excess, -1.0, mean, xtol=1e-12))
 
 
-def _lost_share(pairs: float, gains: float, losses: float, difference: float) -> float:
+def lost_share(pairs: float, gains: float, losses: float, difference: float) -> float:
     """Maximum likelihood of the share of losses where the share of gains is larger by ``difference``.
 
     Source: Tango (1998), the larger root of 2n q² + B q + C = 0.
@@ -175,6 +174,11 @@ def simultaneous_confidence(family: int) -> float:
     return 1 - (1 - CONFIDENCE) / max(1, family)
 
 
-def pairs_needed(margin: float, confidence: float = CONFIDENCE) -> int:
-    """Fewest pairs with which a lower bound can stay above ``-margin``, reached when no pair differs."""
-    return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
+def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0) -> int:
+    """Fewest pairs with which the lower bound stays above ``-margin`` when no pair differs but so many ``losses``.
+
+    Source: Clopper-Pearson: P(at most so many losses | margin) falls below 1 - ``confidence``.
+    """
+    if losses == 0:
+        return math.floor(math.log(1 - confidence) / math.log(1 - margin)) + 1
+    return math.floor(float(special.bdtrin(losses, 1 - confidence, margin))) + 1

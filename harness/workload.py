@@ -33,12 +33,15 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptItem:
-    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` where there is nothing to check."""
+    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` where there is nothing to check.
+    ``cluster``: what it shares with related prompts; None: it stands by itself.
+    """
 
     prompt_id: str
     ids: tuple[int, ...]
     grade: Callable[[str], bool | None] | None = None
     ungraded_reason: str | None = None
+    cluster: str | None = None
 
 
 def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer | None, vocab: int) -> tuple[PromptItem, ...]:
@@ -61,6 +64,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
                 ids=tuple(encode(prompt.prompt)),
                 grade=prompt.is_correct,
                 ungraded_reason="no answer to check" if prompt.answer is None or prompt.check == "none" else None,
+                cluster=prompt.cluster,
             )
             for index, prompt in enumerate(prompts)
         )
@@ -82,9 +86,9 @@ def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:
         ScenarioError, MissingExtraError: see prompt_items.
     """
     if workload.dataset is not None:
-        return dataset_prompts(workload.dataset, workload.prompt_count)
+        return dataset_prompts(workload.dataset, workload.prompt_count, workload.cluster)
     if workload.prompts_file is not None:
-        return read_prompts(Path(workload.prompts_file))[: workload.prompt_count]
+        return read_prompts(Path(workload.prompts_file), workload.cluster)[: workload.prompt_count]
     return None
 
 

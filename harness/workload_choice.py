@@ -29,10 +29,14 @@ class Workload(Frozen):
     """What is decoded: exactly one of tasks, prompts_file, dataset and synthetic.
 
     ``prompts`` counts per task; for a file it may be left out and is then all of them. ``prompts_sha256`` is filled in.
+    ``cluster``: the field of a file's line, or of a dataset's row, that says which prompts are related (one document, one
+    table): related prompts count as fewer in intervals of accuracy. None: every prompt stands by itself.
     """
 
     tasks: tuple[Text, ...] | None = None
     split: Literal["test", "validation"] = "test"
+    # Before the file, which is read with it. As the dataset below: younger than version 1 of the format.
+    cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
     prompts_file: Text | None = None
     prompts_sha256: str | None = Field(default=None, validate_default=True)
     # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
@@ -64,7 +68,7 @@ class Workload(Frozen):
             return name
         file = (base / name).resolve()
         try:
-            read_prompts(file)
+            read_prompts(file, info.data.get("cluster"))
         except ScenarioError as error:
             raise ValueError(str(error)) from error
         return str(file)
@@ -88,7 +92,7 @@ class Workload(Frozen):
         file = info.data.get("prompts_file")
         if file is None or (info.context or {}).get("base") is None:
             return wanted
-        found = len(read_prompts(Path(file)))
+        found = len(read_prompts(Path(file), info.data.get("cluster")))
         if wanted is not None and wanted > found:
             raise ValueError(f"got {wanted}, but {file} has {found} prompts; ask for at most {found}")
         return wanted or found
@@ -98,6 +102,8 @@ class Workload(Frozen):
         given = [key for key in SOURCES if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"exactly one of {', '.join(SOURCES)} is needed, got {', '.join(given) or 'none'}")
+        if self.cluster is not None and self.prompts_file is None and self.dataset is None:
+            raise ValueError("cluster names a field of a prompts_file or a dataset, and there is neither; remove it")
         if self.prompts is None:
             raise ValueError("prompts is missing: say how many prompts (per task) to decode, at least 1")
         return self

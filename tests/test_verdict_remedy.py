@@ -1,0 +1,92 @@
+"""What would decide an open claim, in words: for which truth the number is, and what it is at other truths."""
+
+import re
+import statistics
+
+import pytest
+
+from harness.claims import Bound
+from harness.stats import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
+from harness.stats_planning import cautious, prompts_to_decide
+from harness.verdict_remedy import more_prompts
+
+AT_LEAST_3 = Bound(metric="wall_speedup", min=3.0)
+SPEED = Quantity(value=3.06, low=2.9, high=3.23, n=20, processes=1, spread=Spread(prompt=0.2))
+NO_SD = absent("not graded")
+
+
+def test_the_number_says_for_which_truth_it_is() -> None:
+    """The three numbers are those of the plan at the value and at the ends of its interval."""
+
+    def in_all(true: float) -> str:
+        assumed = Quantity(value=true, n=20, processes=1, spread=cautious(Spread(prompt=0.2), 20, 1))
+        return f"{prompts_to_decide(assumed, 3.0).prompts:,}"
+
+    said = more_prompts(AT_LEAST_3, SPEED, NO_SD, 1)
+    more = int(in_all(3.06).replace(",", "")) - 20
+    assert said == (
+        f"{more:,} more prompts ({in_all(3.06)} in all) would decide it with 90% power if it stays at 3.06x; "
+        f"{in_all(2.9)} in all at 2.9x, {in_all(3.23)} in all at 3.23x, none if the truth is at the bound"
+    )
+
+
+def test_an_end_at_the_bound_has_no_number() -> None:
+    """Only the other end and the bound itself are told; a value at the bound is not planned at all."""
+    said = more_prompts(Bound(metric="wall_speedup", min=2.9), SPEED, NO_SD, 1)
+    assert "at 2.9x" not in said and said.endswith("at 3.23x, none if the truth is at the bound")
+    at_it = more_prompts(Bound(metric="wall_speedup", min=3.06), SPEED, NO_SD, 1)
+    assert at_it == "no number of prompts can be planned: the value equals the bound: no number of prompts tells them apart"
+
+
+def accuracy(differences: list[float], clusters: list[int] | None = None) -> str:
+    """The words for "at most 1 point lost"."""
+    gain = paired_lower_bound(differences, clusters=clusters)
+    loss = paired_lower_bound([-one for one in differences], clusters=clusters)
+    assert gain.value is not None and gain.low is not None and loss.low is not None
+    unrelated = len(differences) if clusters is None else effective_pairs(differences, clusters)
+    value = Quantity(value=-100 * gain.value, low=100 * loss.low, high=-100 * gain.low, n=len(differences))
+    sd = exact(100 * statistics.stdev(differences), n=unrelated)
+    return more_prompts(Bound(metric="accuracy_loss_points", max=1.0), value, sd, 1)
+
+
+def test_accuracy_is_planned_for_one_lost_answer() -> None:
+    """473 equal answers but one are within 1 point, 472 are not; 299 would do if none were lost, which nobody promises."""
+    said = accuracy([0.0] * 50)
+    assert said.startswith("423 more prompts (473 in all) would decide it with 90% power if it stays at 0 points lost, ")
+    assert "at most one answer lost" in said
+    for pairs, within in ((473, True), (472, False)):
+        low = paired_lower_bound([-1.0] + [0.0] * (pairs - 1)).low
+        assert low is not None and (low > -0.01) is within
+    assert (pairs_needed(0.01), pairs_needed(0.01, losses=1)) == (299, 473)
+
+
+def test_more_differing_answers_take_more_prompts() -> None:
+    """And the plan says how many may differ."""
+    numbers = []
+    for differing in (1, 4, 8):
+        said = accuracy([1.0, -1.0] * differing + [0.0] * (400 - 2 * differing))
+        numbers.append(int((re.search(r"\(([\d,]+) in all\)", said) or [""])[1].replace(",", "")))
+        assert re.search(r"at most \d\.\d% of the answers differing", said)
+    assert numbers == sorted(numbers) and numbers[0] > 473
+
+
+def test_related_prompts_count_as_fewer_in_a_plan_too() -> None:
+    """Texts of ten questions each, none differs: 473 texts."""
+    said = accuracy([0.0] * 100, [i // 10 for i in range(100)])
+    assert "(4,730 in all)" in said
+
+
+@pytest.mark.parametrize(("metric", "words"), [("tokens_per_s", "3.06 tokens/s"), ("joules_per_token", "3.06 J/token")])
+def test_a_value_has_its_unit(metric: str, words: str) -> None:
+    """In the words for its truth."""
+    assert f"if it stays at {words}" in more_prompts(Bound.model_validate({"metric": metric, "min": 3.0}), SPEED, NO_SD, 1)
+
+
+def test_a_prediction_is_planned_as_a_ratio() -> None:
+    """Predicted ÷ measured 1.05 with 1.1 in its interval: as the ratio itself against 1.1."""
+    spread = Spread(prompt=0.15)
+    error = Quantity(value=0.05, low=-0.02, high=0.12, n=20, processes=1, spread=spread)
+    said = more_prompts(Bound(metric="prediction_error", max=0.1), error, NO_SD, 1)
+    ratio = Quantity(value=1.05, n=20, processes=1, spread=cautious(spread, 20, 1))
+    planned = prompts_to_decide(ratio, 1.1).prompts
+    assert planned is not None and f"({planned:,} in all) would decide it with 90% power if it stays at +5.0%" in said
