@@ -321,7 +321,7 @@ def test_a_total_is_marked_where_few_prompts_hold_it() -> None:
     assert of(9.7).low is not None
     marked = of(30.0)
     assert marked.value and marked.low is None and marked.high is None
-    assert "1 of 10 prompts hold 77 % of a total, which weighs as 1.7 equal prompts" in (marked.reason or "")
+    assert "1 of 10 prompts hold 77% of a total, which weighs as 1.7 equal prompts" in (marked.reason or "")
     assert of(10.2).low is None
 
 
