@@ -28,8 +28,9 @@ def kept(run: Run, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("claim", "options", "code"),
     [
-        ("wall_speedup >= 2", [], 0),
-        ("wall_speedup >= 50", [], 1),
+        ("wall_speedup >= 2 in this process", [], 0),
+        ("wall_speedup >= 50 in this process", [], 1),
+        ("wall_speedup >= 2", [], 3),
         ("same accuracy", [], 3),
         ("same accuracy", ["--inconclusive", "pass"], 0),
         ("same accuracy", ["--inconclusive", "fail"], 1),
@@ -47,7 +48,8 @@ def test_every_outcome_has_its_exit_code(
     code: int,
 ) -> None:
     """Confirmed 0, refuted 1, a mistake 2, inconclusive 3 unless told otherwise, void 4."""
-    assert sbd(monkeypatch, "verify", kept(RUN, tmp_path / "r"), "--claim", f"{claim} at arm='{SLOW}'", *options) == code
+    said = f"{claim} at arm='{SLOW}'"
+    assert sbd(monkeypatch, "verify", kept(RUN, tmp_path / "r"), "--claim", said, *options) == code
     out, err = capsys.readouterr()
     assert (SLOW in out) == (code != 2) and (claim in err) == (code == 2) and "Traceback" not in err
 
@@ -66,13 +68,14 @@ def test_which_claims_are_judged(
     directory = kept(RUN, tmp_path / "plain")
     sbd(monkeypatch, "verify", directory, "--json")
     assert metrics(capsys) == ["nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
-    scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0}]}
+    scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0, "scope": "this process"}]}
     claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
     assert sbd(monkeypatch, "verify", claimed, "--json") == 0
     assert metrics(capsys) == ["tokens_per_s"]
     file = tmp_path / "mine.yaml"
-    file.write_text("claims: [{metric: latency_p50_s, max: 10}]\n")
-    assert sbd(monkeypatch, "verify", claimed, "--json", "--claims", str(file), "--claim", "wall_speedup >= 1") == 0
+    file.write_text("claims: [{metric: latency_p50_s, max: 10, scope: this process}]\n")
+    claim = "wall_speedup >= 1 in this process"
+    assert sbd(monkeypatch, "verify", claimed, "--json", "--claims", str(file), "--claim", claim) == 0
     assert metrics(capsys) == ["wall_speedup", "latency_p50_s"]
 
 
