@@ -37,7 +37,7 @@ from harness.stats_ratios import geometric_mean_ratio
 from harness.verdict_bound import state_of
 from harness.verdict_remedy import more_prompts
 
-RUNS = 400
+RUNS = 300
 MOST_PROMPTS, MOST_DECODES = 60_000, 60_000
 """Plans beyond this are not simulated: the pilot is drawn again."""
 SPEED = Bound(metric="wall_speedup", min=3.0)

@@ -133,6 +133,6 @@ def _shown(bound: Bound, value: float) -> str:
     if bound.metric == "prediction_error":
         return f"{value:+.1%}"
     if bound.metric == "accuracy_loss_points":
-        return f"{value:.3g} points lost"
+        return f"{value + 0.0:.3g} points lost"  # + 0.0: nothing lost is not -0
     unit = METRICS[bound.metric].unit
     return f"{value:.4g}{'' if unit == 'x' else ' '}{unit}"
