@@ -134,6 +134,8 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         ids, room = self.tok_encode(text), self.max_length - what.max_new_tokens
         if room < 1:
             raise ScenarioError(f"max_gen_toks {what.max_new_tokens} leaves no room for a prompt; {self.max_length} positions")
+        if not ids:
+            raise ScenarioError("a request has an empty context and this tokenizer puts nothing in front; give the task a prompt")
         self._cut += len(ids) > room
         return tuple(ids[-room:])
 

@@ -60,7 +60,9 @@ def request(temperature: float = 0.0, rows: int = 2) -> DecodeRequest:
 
 BLOCKS = {"block_size": BLOCK, "mask_id": MASK_ID}
 BY_SOLVER = [(name, setting) for name, settings in SETTINGS.items() for setting in settings]
-ACCEPTANCES = {f"{name} {setting}": (lambda n=name, s=setting: SolverAcceptance(SOLVERS[n], **s)) for name, setting in BY_SOLVER}
+ACCEPTANCES = {
+    f"{name} {knobs}": (lambda name=name, knobs=knobs: SolverAcceptance(SOLVERS[name], **knobs)) for name, knobs in BY_SOLVER
+}
 ACCEPTANCES["replay"] = lambda: ReplayedAcceptance(assumed_passes(BLOCK, 2.0), 1)
 PUBLIC = {name: family.protocol for name, family in FAMILIES.items()}
 OTHERS = {
@@ -108,7 +110,7 @@ def test_above_temperature_0_too(name):
     ends_at_once(OTHERS[name], float("nan"), temperature=1.0)
 
 
-@pytest.mark.parametrize("name", ["ntp", "lookup", "linear", "quadratic", "apd", "freedave", *(f"public {one}" for one in PUBLIC)])
+@pytest.mark.parametrize("name", OTHERS)
 def test_the_prompts_own_logits_may_be_wrong(name):
     """The first token is as any other."""
     ends_at_once(OTHERS[name], float("nan"), since=1)

@@ -186,8 +186,9 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 
     monkeypatch.setattr(training, "doubled_batch", seen)
     config = transformers.LlamaConfig(
-        vocab_size=93, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
-    )
+        vocab_size=93, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        max_position_embeddings=64,
+    )  # fmt: skip
 
     def noise(directory, steps, resume=False):
         """What the noise of each batch is drawn from that this process reads."""
