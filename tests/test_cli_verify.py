@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.judgement import JUDGEMENT_VERSION
 from harness.record import Run
 from harness.store import RunStore
 from tests import synthetic_run as synthetic
@@ -57,7 +58,7 @@ def test_every_outcome_has_its_exit_code(
 def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The metrics that were judged, from the JSON on stdout."""
     data = json.loads(capsys.readouterr().out)
-    assert data["version"] == 1
+    assert data["version"] == JUDGEMENT_VERSION
     return [one["metric"] for one in data["judgements"]]
 
 

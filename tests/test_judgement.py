@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR
-from harness.judgement import EXIT_CODES, GRAVEST_FIRST, Judgement, Judgements, State, to_json
+from harness.judgement import EXIT_CODES, GRAVEST_FIRST, JUDGEMENT_VERSION, Judgement, Judgements, State, to_json
 from harness.stats import Quantity
 
 
@@ -56,5 +56,5 @@ def test_exit_codes_differ() -> None:
 def test_json_keeps_state_and_word() -> None:
     """A program reads the version, the word of the kind and the interval."""
     data = json.loads(json.dumps(to_json(Judgements(title="t", runs=("a",), judgements=(answer("missed"),)))))
-    assert data["version"] == 1 and data["exit_code"] == 1 and data["judgements"][0]["word"] == "refuted"
+    assert data["version"] == JUDGEMENT_VERSION and data["exit_code"] == 1 and data["judgements"][0]["word"] == "refuted"
     assert data["judgements"][0]["value"]["high"] == 2.7

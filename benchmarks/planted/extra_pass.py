@@ -12,10 +12,11 @@ import torch
 
 from harness.cli import main
 from harness.decoding import set_block
+from harness.decoding.block import BlockRow
 from harness.decoding.open_blocks import OpenBlocks
 
 _opened = False
-_open, _sample = OpenBlocks.open, set_block._sample
+_open, _sample, _decide = OpenBlocks.open, set_block._sample, BlockRow.decide
 
 
 def open_(self: OpenBlocks, opened: Sequence[bool], commits: Sequence[int]) -> None:
@@ -34,6 +35,14 @@ def sample(logits: Any, blocks: Any, *arguments: Any) -> Any:
     return _sample(logits, blocks, *arguments)
 
 
+def decide(self: BlockRow, tokens: Sequence[int]) -> int:
+    """A pass that decides nothing is the fault of some logits elsewhere; here it is planted."""
+    if any(token != -1 for token in tokens):
+        return _decide(self, tokens)
+    self.decided, self.cut = (), False
+    return 0
+
+
 if __name__ == "__main__":
-    OpenBlocks.open, set_block._sample = open_, sample
+    OpenBlocks.open, set_block._sample, BlockRow.decide = open_, sample, decide
     main()
