@@ -11,7 +11,7 @@ not count. Noise is independent between the metrics, or shared (correlation 0.5 
     power_1pct ...      gates that fail the one metric that is slower by 1 %, ...
     aa_pass_pct         A/A gates that pass in all five metrics; the rest is inconclusive
     aa_pairs            mean pairs that an A/A gate takes
-    aa_<shape>_pct      A/A gates that fail on a machine of this shape (SHAPES), the worse of independent and of half shared noise
+    aa_<shape>_pct      A/A gates that fail on a machine of this shape (SHAPES); the worse of correlation 0 and 0.5
     found_6pct_<shape>  gates that fail the one metric that is slower by 6 %, on that machine
     stored_*            the same of pairs that are all there is, as of two stored runs: one look, no re-run, stricter alpha;
                         at the margin 1 - (1 - 0.01/5)^5 = 1.00 % in theory, ± 0.2 by the luck of 10,000 trials
