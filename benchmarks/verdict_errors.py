@@ -274,12 +274,10 @@ def _seconds(task: Task, drawn: Drawn, arm: int | None) -> Iterator[tuple[tuple[
 
 def _tally(task: Task, place: tuple[int, int, int], seconds: float) -> Tally:
     prompt, process, tokens = place
-    return Tally(
-        key=("task", prompt, 0, process), prompts=(), outputs=(), correct=(), ungraded_reason=None, output_tokens=tokens,
-        decode_tokens=tokens, row_passes=tokens, passes=tokens, fed_tokens=tokens, draft_passes=0, draft_fed_tokens=0,
-        histogram=(), decode_s=seconds, latency_s=seconds, forward_s=None, sampler_s=None, bytes_=0.0, counted=None,
-        energy_j=None, priced_s={}, timed=None,
-    )  # fmt: skip
+    found: Tally = _blank(
+        Tally, key=("task", prompt, 0, process), output_tokens=tokens, decode_tokens=tokens, decode_s=seconds, latency_s=seconds
+    )
+    return found
 
 
 def run_accuracy(task: Task, random: np.random.Generator, counts: Counter[str]) -> None:
@@ -340,9 +338,13 @@ def _loss(difference: Quantity) -> Quantity:
 
 
 def _blank(kind: Any, **given: Any) -> Any:
-    """A value of a comparison of which verdicts read what is given alone."""
-    needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
-    return kind(**(dict.fromkeys(needed) | given))
+    """A value of a comparison of which only what is given is read here."""
+    return kind(**(_needed(kind) | given))
+
+
+@cache
+def _needed(kind: Any) -> dict[str, None]:
+    return {one.name: None for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
 
 
 def _arm(label: str, **given: Any) -> ArmResult:
