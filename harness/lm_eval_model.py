@@ -135,7 +135,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         if room < 1:
             raise ScenarioError(f"max_gen_toks {what.max_new_tokens} leaves no room for a prompt; {self.max_length} positions")
         if not ids:
-            raise ScenarioError("a request has an empty context and this tokenizer puts nothing in front; give the task a prompt")
+            raise ScenarioError("a request has an empty context, and the tokenizer puts nothing in front; give it a prompt")
         self._cut += len(ids) > room
         return tuple(ids[-room:])
 

@@ -29,7 +29,8 @@ def test_a_prompt_that_is_no_token_is_refused(tmp_path: Path) -> None:
     """Whatever stands in the file; the others are read."""
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "ab"}\n{"prompt": " "}\n')
-    workload = Workload.model_validate({"prompts_file": str(file), "prompts": 2, "max_new_tokens": 4}, context={"base": tmp_path})
+    keys = {"prompts_file": str(file), "prompts": 2, "max_new_tokens": 4}
+    workload = Workload.model_validate(keys, context={"base": tmp_path})
     [task] = workload.task_names
     with pytest.raises(ScenarioError, match=f"{task}/1: the tokenizer makes no token") as caught:
         prompt_items(workload, task, 1, Blind(), 300)
