@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gate_real
+from harness import revisions
 from harness.metrics_counted import counted
 from harness.progress import Silent
 from harness.record import Run
@@ -64,6 +65,7 @@ def machinery(work: Path, slow: Callable[[int], Run], extra: Callable[[int], Run
 def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No A/A fails and both regressions are found; asked again, nothing is run twice."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(revisions.secrets, "randbits", lambda bits: 0)
     extra = two_arms(arms=(NTP, MORE_PASSES))
     slow = noisy(RUN, "slow", factor=1.1, method="sbd")
     found, _ = machinery(tmp_path / "work", slow, lambda n: extra)
@@ -78,6 +80,7 @@ def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: 
 def test_a_regression_named_wrongly_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NTP slowed down too, and passes of NTP: the gates fail, but not for what was planted."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(revisions.secrets, "randbits", lambda bits: 0)
     found, _ = machinery(tmp_path / "a", noisy(RUN, "slow", factor=1.1), lambda n: two_arms(blocks=5))
     assert (found["slowdown_found"], found["extra_pass_found"]) == (0, 0)
     found, _ = machinery(tmp_path / "b", noisy(RUN, "slow"), lambda n: RUN)
