@@ -17,6 +17,7 @@ from harness.history import History, Wanted
 from harness.history_changes import Change
 from harness.history_record import HistoryRecord, Revision
 from harness.history_trend import Trend, improves, to_json, trend
+from harness.history_words import change_words
 from harness.reporting.trend import render, write_trend
 from tests.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
 
@@ -120,6 +121,47 @@ def test_a_prediction_error_is_followed_in_points(tmp_path: Path) -> None:
         tmp_path, records_of([0.10] * 12 + [-0.02] * 12, "wall_speedup_error.calibrated"), ("wall_speedup_error.calibrated",)
     ).found
     assert change.direction == "better" and change.change.size == pytest.approx(-0.12)
+
+
+def drifting(end: int, commits: int = 60) -> list[HistoryRecord]:
+    """A speedup that falls from 3 to 2.7 between commits 20 and ``end``, at 0.3 % noise."""
+    fallen = np.clip((np.arange(commits) - 20) / (end - 20), 0, 1)
+    values = (3 - 0.3 * fallen) * np.exp(np.random.default_rng(5).normal(0, 0.003, commits))
+    return records_of([float(value) for value in values])
+
+
+def test_a_drift_is_told_as_one_everywhere(tmp_path: Path) -> None:
+    """In words, as JSON and on the page: one drift with the commits at its ends, not several steps."""
+    found = trend_of(tmp_path, drifting(end=50))
+    ((judged, told),) = found.found
+    assert told.change.kind == "drift" and told.direction == "worse" and told.reached is not None
+    said = change_words(judged, told)
+    assert said.startswith("worse: a drift, not a step: 3.0") and "(-10." in said
+    assert told.last_old.label in said and told.reached.label in said and "the newest" not in said
+    (change,) = to_json(found)["series"][0]["changes"]
+    assert (change["kind"], change["reached"]["commit"]) == ("drift", commit(change["end"]))
+    assert change["index"] == pytest.approx(20, abs=5) and change["end"] == pytest.approx(50, abs=5)
+    page = html.unescape(render(found))
+    assert said in page and f"{told.last_old.label}..{told.reached.label}" in page
+
+
+def test_a_drift_alarms_for_as_long_as_it_goes_on(tmp_path: Path) -> None:
+    """It began long ago; while the newest commits are still on the slope it is news, ten commits after its end no more."""
+    going_on, over = trend_of(tmp_path, drifting(end=59)), trend_of(tmp_path, drifting(end=40))
+    assert len(going_on.newly_worse(5)) == 1 and len(over.found) == 1 and over.newly_worse(5) == []
+    assert "drift" in going_on.found[0][1].change.kind
+
+
+def test_series_looked_at_together_share_one_level(tmp_path: Path) -> None:
+    """A step that just stands alone is not told among thirty steady series; one look is one chance of a false change."""
+    values = stepped(np.random.default_rng(13), commits=40, step=20, factor=1.02, noise=0.009)
+    alone = trend_of(tmp_path, records_of(values))
+    steady = [figure(3.0, arm=f"steady {i}") for i in range(30)]
+    together = trend_of(tmp_path, [replace(one, figures=(*one.figures, *steady)) for one in records_of(values)])
+    assert (alone.level, together.level) == pytest.approx((0.002, 0.002 / 31))
+    p = alone.found[0][1].change.p
+    assert 0.002 / 31 < p <= 0.002 and together.found == []
+    assert to_json(together)["level"] == together.level and to_json(alone)["series"][0]["correlation"] < 0.5
 
 
 def test_as_json(tmp_path: Path) -> None:
