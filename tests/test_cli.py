@@ -75,7 +75,7 @@ def test_plan_prints_the_claim_without_a_gpu(
     """25 arms and 10 checks of the baseline, with memory and time; the same as versioned JSON; what is assumed is said."""
     assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
     table = capsys.readouterr().out
-    assert "35 cases, 426 samples" in table and "their distribution is assumed" in table
+    assert "35 cases, 813 samples" in table and "their distribution is assumed" in table
     assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm", "--json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["version"] == 1 and len(plan["cases"]) == 35 and plan["total_s"] > 0

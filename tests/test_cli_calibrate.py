@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from harness import cli_own_profile, machine
 from harness.errors import UserError
 from harness.hardware import find_local_profile, load_profile
 from harness.local_profile import local_profile, save_profile
-from harness.scenario import load_scenario
+from harness.scenario import find_scenario, load_scenario
 from tests.test_cli import fake_runner, sbd
 from tests.test_survey import GIB, SurveyedBench, surveyed
 
@@ -105,12 +106,17 @@ def test_calibrate_prints_and_keeps_the_planted_rates(
 def test_run_calibrates_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured_times: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first `sbd run --calibrate` measures the part's device, dtypes and threads; the second finds the profile."""
+    """The first `sbd run --calibrate` measures the part's device, dtypes and threads; the second finds the profile.
+
+    In one process, that is: a run in several is calibrated by the process that begins it.
+    """
     fake_runner(monkeypatch, tmp_path)
-    scenario = load_scenario("quickstart")
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(re.sub(r"    processes: 3.*\n", "", find_scenario("quickstart").read_text()))
+    scenario = load_scenario(alone)
     assert machine._profile(scenario)[0] is None
     for _ in range(2):
-        assert sbd(monkeypatch, "run", "quickstart", "--calibrate", "--no-report") == 0
+        assert sbd(monkeypatch, "run", str(alone), "--calibrate", "--no-report") == 0
     dtypes = {part.dtype for part in scenario.parts}
     assert [(device, set(found)) for device, found, _ in measured_times] == [("cpu", dtypes)]
     assert capsys.readouterr().out == f"record  {tmp_path}\n" * 2
