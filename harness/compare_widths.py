@@ -5,7 +5,7 @@ Knows passes and prices; knows no arm's speed or accuracy and no page. A large r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +25,24 @@ Kind = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alike:
-    """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the places of their prices."""
+    """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the places of their prices.
+
+    Arms of one method may have other draft models and so other pricers; a place means something to its own pricer alone.
+    """
 
     forward_s: npt.NDArray[np.float64]
-    places: Places
-    pricer: Pricer
+    places: tuple[tuple[Pricer, Places], ...]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.forward_s)
+
+    @property
+    def rungs(self) -> tuple[str, ...]:
+        return self.places[0][0].rungs
+
+    def priced(self, what: Callable[[Pricer, Places], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        """``what`` of every pass, in the order of ``forward_s``."""
+        return np.concatenate([what(pricer, places) for pricer, places in self.places])
 
 
 def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassWidth, ...]:
@@ -54,12 +64,19 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[Kind, _Alike]:
     widths = np.concatenate([one.query_tokens for one in timed])
     places = np.concatenate([one.places for one in timed])
     forward_s = np.concatenate([np.full(len(one), np.nan) if one.forward_s is None else one.forward_s for one in timed])
+    pricers = list(dict.fromkeys(one.pricer for one in timed))
+    owners = np.concatenate([np.full(len(one), pricers.index(one.pricer)) for one in timed])
     found = {}
     names = list(dict.fromkeys(name for one in timed for name in one.models))
     models = np.concatenate([np.array([names.index(name) for name in one.models])[one.model] for one in timed])
     for role, model, width in np.unique(np.stack([roles, models, widths]), axis=1).T.tolist():
         which = (roles == role) & (models == model) & (widths == width)
-        alike = _Alike(forward_s=forward_s[which], places=places[which], pricer=timed[0].pricer)
+        mine = [(pricer, which & (owners == number)) for number, pricer in enumerate(pricers)]
+        mine = [(pricer, of_pricer) for pricer, of_pricer in mine if of_pricer.any()]
+        alike = _Alike(
+            forward_s=np.concatenate([forward_s[one] for _, one in mine]),
+            places=tuple((pricer, places[one]) for pricer, one in mine),
+        )
         found[method, _role(ROLES[role], names[model]), width] = alike
     return found
 
@@ -70,7 +87,7 @@ def _role(role: str, model: str | None) -> str:
 
 def _width(kind: Kind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
     measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
-    flops, clocked = alike.pricer.flops(alike.places), alike.forward_s > 0  # NaN is not
+    flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # NaN is not
     return PassWidth(
         method=kind[0],
         role=kind[1],
@@ -80,7 +97,7 @@ def _width(kind: Kind, alike: _Alike, base: Quantity, base_predicted: dict[str, 
         predicted_s=predicted,
         cost=_ratio(measured, base),
         predicted_cost={rung: _ratio(price, base_predicted.get(rung, no_ntp)) for rung, price in predicted.items()},
-        bytes_=float(np.mean(alike.pricer.bytes_(alike.places))),
+        bytes_=float(np.mean(alike.priced(Pricer.bytes_))),
         flops=float(np.mean(flops)),
         attained_flops_per_s=_quartiles(flops[clocked] / alike.forward_s[clocked]),
     )
@@ -98,10 +115,10 @@ def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
 
 
 def _predicted(alike: _Alike) -> dict[str, Quantity]:
-    means = alike.pricer.forward_s(alike.places).mean(axis=0).tolist()
+    means = alike.priced(Pricer.forward_s).mean(axis=0).tolist()
     return {
         rung: Quantity(value=expected, low=low, high=high, n=len(alike), method="overlap band")
-        for rung, (low, expected, high) in zip(alike.pricer.rungs, means, strict=True)
+        for rung, (low, expected, high) in zip(alike.rungs, means, strict=True)
     }
 
 
