@@ -118,13 +118,15 @@ def _cells(
     """
     tasks = _unique(case.task for case in cases)
     place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
-    summary = _summary(cases, tasks, tallies, place, pricer)
-    highlight = _highlight(summary, _arms(cases, tallies))
-    cells = [(summary, cases)]
-    if len(tasks) > 1:
-        by_task = [[case for case in cases if case.task == task] for task in tasks]
-        cells += [(_cell(members, tasks, tallies, place), members) for members in by_task]
-    return [_with_pick(cell, _arms(members, tallies), place, highlight) for cell, members in cells], highlight
+    arms = _arms(cases, tallies)
+    summary = _summary(cases, arms, tasks, tallies, place, pricer)
+    highlight = _highlight(summary, arms)
+    cells = [(summary, arms)]
+    for task in tasks if len(tasks) > 1 else ():
+        members = [case for case in cases if case.task == task]
+        of_task = _arms(members, tallies)
+        cells.append((_cell(members, of_task, tasks, tallies, place), of_task))
+    return [_with_pick(cell, own, place, highlight) for cell, own in cells], highlight
 
 
 def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
@@ -180,12 +182,13 @@ def _why_unchecked(part: dict[str, Any]) -> str:
     return "this run did not decode with generate()"
 
 
-def _summary(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer) -> Cell:
+def _summary(
+    cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer
+) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
-    arms = _arms(cases, tallies)
     sizes = [int(arm.spec["block_size"]) for arm in arms if arm.spec.get("block_size") is not None]
     every = [one for arm in arms for one in arm.tallies]
-    cell = _cell(cases, tasks, tallies, place)
+    cell = _cell(cases, arms, tasks, tallies, place)
     return replace(
         cell,
         task=None if len(tasks) > 1 else tasks[0],
@@ -196,8 +199,8 @@ def _summary(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place:
     )
 
 
-def _cell(cases: list[CaseHeader], tasks: list[str], tallies: Tallies, place: Place) -> Cell:
-    arms, first = _arms(cases, tallies), cases[0]
+def _cell(cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place) -> Cell:
+    first = cases[0]
     return Cell(
         part=first.part,
         task=first.task,

@@ -37,6 +37,16 @@ class TraceArrays:
         return self.count > 0 and not self.decode[0] and int(self.per_row("logit_tokens")[0].max()) > 1
 
     @property
+    def passes(self) -> int:
+        """Passes of the case's own model: those after the prompts', and that one where it drafts."""
+        return int(self.own.sum()) + self.drafts_in_prompt
+
+    @property
+    def row_passes(self) -> int:
+        """The same, summed over the rows still active."""
+        return int(self.per_row("active")[self.own].sum(dtype=np.int64)) + self.drafts_in_prompt * self.rows
+
+    @property
     def given_tokens(self) -> int:
         """Output tokens, over all rows, that the prompts' own logits gave, as in NTP; what was drafted beside is not given.
 

@@ -232,12 +232,9 @@ def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
     sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, harness.compare charges it.
     """
     decode, own = trace.decode, trace.own
-    active = trace.over_rows("active")
     forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
     drafts = int((decode & ~own).sum())
-    prompt = int(trace.drafts_in_prompt)
-    passes, nfe = int(own.sum()) + prompt, int(active[own].sum()) + prompt * trace.rows
-    return passes, nfe, drafts, trace.given_tokens, forward_s, sampler_s
+    return trace.passes, trace.row_passes, drafts, trace.given_tokens, forward_s, sampler_s
 
 
 def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
