@@ -1,9 +1,14 @@
-"""The symmetric bootstrap-t for a ratio of totals: how far its studentised error reaches, by resampling prompts.
+"""The bootstrap-t for a ratio of totals: how far its studentised error reaches to either side, by resampling prompts.
 
-Symmetric, because at 10 prompts the two-sided quantile covered 95 % where separate tails covered 93 % (benchmarks,
-interval_coverage). Seeded by the number of prompts alone, so the same record gives the same interval.
+Resampled are the prompts and their mirror images, whose log ratios lie as far on the other side of the median. A total is
+skewed though log ratios hardly are, and a few prompts rarely show the tail that matters: without the images the bound was
+wrong in 4.4 % of runs with heavy tails where 2.5 % is said, with them in 3.0 % (benchmarks, verdict_errors).
 
-Source: P. Hall, J. R. Stat. Soc. B 50 (1988) 35.
+Each side reaches at least as far as the symmetric quantile and at least as far as its own tail: tails alone covered 93 % at 10
+prompts where 95 % is said (benchmarks, interval_coverage). Seeded by the number of prompts alone, so the same record gives the
+same interval.
+
+Source: P. Hall, J. R. Stat. Soc. B 50 (1988) 35, both forms of the interval.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ RESAMPLES = 10_000
 SEED = 20250904
 AT_ONCE = 1_000
 KEPT_UP_TO = 500
-ALIKE_UP_TO = 8
-"""With so many prompts 10,000 resamples are at most 6,435 different ones."""
+FARTHEST = 30.0
+"""Of a prompt from its image, in logarithms: farther is no ratio of times, and no float."""
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 """Of the logarithms of (time of base, tokens of base, time of new, tokens of new) in the log of their ratio of totals."""
 
@@ -39,56 +44,61 @@ def influences(sums: Floats, totals: Floats) -> Floats:
     return np.asarray((SIGNS / totals) @ sums.T) * len(sums)
 
 
-def symmetric_quantile(sums: Floats, confidence: float) -> float:
-    """The ``confidence`` quantile of \\|log ratio of a resample - log ratio\\| ÷ standard error of the resample.
+def quantiles(sums: Floats, confidence: float) -> tuple[float, float]:
+    r"""How many standard errors the interval reaches below and above the log ratio.
+
+    Either is the larger of two quantiles of t = (log ratio of a resample - log ratio) ÷ standard error of the resample: that
+    of \|t\| at ``confidence``, and that of its own tail at (1 + ``confidence``) / 2. A resample that is too high says how far
+    the truth may lie below.
 
     ``sums`` has shape (prompts, 4). Infinite where so many resamples have no spread of their own that nothing can be said.
     """
-    reach, times = _reaches(sums.tobytes())
-    return float(reach[np.searchsorted(times, math.ceil(confidence * RESAMPLES))])
+    higher, lower, either = _studentised(sums.tobytes())
+    tail = math.ceil((0.5 + confidence / 2) * RESAMPLES) - 1
+    both = float(either[math.ceil(confidence * RESAMPLES) - 1])
+    return max(float(higher[tail]), both), max(float(lower[tail]), both)
+
+
+def with_images(sums: Floats) -> Floats:
+    """Every prompt and its image, whose log ratio lies as far on the other side of the median; (2n, 4).
+
+    Either time moves by the share that it has in the spread of both: NTP's per token hardly varies, so the arm's moves. It
+    does not matter which of the two is called new.
+    """
+    logs, per_token = log_ratio(sums), np.log(sums[:, [0, 2]] / sums[:, [1, 3]])
+    spread = per_token.var(axis=0)
+    share = spread / spread.sum() if spread.sum() > 0 else np.full(2, 0.5)
+    away = np.clip(2 * (logs - np.median(logs)), -FARTHEST, FARTHEST)
+    images = sums.copy()
+    images[:, 0] *= np.exp(-share[0] * away)
+    images[:, 2] *= np.exp(share[1] * away)
+    return np.concatenate([sums, images])
 
 
 @lru_cache(maxsize=32)
-def _reaches(sums_bytes: bytes) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """How far each resample is, ascending, and how many are up to there. Kept: an arm is asked at several levels."""
-    sums = np.frombuffer(sums_bytes, dtype=np.float64).reshape(-1, 4)
-    n, whole = len(sums), log_ratio(sums.sum(axis=0))
-    if n <= ALIKE_UP_TO:
-        drawn, times = _distinct(n)
-        reach = _reach(drawn, sums, whole)
-        order = np.argsort(reach)
-        return reach[order], np.cumsum(times[order])
-    reach = np.empty(RESAMPLES)
+def _studentised(sums_bytes: bytes) -> tuple[Floats, Floats, Floats]:
+    r"""t, -t and \|t\| of all resamples, each ascending. Kept: an arm is asked at several levels."""
+    sums = with_images(np.frombuffer(sums_bytes, dtype=np.float64).reshape(-1, 4))
+    n, whole = len(sums) // 2, log_ratio(sums.sum(axis=0))
+    away, error = np.empty(RESAMPLES), np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, AT_ONCE):
         drawn = (_kept if n <= KEPT_UP_TO else _times_drawn)(n, start).astype(np.float64)
-        reach[start : start + AT_ONCE] = _reach(drawn, sums, whole)
-    return np.sort(reach), _ONE_EACH
-
-
-def _reach(drawn: Floats, sums: Floats, whole: Floats) -> Floats:
-    """How far each resample is from the whole, in its own standard errors; ``drawn`` of shape (resamples, prompts)."""
-    n, totals = len(sums), drawn @ sums
-    influence = influences(sums, totals)
-    error = np.sqrt(np.einsum("bn,bn->b", drawn, influence * influence) / (n - 1) / n)
-    flat = error <= 1e-12
-    return np.where(flat, math.inf, np.abs(log_ratio(totals) - whole) / np.where(flat, 1.0, error))
+        totals = drawn @ sums
+        influence = np.asarray((SIGNS / totals) @ sums.T) * n
+        away[start : start + AT_ONCE] = log_ratio(totals) - whole
+        error[start : start + AT_ONCE] = np.sqrt(np.einsum("bn,bn->b", drawn, influence * influence) / (n - 1) / n)
+    flat = error <= 1e-12  # without spread of its own: however far, to both sides
+    safe = np.where(flat, 1.0, error)
+    higher, lower, either = (np.sort(np.where(flat, math.inf, one / safe)) for one in (away, -away, np.abs(away)))
+    return higher, lower, either
 
 
 def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
-    """How often each of n prompts is in each of the resamples from ``start`` on, shape (AT_ONCE, n)."""
-    drawn = np.random.default_rng((SEED, n, start)).integers(0, n, (AT_ONCE, n))
-    places = drawn + n * np.arange(AT_ONCE)[:, None]
-    return np.bincount(places.ravel(), minlength=AT_ONCE * n).reshape(AT_ONCE, n).astype(np.uint16)
+    """How often each of n prompts and n images is in each resample of n from ``start`` on, shape (AT_ONCE, 2n)."""
+    drawn = np.random.default_rng((SEED, n, start)).integers(0, 2 * n, (AT_ONCE, n))
+    places = drawn + 2 * n * np.arange(AT_ONCE)[:, None]
+    return np.bincount(places.ravel(), minlength=AT_ONCE * 2 * n).reshape(AT_ONCE, 2 * n).astype(np.uint16)
 
 
-_ONE_EACH = np.arange(1, RESAMPLES + 1)
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
 """For a few numbers of prompts: a run has many arms over the same prompts."""
-
-
-@lru_cache(maxsize=ALIKE_UP_TO)
-def _distinct(n: int) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Of few prompts many resamples are alike: those that differ, and how often each is there."""
-    every = np.concatenate([_times_drawn(n, start) for start in range(0, RESAMPLES, AT_ONCE)])
-    drawn, times = np.unique(every, axis=0, return_counts=True)
-    return drawn.astype(np.float64), times

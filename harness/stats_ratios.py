@@ -19,7 +19,7 @@ from scipy import special
 
 from harness.errors import UserError
 from harness.stats import CONFIDENCE, Quantity, absent
-from harness.stats_bootstrap import influences, symmetric_quantile
+from harness.stats_bootstrap import influences, quantiles
 from harness.stats_crossed import Cells, Variance, filled, gather, variance_of_mean
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
@@ -82,7 +82,8 @@ def geometric_mean_ratio(
     variance = variance_of_mean(table, int(empty.sum()))
     if cells.too_empty or variance is None:
         return shown.without(cells.too_empty or SAME_RATIO)
-    return shown.within(_t(variance, confidence) * math.sqrt(variance.value), "t on log ratios", variance)
+    half = _t(variance, confidence) * math.sqrt(variance.value)
+    return shown.within((half, half), "t on log ratios", variance)
 
 
 def ratio_of_totals(
@@ -92,7 +93,7 @@ def ratio_of_totals(
     processes: Labels | None = None,
     confidence: float = CONFIDENCE,
 ) -> Quantity:
-    """(Σa ÷ Σ tokens of a) ÷ (Σb ÷ Σ tokens of b), with a symmetric bootstrap-t interval over prompts.
+    """(Σa ÷ Σ tokens of a) ÷ (Σb ÷ Σ tokens of b), with a bootstrap-t interval over prompts.
 
     Args:
         pairs: positive ``(a, b)``, same unit.
@@ -144,12 +145,13 @@ class _Shown:
         """No interval, and why."""
         return Quantity(value=self.value, n=self.n, processes=self.processes, reason=reason)
 
-    def within(self, half: float, method: str, variance: Variance) -> Quantity:
-        """The interval that reaches ``half`` to both sides on the log scale."""
-        if not abs(math.log(self.value)) + half < LARGEST_LOG:
+    def within(self, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
+        """The interval that reaches so far below and above on the log scale."""
+        below, above = reach
+        if not abs(math.log(self.value)) + max(reach) < LARGEST_LOG:
             return self.without("so wide an interval says nothing")
         found = Quantity(
-            value=self.value, low=self.value * math.exp(-half), high=self.value * math.exp(half), n=self.n,
+            value=self.value, low=self.value * math.exp(-below), high=self.value * math.exp(above), n=self.n,
             processes=self.processes, spread=variance.spread,
         )  # fmt: skip
         told = found.these_processes_only or (f"prompts crossed with {self.processes} processes" if self.processes else None)
@@ -157,7 +159,7 @@ class _Shown:
 
 
 def _within_bootstrap(shown: _Shown, cells: Cells, confidence: float) -> Quantity:
-    """The quantile of the bootstrap for what prompts add, stretched by what processes add to the variance."""
+    """The quantiles of the bootstrap for what prompts add, stretched by what processes add to the variance."""
     by_prompt = cells.sums.sum(axis=1)
     totals = by_prompt.sum(axis=0)
     flat = cells.sums.reshape(-1, 4)
@@ -167,11 +169,12 @@ def _within_bootstrap(shown: _Shown, cells: Cells, confidence: float) -> Quantit
         return shown.without(SAME_RATIO)
     own = math.sqrt(variance.of_prompts)
     student = float(special.stdtrit(shown.n - 1, 0.5 + confidence / 2))
-    reach = symmetric_quantile(by_prompt, confidence) / student if own > 1e-12 else 1.0
-    half = reach * _t(variance, confidence) * math.sqrt(variance.value)
-    if not math.isfinite(half):
+    half = _t(variance, confidence) * math.sqrt(variance.value)
+    below, above = quantiles(by_prompt, confidence) if own > 1e-12 else (student, student)
+    reach = below / student * half, above / student * half
+    if not all(map(math.isfinite, reach)):
         return shown.without("nearly all prompts gave the same ratio: the few others are too few for an interval")
-    return shown.within(half, "bootstrap-t", variance)
+    return shown.within(reach, "bootstrap-t", variance)
 
 
 def _concentrated(cells: Cells) -> str | None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness import stats_bootstrap
 from harness.errors import UserError
 from harness.stats import Quantity
-from harness.stats_bootstrap import influences, log_ratio, symmetric_quantile
+from harness.stats_bootstrap import influences, log_ratio, quantiles, with_images
 from harness.stats_crossed import filled, variance_of_mean
 from harness.stats_ratios import geometric_mean_ratio, paired, ratio_of_totals, ratio_percentiles
 
@@ -142,31 +142,43 @@ def test_influences_are_what_leaving_a_prompt_out_changes() -> None:
     assert found.sum() == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("prompts", [5, 6, 8, 12])
-def test_few_prompts_take_a_shorter_way_to_the_same_quantile(prompts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resamples that are alike are worked out once and counted as often as they were drawn."""
-    sums = np.abs(np.random.default_rng(prompts).normal(10, 2, (prompts, 4)))
-    sums[: prompts // 2] = sums[0]  # so that some resamples have no spread at all
-    found = [symmetric_quantile(sums, confidence) for confidence in (0.5, 0.9, 0.95, 0.999)]
-    monkeypatch.setattr(stats_bootstrap, "ALIKE_UP_TO", 0)
-    assert found == [pytest.approx(symmetric_quantile(sums, confidence)) for confidence in (0.5, 0.9, 0.95, 0.999)]
+def test_an_image_lies_on_the_other_side_of_the_median() -> None:
+    """By hand: log ratios 0 and 2 have the images 2 and 0; the times per token vary alike, so each takes half of the way; where
+    one of them never varies the other takes all of it.
+    """
+    sums = np.array([[1.0, 1.0, 1.0, 1.0], [2 * math.e, 2.0, 2 / math.e, 2.0]])
+    found = with_images(sums)
+    assert found[:2] == pytest.approx(sums) and log_ratio(found) == pytest.approx([0, 2, 2, 0])
+    assert found[2] == pytest.approx([math.e, 1, 1 / math.e, 1]) and found[3] == pytest.approx([2, 2, 2, 2])
+    steady = with_images(np.array([[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2 / math.e**2, 2.0]]))
+    assert steady[2] == pytest.approx([1, 1, 1 / math.e**2, 1]) and steady[3] == pytest.approx([2, 2, 2, 2])
 
 
 def test_bootstrap_t_is_that_of_a_plain_loop() -> None:
-    """Another generator, plain Python, the same definition: the quantile agrees to 5 %, and the interval is made of it."""
+    """Another generator, plain Python, the same definition: quantiles agree to 5 %, and the interval is made of them."""
     drawn, reaches = random.Random(2), []
-    whole = float(log_ratio(SUMS.sum(axis=0)))
+    logs = [math.log(a / n / b * m) for a, n, b, m in SUMS]
+    spreads = [statistics.pvariance([math.log(row[k] / row[k + 1]) for row in SUMS]) for k in (0, 2)]
+    ways = [2 * (log - statistics.median(logs)) / math.fsum(spreads) for log in logs]
+    moves = [[math.exp(sign * way * own) for sign, own in zip((-1, 1), spreads, strict=True)] for way in ways]
+    images = [(a * of_a, n, b * of_b, m) for (a, n, b, m), (of_a, of_b) in zip(SUMS, moves, strict=True)]
+    every = [tuple(row) for row in SUMS] + images
+    whole = float(log_ratio(np.array(every).sum(axis=0)))
     for _ in range(20_000):
-        rows = [SUMS[drawn.randrange(6)] for _ in range(6)]
+        rows = [every[drawn.randrange(12)] for _ in range(6)]
         t_ntp, n_ntp, t_arm, n_arm = (math.fsum(row[k] for row in rows) / 6 for k in range(4))
         own = [r[0] / t_ntp - r[1] / n_ntp - r[2] / t_arm + r[3] / n_arm for r in rows]
         error = math.sqrt(math.fsum(x * x for x in own) / 5 / 6)
-        away = abs(math.log(t_ntp / n_ntp / t_arm * n_arm) - whole)
+        away = math.log(t_ntp / n_ntp / t_arm * n_arm) - whole
         reaches.append(away / error if error > 1e-12 else math.inf)
-    assert symmetric_quantile(SUMS, 0.95) == pytest.approx(sorted(reaches)[19_000 - 1], rel=0.05)
+    either = sorted(map(abs, reaches))[19_000 - 1]
+    higher, lower = sorted(reaches)[19_500 - 1], sorted(-one if one < math.inf else one for one in reaches)[19_500 - 1]
+    below, above = quantiles(SUMS, 0.95)
+    assert below == pytest.approx(max(higher, either), rel=0.05) and above == pytest.approx(max(lower, either), rel=0.05)
     got = ratio_of_totals([(r[0], r[2]) for r in SUMS], [(r[1], r[3]) for r in SUMS], processes=[0] * 6)
     error = float(np.std(influences(SUMS, SUMS.sum(axis=0)), ddof=1)) / math.sqrt(6)
-    assert got.value and got.high == pytest.approx(got.value * math.exp(symmetric_quantile(SUMS, 0.95) * error), rel=1e-9)
+    assert got.value and got.high == pytest.approx(got.value * math.exp(above * error), rel=1e-9)
+    assert got.low == pytest.approx(got.value * math.exp(-below * error), rel=1e-9)
     assert got.method == "bootstrap-t, this process only"
 
 
