@@ -10,10 +10,13 @@ from typing import Any, Literal
 from harness.block_checkpoints import block_size, mask_id, native_config, recognised
 from harness.block_families import FAMILIES, BlockModelFamily
 from harness.errors import UnknownModelError
+from harness.model_decodable import why_undecodable
 from harness.modelshape import ModelShape, shape_from_config
 from harness.modelshape.config import FAMILIES as NTP_FAMILIES
 
 Kind = Literal["block model", "sbd", "ntp"]
+DTYPE = "bfloat16"
+"""In which a model of this size is run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +50,8 @@ def read_model_facts(folder: Path) -> ModelFacts:
     """Say what the checkpoint in ``folder`` is.
 
     Raises:
-        UnknownModelError: there is no config.json, it is of no known family, or its tensors do not fit the native class; the
-            message says what to add.
+        UnknownModelError: there is no config.json, it is of no known family, its tensors do not fit the native class, or no
+            session decodes it; the message says what to do.
     """
     file = folder / "config.json"
     config = _json(file)
@@ -62,6 +65,9 @@ def read_model_facts(folder: Path) -> ModelFacts:
         shape = shape_from_config(folder.resolve().name, native)
     except UnknownModelError as error:
         raise UnknownModelError(f"{file}: {error}") from error
+    undecodable = why_undecodable(native, shape, DTYPE)
+    if undecodable is not None:
+        raise UnknownModelError(f"{file}: this model {undecodable}")
     of_tokenizer, where = _mask_of_tokenizer(folder)
     size, size_from = (None, None) if family is None else block_size(family, config)
     mask, mask_from = (of_tokenizer, where) if family is None else mask_id(family, config, of_tokenizer)

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from harness.block_families import BlockModelFamily
-from harness.model_facts import ModelFacts
+from harness.model_facts import DTYPE, ModelFacts
 
 NEW_TOKENS, PROMPTS = 128, 16
 USUAL_BLOCK = 16
@@ -36,7 +36,7 @@ def _part(
     name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: ModelFacts, device: str
 ) -> dict[str, Any]:
     return {
-        "name": name, "model": model, "device": device, "dtype": "bfloat16", "execution": "auto", "arms": arms,
+        "name": name, "model": model, "device": device, "dtype": DTYPE, "execution": "auto", "arms": arms,
         "batch_sizes": [1],
         "workload": {"tasks": ["word_problems"], "split": "test", "prompts": PROMPTS, "max_new_tokens": NEW_TOKENS,
                      "chat_template": facts.chat},

@@ -6,16 +6,17 @@ Pure: the same scenario gives the same plan everywhere. Touches no model, device
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from harness.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
-from harness.model_choice import model_name, shape_of, source_of
+from harness.model_choice import ModelChoice, model_name, shape_of, source_of
+from harness.model_decodable import refuse_undecodable
 from harness.modelshape import ModelShape
-from harness.plan_drafts import draft_shapes
+from harness.plan_drafts import draft_models, draft_shapes
 from harness.plan_names import arm_id, arm_label
 from harness.plan_order import balanced_order
 from harness.plan_replay import ReplaySpec, replay_spec
@@ -174,11 +175,20 @@ def make_plan(scenario: Scenario) -> Plan:
     """Expand the scenario's axes.
 
     Raises:
-        UnknownModelError: a config.json that cannot be read as a decoder-only transformer.
+        UnknownModelError: a config.json that cannot be read as a decoder-only transformer, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
         UserError: drafts that do not fit the model (harness.plan_drafts); synthetic prompts that are too long for the model.
     """
-    return Plan(scenario=scenario, cases=tuple(case for part in scenario.parts for case in _part_cases(part)))
+    cases = tuple(case for part in scenario.parts for case in _part_cases(part))
+    for model, dtype in _models(cases):
+        refuse_undecodable(model, dtype)
+    return Plan(scenario=scenario, cases=cases)
+
+
+def _models(cases: Iterable[Case]) -> Iterable[tuple[ModelChoice, str]]:
+    """Every model that some case runs, drafts included, with its dtype, once."""
+    every = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
+    return {repr(one): one for one in every}.values()
 
 
 def _part_cases(part: Part) -> Iterator[Case]:

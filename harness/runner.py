@@ -14,9 +14,7 @@ from harness.cluster import Cluster
 from harness.continuing import default_directory, refuse_other_execution
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
 from harness.keeping import Failure, Keeper
-from harness.model_decodable import refuse_undecodable
 from harness.plan import Share
-from harness.plan_drafts import draft_models
 from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
 from harness.ranks import ranks_here, refuse_other_world
@@ -57,7 +55,6 @@ def run(
         _refuse_devices(job)
     for part in job.scenario.parts:
         given_prompts(part.workload)  # a dataset that cannot be read is no reason to load a model first
-    _refuse_models(job)
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
         if cluster is not None:
@@ -197,13 +194,6 @@ def _refuse_devices(job: Job) -> None:
             raise UserError(
                 f"part {part.name}: devices: {', '.join(part.devices)} are nodes of a cluster; give --on ray, or remove devices"
             )
-
-
-def _refuse_models(job: Job) -> None:
-    """What a config tells is told before any model is loaded, and before the run directory is made."""
-    models = [(model, case.part.dtype) for case in job.plan.cases for model in (case.part.model, *draft_models(case.arm))]
-    for model, dtype in {repr(one): one for one in models}.values():
-        refuse_undecodable(model, dtype)
 
 
 def _this_machine() -> Machine:

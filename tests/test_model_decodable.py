@@ -15,8 +15,10 @@ from harness.errors import UnknownModelError, UserError  # noqa: E402 - after th
 from harness.model_choice import HuggingFaceModel, RandomModel  # noqa: E402
 from harness.model_decodable import refuse_undecodable, why_undecodable  # noqa: E402
 from harness.modelshape import shape_from_config  # noqa: E402
+from harness.plan import make_plan  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.runner_machine import Machine  # noqa: E402
+from harness.scenario import load_scenario  # noqa: E402
 
 WINDOW, POSITIONS = 5, 8
 SIZES = {
@@ -140,7 +142,7 @@ def folder_of(kind: str, folder: Path, more: dict[str, Any]) -> Path:
 
 
 def refused(folder: Path, arms: list[dict[str, Any]], model: dict[str, Any], dtype: str) -> str:
-    """What `sbd run` says of a scenario, of which it takes nothing; no machine, so nothing is loaded."""
+    """What `sbd plan` and `sbd run` say of a scenario, of which nothing is taken; no machine, so nothing is loaded."""
     file = folder / "s.yaml"
     part = {
         "name": "p", "model": model, "dtype": dtype, "arms": arms,
@@ -155,6 +157,9 @@ def refused(folder: Path, arms: list[dict[str, Any]], model: dict[str, Any], dty
     with pytest.raises(UserError) as caught:
         run(file, folder / "out", machine=machine)
     assert caught.value.exit_code == 2 and not (folder / "out" / "samples.jsonl").exists()
+    with pytest.raises(UserError) as planned:
+        make_plan(load_scenario(str(file)))
+    assert str(planned.value) == str(caught.value)
     return str(caught.value)
 
 

@@ -170,6 +170,7 @@ def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (config_of("sdlm-3b-d4") | {"causal_attn": True}, ["causal_attn: True (must be False)"]),
         (config_of("llada2-mini") | {"use_bias": True}, ["use_bias: True"]),
         ({"model_type": "sdar"}, ["lacks"]),
+        (config_of("sdar-8b") | {"model_type": "mistral", "sliding_window": 64}, ["windows of 64"]),
     ],
 )
 def test_what_is_not_known_is_refused_with_what_to_add(

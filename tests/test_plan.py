@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.deployment import Deployment
 from harness.errors import UnknownModelError, UserError
 from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.modelshape import KNOWN_SHAPES
@@ -23,6 +24,7 @@ from harness.plan_order import balanced_order
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
+from harness.roofline.storage import kv_cache_bytes
 from harness.scenario import Scenario
 from harness.tasks import TASKS, problems
 
@@ -213,9 +215,8 @@ def test_memory_is_weights_kv_and_logits() -> None:
 
 def test_layers_that_slide_keep_their_window() -> None:
     """Gemma 3 4B by hand: 29 of 34 layers keep 1023 tokens at most, of 2 x 4 heads x 256 x 2 bytes in each layer."""
-    synthetic = {"synthetic": {"prompt_tokens": 2000}, "max_new_tokens": 48, "prompts": 1}
-    memory, _ = estimate_memory(case_of("ntp", model={"random": "gemma-3-4b"}, workload=synthetic))
-    assert memory is not None and memory.kv_bytes == (5 * 2048 + 29 * 1023) * 4096
+    gemma = KNOWN_SHAPES["gemma-3-4b"]
+    assert kv_cache_bytes(gemma, Deployment(dtype="bfloat16"), 2048) == (5 * 2048 + 29 * 1023) * 4096
 
 
 def test_time_is_the_sum_of_its_passes() -> None:

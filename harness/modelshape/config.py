@@ -127,7 +127,8 @@ def _read(name: str, architecture: str, family: _Family, config: Config) -> Mode
 def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, int]:
     """The window and the number of layers that have one; (None, 0) where no layer has."""
     window = config.get("sliding_window")
-    if window is None or family.sliding == "none" or config.get("use_sliding_window") is False:
+    switched_off = "use_sliding_window" in family.defaults and config.get("use_sliding_window") is False
+    if window is None or family.sliding == "none" or switched_off:  # other families do not know the switch
         return None, 0
     if config.get("layer_types") is not None and family.sliding != "all":
         count = sum(kind == "sliding_attention" for kind in config["layer_types"])
