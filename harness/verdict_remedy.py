@@ -130,7 +130,7 @@ def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
 
 def _shown(bound: Bound, value: float) -> str:
     """``3.06x``, ``0.5 points lost``."""
-    if bound.metric == "prediction_error":
+    if bound.metric in PREDICTION_ERRORS:
         return f"{value:+.1%}"
     if bound.metric == "accuracy_loss_points":
         return f"{value + 0.0:.3g} points lost"  # + 0.0: nothing lost is not -0

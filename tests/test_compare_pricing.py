@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.compare_pricer import Pricer
 from harness.compare_pricing import ladder
-from harness.compare_trace import TraceArrays
+from harness.compare_tally import TimedPasses
+from harness.compare_trace import ROLES, TraceArrays
+from harness.compare_widths import pass_widths
 from harness.record_packed import read_passes
+from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from tests import synthetic_run as synthetic
 
@@ -40,3 +47,35 @@ def test_a_sample_s_passes_cost_what_each_of_them_costs(rows: int, seed: int) ->
     assert pricer.decode_s(places).tolist() == [decode for _, decode in bands]
     alone = price_pass(CASE.model, CASE.dtype, columns.passes()[1], CEILINGS[pricer.rungs[0]])
     assert one_by_one[0].decode_s[pricer.rungs[0]] == (alone.low_s, alone.expected_s, alone.high_s)
+
+
+def test_arms_of_one_method_are_priced_each_by_its_own_draft_model() -> None:
+    """Drafts of one name, 1 and 3 layers deep, met in another order: a kind's bytes are the mean of what each arm's cost."""
+    passes = [describe_pass("draft", 1, query, 100, logits=query)._replace(model="draft") for query in (1, 4)]
+    timed, expected = [], dict[int, list[float]]()
+    for layers, order in ((1, (0, 1, 1)), (3, (1, 0))):
+        draft = CASE.model.model_copy(update={"layers": layers})
+        pricer = Pricer(CASE.model_copy(update={"draft_models": {"draft": draft}}), CEILINGS)
+        for place in order:
+            bytes_ = Pricer(CASE.model_copy(update={"draft_models": {"draft": draft}}), CEILINGS).price(passes[place]).bytes_
+            expected.setdefault((1, 4)[place], []).append(bytes_)
+        met = list(dict.fromkeys(order))  # in which order the table of this pricer is filled
+        for place in met:
+            pricer.price(passes[place])
+        timed.append(
+            TimedPasses(
+                role=np.full(len(order), ROLES.index("draft"), dtype=np.int8),
+                query_tokens=np.array([(1, 4)[place] for place in order]),
+                context_tokens=np.full(len(order), 100.0),
+                forward_s=np.full(len(order), 0.01),
+                model=np.ones(len(order), dtype=np.int64),
+                models=(None, "draft"),
+                places=np.array([met.index(place) for place in order]),
+                pricer=pricer,
+            )
+        )
+    found = pass_widths([("early_exit", [cast(Any, SimpleNamespace(timed=one)) for one in timed])])
+    assert {one.query_tokens: one.bytes_ for one in found} == {
+        query: pytest.approx(float(np.mean(all_of_them))) for query, all_of_them in expected.items()
+    }
+    assert [one.count for one in found] == [2, 3]
