@@ -1,0 +1,151 @@
+"""How large the program is and how it hangs together: modules, lines, packages, circles and floors of imports, long sentences.
+
+    python -m benchmarks.house
+
+Counted are harness/ and tests/; nothing is run. ``floors``: modules of a package are one room, flat modules another; the longest
+chain of rooms that import one another downwards. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages ≤ 18, the
+largest folder ≤ 25 modules, no circle, floors ≤ 12, no test that imports a test, ≤ 2 % of sentences over 25 words.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from benchmarks.results_file import write_results
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_WORDS = 25
+Graph = dict[str, set[str]]
+SENTENCE_END = re.compile(r"(?<=[.?!])\s+|\n\s*\n|\n\s*[*-] ")
+
+
+def name_of(file: Path, root: Path = ROOT) -> str:
+    """``harness.stats`` for harness/stats.py; a package for its __init__.py."""
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(source: str, module: str, for_types: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, those inside functions too; imports for type checkers alone only where asked for."""
+    tree = ast.parse(source)
+    unseen = set() if for_types else {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for part in node.body
+        for inner in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*module.split(".")[: -node.level], *([base] if base else [])])
+            yield node.lineno, base
+            if base == "harness" or base.startswith("harness."):
+                yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def graph_of(sources: dict[str, str]) -> Graph:
+    """Which of these modules each of them imports."""
+    found: Graph = {}
+    for module, source in sources.items():
+        names = {name for _, name in imports_of(source, module, for_types=True)}
+        found[module] = {name for name in names if name in sources and name != module}
+        # ``from harness.stats import x`` names harness.stats; that harness itself is loaded on the way is no import of it.
+        found[module] -= {name for name in found[module] if module.startswith(f"{name}.")}
+    return found
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """Groups of more than one module, each of which leads to each other one (Tarjan's components, by reachability)."""
+
+    @cache
+    def reached(start: str) -> frozenset[str]:
+        seen, todo = set[str](), list(graph[start])
+        while todo:
+            if (one := todo.pop()) not in seen:
+                seen.add(one)
+                todo.extend(graph[one])
+        return frozenset(seen)
+
+    groups = {frozenset({one, *(other for other in reached(one) if one in reached(other))}) for one in graph}
+    return [set(group) for group in groups if len(group) > 1]
+
+
+def room_of(module: str) -> str:
+    """The package of a module; flat modules are one room."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 2 else "flat"
+
+
+def floors(graph: Graph, packages: set[str]) -> int:
+    """Rooms on the longest chain of imports; 0 where rooms import one another in a circle."""
+    rooms: Graph = defaultdict(set)
+    for module, names in graph.items():
+        own = module.split(".")[1] if module.split(".")[1:2] and module.split(".")[1] in packages else room_of(module)
+        rooms[own] |= {name.split(".")[1] if name.split(".")[1] in packages else "flat" for name in names if "." in name} - {own}
+    depth: dict[str, int] = {}
+    try:
+        for room in TopologicalSorter(rooms).static_order():
+            depth[room] = 1 + max((depth[below] for below in rooms.get(room, ())), default=0)
+    except CycleError:
+        return 0
+    return max(depth.values())
+
+
+def sentences(source: str) -> Iterator[str]:
+    """Of every docstring, without examples and tables (indented or ruled lines)."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node) or ""
+            prose = "\n".join(line for line in text.splitlines() if not line.startswith(("    ", "|", ">>>", "``")))
+            yield from (one for one in SENTENCE_END.split(prose) if one.strip())
+
+
+def figures() -> dict[str, float]:
+    """All counts, by name."""
+    files = sorted((ROOT / "harness").rglob("*.py"))
+    sources = {name_of(file): file.read_text(encoding="utf-8") for file in files}
+    modules = [file for file in files if file.name != "__init__.py"]
+    packages = {file.parent for file in files if file.name == "__init__.py"} - {ROOT / "harness"}
+    graph = graph_of(sources)
+    said = [len(one.split()) for source in sources.values() for one in sentences(source)]
+    tests = {name_of(file): file.read_text(encoding="utf-8") for file in sorted((ROOT / "tests").rglob("*.py"))}
+    test_modules = {name for name in tests if name.rpartition(".")[2].startswith("test_")}
+    crossing = [
+        name for name in test_modules
+        if any(other in test_modules or f"tests.{other}" in test_modules for _, other in imports_of(tests[name], name))
+    ]  # fmt: skip
+    return {
+        "modules": len(modules),
+        "flat_modules": sum(file.parent == ROOT / "harness" for file in modules),
+        "lines": sum(source.count("\n") for source in sources.values()),
+        "packages": len(packages),
+        "largest_folder_modules": max(Counter(file.parent for file in modules if file.parent in packages).values()),
+        "import_cycles": len(circles(graph)),
+        "floors": floors(graph, {one.name for one in packages if one.parent == ROOT / "harness"}),
+        "test_modules_importing_test_modules": len(crossing),
+        "lines_over_25_words_docstring_sentences_pct": round(100 * sum(n > MOST_WORDS for n in said) / len(said), 2),
+    }
+
+
+def main() -> None:
+    """Count, print, write."""
+    found = figures()
+    for name, value in found.items():
+        print(f"{name:<48}{value:>10,g}")
+    print(write_results("house", found))
+
+
+if __name__ == "__main__":
+    main()
