@@ -13,7 +13,7 @@ from harness.reporting import sentences
 
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
     """A sentence for each, the gravest kind first; none is good news."""
-    found = [_baseline(cell), _ceiling(cell)]
+    found = [_baseline(cell), _emulated(cell, header), _ceiling(cell)]
     if arm is not None:
         found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm)]
         found.append(_voids(cell, arm))
@@ -46,6 +46,18 @@ def _against_generate(cell: Cell) -> str:
     if check.state == "slow":
         return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
     return f"{ran}; these samples do not show that it keeps up with every mode, so they confirm no speedup."
+
+
+def _emulated(cell: Cell, header: RunHeader) -> str:
+    """Whether bfloat16 is slow for a reason that has nothing to do with the decoding."""
+    case = next((one for one in header.cases if one.part == cell.part), None)
+    flags = header.environment.get("isa_flags")
+    if case is None or flags is None or (case.device, case.dtype) != ("cpu", "bfloat16") or any("bf16" in one for one in flags):
+        return ""
+    return (
+        "This CPU has no instructions for bfloat16 products (AVX512-BF16, AMX), so a pass of several tokens costs several passes "
+        "of one: dtype: float32 shows what the machine can do."
+    )
 
 
 def _ceiling(cell: Cell) -> str:
