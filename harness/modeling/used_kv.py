@@ -10,11 +10,11 @@ Axes: B rows, n query tokens of a part, Q of all parts, H query heads, G KV head
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.modeling import flash_attention
 from harness.modeling.kv_buffers import KvLayout
 
 SMALLEST_PIECE = 256
@@ -138,7 +138,7 @@ def packed_attention(
     Causal: the last query sees all of them, each earlier one fewer by one. Output (N, n, H, D), log-sum-exp (N, n, H); flash
     attention's kernel in half precision on a GPU, plain arithmetic elsewhere.
     """
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+    if flash_attention.takes_flash(query.device, query.dtype, query.shape[-1]):
         return _flash(query, keys, values, runs, causal, scaling)
     wide = torch.promote_types(query.dtype, torch.float32)
     shared = query.shape[2] // keys.shape[1]
@@ -158,15 +158,6 @@ def packed_attention(
 def _flash(
     query: Tensor, keys: Tensor, values: Tensor, runs: Sequences, causal: bool, scaling: float | None
 ) -> tuple[Tensor, Tensor]:
-    """torch's varlen_attn; its log-sum-exp is (H, N * n)."""
-    from torch.nn.attention.varlen import AuxRequest, varlen_attn
-
-    many, width, heads, _ = query.shape
-    of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
-    found: Any = varlen_attn(
-        query.flatten(0, 1).contiguous(), keys, values, of_query, runs.starts, width, runs.longest,
-        return_aux=AuxRequest(lse=True), scale=scaling, window_size=(-1, 0) if causal else (-1, -1),
-        enable_gqa=heads != keys.shape[1], seqused_k=runs.used,
-    )  # fmt: skip
-    out, lse = found
-    return out.float().reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)
+    """See harness.modeling.flash_attention; in float32, as the parts of a softmax are merged."""
+    out, lse = flash_attention.attend(query, keys, values, runs.starts, runs.used, runs.longest, causal, scaling)
+    return out.float(), lse
