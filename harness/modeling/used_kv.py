@@ -25,12 +25,13 @@ WANTED_GROUPS = 128
 @dataclass(frozen=True, slots=True)
 class Sequences:
     """Runs of packed keys: run i begins at ``starts[i]`` (the last entry is the end of all) and has ``used[i]`` keys in use,
-    ``longest`` at most; int32, (N+1,) and (N,).
+    ``longest`` at most; int32, (N+1,) and (N,). ``empty`` (N,) bool: of which run none is used; None where each has some.
     """
 
     starts: Tensor
     used: Tensor
     longest: int
+    empty: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,15 @@ def used_part(width: int, causal: bool, used: Tensor, groups: int, slots: int) -
     bidirectional, without it where it is ``causal``.
     """
     rows, device = used.shape[0], used.device
-    length = slots // pieces_of(rows * groups, slots)
+    count = pieces_of(rows * groups, slots)
+    length = slots // count
     before = torch.arange(0, slots, length, dtype=torch.int32, device=device)
+    of_piece = (used[:, None] - before).clamp(0, length).flatten()
     pieces = Sequences(
         starts=torch.arange(0, rows * slots + 1, length, dtype=torch.int32, device=device),
-        used=(used[:, None] - before).clamp(0, length).flatten(),
+        used=of_piece,
         longest=length,
+        empty=of_piece == 0 if count > 1 else None,  # a row in one piece sees something: a token is committed, or it sees itself
     )
     own = None
     if causal:
@@ -160,4 +164,8 @@ def _flash(
 ) -> tuple[Tensor, Tensor]:
     """See harness.modeling.flash_attention; in float32, as the parts of a softmax are merged."""
     out, lse = flash_attention.attend(query, keys, values, runs.starts, runs.used, runs.longest, causal, scaling)
-    return out.float(), lse
+    if runs.empty is None:
+        return out.float(), lse
+    # Flash attention says +inf of a run without keys, which would outweigh all others; what it leaves as output may be NaN.
+    nothing = runs.empty[:, None, None]
+    return out.float().masked_fill(nothing[..., None], 0.0), lse.masked_fill(nothing, float("-inf"))
