@@ -60,6 +60,7 @@ class GraphedSession(StaticSession):
     def _release(self) -> None:
         """The graphs go with the buffers that they were captured with."""
         self._graphs.clear()
+        self._capture.release()
         super()._release()
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
