@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - after the import guard
+
+from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
 from harness.modeling import used_kv  # noqa: E402
 from harness.modeling.capturing import WARM_UPS, CudaGraphs  # noqa: E402
 from harness.modeling.used_kv import UsedKv, merge, packed_attention, pieces_of, used_part  # noqa: E402
@@ -92,6 +94,16 @@ def test_a_run_without_used_keys_yields_zero():
     runs = used_part(2, False, torch.tensor([0], dtype=torch.int32), 1, 8).pieces
     out, lse = packed_attention(query, keys, keys, runs, False, None)
     assert out.abs().max() == 0 and (lse == float("-inf")).all()
+
+
+def test_plain_arithmetic_takes_each_run_by_itself():
+    """Four rows are four times the work of one: 2 products x 2 x 16 query heads and tokens x 8 numbers x 32 keys a row."""
+    for rows in (1, 4):
+        runs = used_part(4, False, torch.full((rows,), 20, dtype=torch.int32), GROUPS, SLOTS).pieces
+        keys = torch.ones(rows * SLOTS, GROUPS, SIZE)
+        with FlopCounterMode(display=False) as counted:
+            packed_attention(torch.ones(rows, 4, HEADS, SIZE), keys, keys, runs, False, None)
+        assert counted.get_total_flops() == rows * 2 * 2 * 4 * HEADS * SIZE * SLOTS
 
 
 def test_buffers_are_cut_only_as_far_as_it_helps():

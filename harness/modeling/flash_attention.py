@@ -55,8 +55,8 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, starts: Tensor, used: Tensor, longest: int, causal: bool, scaling: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Queries (N, n, H, D) over the ``used`` (N,) first ones of each run of keys (T, G, D): output like the queries, log-sum-exp
-    (N, n, H) in float32.
+    """Queries (N, n, H, D) over the ``used`` (N,) first ones of each run of keys (T, G, D): output like the queries,
+    log-sum-exp (N, n, H) in float32.
 
     ``starts`` (N+1,): where each run begins. Causal: the last query sees all that is used, each earlier one fewer by one. A run
     without used keys has log-sum-exp +inf, and an output that means nothing (flash attention 2).

@@ -24,8 +24,8 @@ WANTED_GROUPS = 128
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Runs of packed keys: run i begins at ``starts[i]`` (the last entry is the end of all) and has ``used[i]`` keys in use,
-    ``longest`` at most; int32, (N+1,) and (N,). ``empty`` (N,) bool: of which run none is used; None where each has some.
+    """Runs of packed keys, all of ``longest``: run i begins at ``starts[i]`` (the last entry is the end of all) and has
+    ``used[i]`` keys in use; int32, (N+1,) and (N,). ``empty`` (N,) bool: of which run none is; None where each has some.
     """
 
     starts: Tensor
@@ -58,7 +58,7 @@ def used_part(width: int, causal: bool, used: Tensor, groups: int, slots: int) -
         starts=torch.arange(0, rows * slots + 1, length, dtype=torch.int32, device=device),
         used=of_piece,
         longest=length,
-        empty=of_piece == 0 if count > 1 else None,  # a row in one piece sees something: a token is committed, or it sees itself
+        empty=of_piece == 0 if count > 1 else None,  # in one piece a row sees a committed token or itself
     )
     own = None
     if causal:
@@ -140,23 +140,26 @@ def packed_attention(
     """Queries (N, n, H, D) of run i over the used ones of its packed keys (T, G, D).
 
     Causal: the last query sees all of them, each earlier one fewer by one. Output (N, n, H, D), log-sum-exp (N, n, H); flash
-    attention's kernel in half precision on a GPU, plain arithmetic elsewhere.
+    attention's kernel in half precision on a GPU, plain arithmetic elsewhere, run by run.
     """
     if flash_attention.takes_flash(query.device, query.dtype, query.shape[-1]):
         return _flash(query, keys, values, runs, causal, scaling)
     wide = torch.promote_types(query.dtype, torch.float32)
-    shared = query.shape[2] // keys.shape[1]
-    place = torch.arange(keys.shape[0], device=query.device) - runs.starts[:-1, None]  # (N, T)
-    seen = ((place >= 0) & (place < runs.used[:, None]))[:, None, :]
+    many, width, _, size = query.shape
+    of_run = (many, runs.longest, *keys.shape[1:])
+    place = torch.arange(runs.longest, device=query.device)
+    seen = place < runs.used[:, None, None]  # (N, 1, T / N)
     if causal:
-        last = torch.arange(query.shape[1], device=query.device)[None, :, None] + runs.used[:, None, None] - query.shape[1]
-        seen = seen & (place[:, None, :] <= last)
-    scores = torch.einsum("inhd,thd->inht", query.to(wide), keys.to(wide).repeat_interleave(shared, dim=1))
-    scores = scores * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    scores = scores.masked_fill(~seen[:, :, None, :], float("-inf"))
+        last = torch.arange(width, device=query.device)[:, None] + runs.used[:, None, None] - width
+        seen = seen & (place <= last)
+    asked = query.to(wide).reshape(many, width, keys.shape[1], -1, size)  # the heads that share a KV head beside one another
+    scores = torch.einsum("ingsd,itgd->ingst", asked, keys.reshape(of_run).to(wide))
+    scores = scores * (size**-0.5 if scaling is None else scaling)
+    scores = scores.masked_fill(~seen[:, :, None, None], float("-inf"))
     lse = scores.logsumexp(dim=-1)
     weights = (scores - lse.clamp(min=torch.finfo(wide).min)[..., None]).exp()
-    return torch.einsum("inht,thd->inhd", weights, values.to(wide).repeat_interleave(shared, dim=1)), lse
+    out = torch.einsum("ingst,itgd->ingsd", weights, values.reshape(of_run).to(wide))
+    return out.flatten(2, 3), lse.flatten(2, 3)
 
 
 def _flash(
