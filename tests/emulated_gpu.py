@@ -21,8 +21,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def flash_forward(
-    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None, seqused_k=None,
-    **others,
+    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
+    seqused_k=None, **others,
 ):  # fmt: skip
     """aten::_flash_attention_forward over packed runs as flash attention 2 does it: run by run, in float32.
 

@@ -20,9 +20,9 @@ from tests.emulated_gpu import emulated_flash  # noqa: E402
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
 SCHEMA = (
-    "aten::_flash_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, "
-    "SymInt max_k, float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, SymInt? window_size_left=None, "
-    "SymInt? window_size_right=None, Tensor? seqused_k=None, Tensor? alibi_slopes=None) -> "
+    "aten::_flash_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, "
+    "SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, "
+    "SymInt? window_size_left=None, SymInt? window_size_right=None, Tensor? seqused_k=None, Tensor? alibi_slopes=None) -> "
     "(Tensor output, Tensor softmax_logsumexp, Tensor rng_state, Tensor unused, Tensor debug_attn_mask)"
 )
 OTHERS = {
@@ -38,9 +38,7 @@ CPU = torch.device("cpu")
 def varlen_of_torch_2_11():
     """torch.nn.attention.varlen as torch 2.11 has it: no enable_gqa and no seqused_k, and an error where heads differ."""
 
-    def varlen_attn(
-        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)
-    ):
+    def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)):
         raise AssertionError("it can take neither shared KV heads nor used lengths")
 
     module = ModuleType("torch.nn.attention.varlen")
