@@ -16,7 +16,10 @@ def check_command(
     ] = 7.5,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
 ) -> None:
-    """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables."""
+    """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables.
+
+    Exit code 1: an engine does not compute on it what the reference computes.
+    """
     from harness.cli_calibrate import need_torch
     from harness.errors import UserError
 

@@ -15,6 +15,7 @@ SbdError                      catch this to catch all of them
 │   ├── DoesNotFitError       it needs more memory than there is
 │   ├── NoTokenError          its logits name no token: NaN, infinite, or all tokens impossible
 │   └── NotPossibleError      it needs something that this machine does not have
+├── CheckFailedError          a device does not compute what the reference computes (exit code 1)
 └── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 5)
 """
 
@@ -107,6 +108,12 @@ class NoTokenError(CaseError):
     """The logits of a pass name no token: one is NaN or infinite, or no token is possible."""
 
     outcome = "failed"
+
+
+class CheckFailedError(SbdError):
+    """A check of a device failed: an engine does not compute there what the reference computes."""
+
+    exit_code = EXIT_REGRESSION
 
 
 class InvariantError(SbdError):

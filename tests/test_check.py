@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ pytest.importorskip("transformers")
 import torch
 
 from harness.check import attention, conduct, grid
-from harness.check.attention import CAPTURABLE, MASK, Place, compare_ways, places, visible, way_of
+from harness.check.attention import CAPTURABLE, MASK, AttentionTime, Place, compare_ways, places, visible, way_of
 from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
+from harness.check.half_precision import HalfPrecisionPass
 from harness.check.tables import cells_table
-from harness.errors import InvariantError, UserError
+from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
 from harness.modelshape import KNOWN_SHAPES
 from harness.plan import make_plan
@@ -226,12 +228,31 @@ def test_a_run_whose_time_is_up_is_ended(tmp_path: Path) -> None:
     assert conduct.take_run(file, tmp_path / "run", 0.0) == "the time was up"
 
 
-def test_wrong_tokens_fail_the_check_after_the_files_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The engine's fault is named; what was measured stays."""
-    monkeypatch.setattr(conduct, "exactness", lambda device: {"ntp": True, "ragged": False})
-    with pytest.raises(InvariantError, match="ragged"):
+RIGHT = HalfPrecisionPass(rows=1, capacity=200, tokens="1", run="captured", error=0.01)
+NO_NUMBER = HalfPrecisionPass(rows=4, capacity=900, tokens="16", run="replayed", error=None)
+FAULTS = {
+    "wrong tokens": ({"ntp": True, "ragged": False}, [RIGHT], 0.0, r"plain session's tokens \(ragged\)"),
+    "no number": ({"ntp": True}, [RIGHT, NO_NUMBER], 0.0, "1 of 2 .* .rows 4, capacity 900, tokens 16, replayed: no number."),
+    "too far apart": ({"ntp": True}, [replace(RIGHT, error=0.07)], 0.0, "1 of 1 passes of graphs"),
+    "attention": ({"ntp": True}, [RIGHT], math.nan, "attention over used lengths differs"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_device_computes_wrong_fails_the_check_after_the_files_are_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    """Exit code 1, and the fault is named; what was measured stays."""
+    exact, half, difference, words = FAULTS[fault]
+    monkeypatch.setattr(conduct, "exactness", lambda device: exact)
+    monkeypatch.setattr(conduct, "half_precision", lambda device: half)
+    time = AttentionTime(batch=1, context=1, queries=1, way=CAPTURABLE, seconds=1.0, difference=difference)
+    monkeypatch.setattr(conduct, "compare_ways", lambda *arguments: [time])
+    with pytest.raises(CheckFailedError, match=words) as failed:
         conduct.check(tmp_path, 0.0, dry=True, take=lambda file, run, seconds: "the time was up")
-    assert (tmp_path / "cells.md").exists()
+    assert failed.value.exit_code == 1 and (tmp_path / "cells.md").exists()
+    written = json.loads((tmp_path / "exactness.json").read_text())
+    assert written["exact"] == exact and [one["right"] for one in written["half_precision"]] == [one.right for one in half]
 
 
 def test_another_run_in_the_folder_is_not_mixed_in(tmp_path: Path) -> None:

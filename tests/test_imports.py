@@ -54,6 +54,7 @@ OUTSIDE_OF = {
     "check.attention": {"torch"},
     "check.conduct": {"torch", "yaml"},
     "check.exactness": {"torch", "transformers"},
+    "check.half_precision": {"torch", "transformers"},
     "cli_doctor": {"torch", "typer"},
     "cli_eval": {"lm_eval", "typer"},
     "cli_train": {"accelerate", "torch", "typer"},

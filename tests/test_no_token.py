@@ -13,9 +13,12 @@ from harness.decoding.adaptive_parallel import decode_adaptive_parallel  # noqa:
 from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
 from harness.decoding.block_view import BlockView  # noqa: E402
 from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402
+from harness.decoding.draft_model import DraftModel  # noqa: E402
+from harness.decoding.likelihood import log_likelihoods  # noqa: E402
 from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
+from harness.decoding.replayed_check import ReplayedCheck  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.sampling import NO_TOKEN, draw  # noqa: E402
 from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
@@ -114,6 +117,30 @@ def test_above_temperature_0_too(name):
 def test_the_prompts_own_logits_may_be_wrong(name):
     """The first token is as any other."""
     ends_at_once(OTHERS[name], float("nan"), since=1)
+
+
+def test_a_draft_models_logits_may_be_wrong():
+    """Its drafts decide nothing that is written, so a decode that went on would only be slow, and nobody would know why."""
+    broken, target = Broken(float("nan")), TransformersSession(few_words("llama", 1), "sdpa")
+    drafter = DraftModel(broken, name="draft", tokens=3, never=torch.tensor([MASK_ID]), stops=())
+    with pytest.raises(NoTokenError, match="NaN or infinite"):
+        drain(decode_draft_and_check(target, request(), drafter))
+    assert broken.passes == FIRST_WRONG
+
+
+@pytest.mark.parametrize("chance", [0.0, 1.0])
+def test_a_replayed_check_does_not_speak_for_logits_that_say_nothing(chance):
+    """Whether it would have agreed with the drafts or not."""
+    check = ReplayedCheck([chance] * (BLOCK - 1), MASK_ID, seed=1)
+    assert len(check.heard(0, [1, 2, 3, 4], [5] * BLOCK)) == BLOCK
+    with pytest.raises(NoTokenError, match="NaN or infinite"):
+        check.heard(0, [1, 2, 3, 4], [NO_TOKEN] * BLOCK)
+
+
+def test_a_likelihood_of_no_number_is_none():
+    """One word that no answer holds is NaN: so is every sum of probabilities."""
+    with pytest.raises(NoTokenError, match="NaN or infinite"):
+        log_likelihoods(Broken(float("nan"), since=1), [((1, 3), (4,))], (MASK_ID,), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ACCEPTANCES)

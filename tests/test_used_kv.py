@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - after the import guard
+
+from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
 from harness.modeling import used_kv  # noqa: E402
-from harness.modeling.capturing import WARM_UPS, cuda_graphs  # noqa: E402
+from harness.modeling.capturing import WARM_UPS, CudaGraphs  # noqa: E402
 from harness.modeling.used_kv import UsedKv, merge, packed_attention, pieces_of, used_part  # noqa: E402
+from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
 
@@ -95,70 +96,96 @@ def test_a_run_without_used_keys_yields_zero():
     assert out.abs().max() == 0 and (lse == float("-inf")).all()
 
 
+def test_plain_arithmetic_takes_each_run_by_itself():
+    """Four rows are four times the work of one: 2 products x 2 x 16 query heads and tokens x 8 numbers x 32 keys a row."""
+    for rows in (1, 4):
+        runs = used_part(4, False, torch.full((rows,), 20, dtype=torch.int32), GROUPS, SLOTS).pieces
+        keys = torch.ones(rows * SLOTS, GROUPS, SIZE)
+        with FlopCounterMode(display=False) as counted:
+            packed_attention(torch.ones(rows, 4, HEADS, SIZE), keys, keys, runs, False, None)
+        assert counted.get_total_flops() == rows * 2 * 2 * 4 * HEADS * SIZE * SLOTS
+
+
 def test_buffers_are_cut_only_as_far_as_it_helps():
     """One long row is cut until a large GPU is busy or the pieces are short; many rows are not cut."""
     assert [pieces_of(8, 32_768), pieces_of(8, 1024), pieces_of(512, 32_768), pieces_of(1, 300)] == [16, 4, 1, 1]
 
 
-class FakeCuda:
-    """torch.cuda's streams and graphs, with a list of what was asked of them. Within ``graph`` nothing runs on a real GPU."""
+@pytest.mark.parametrize("lengths", [[5], [16], [17, 1], [30, 9, 2]])
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_attention_over_empty_pieces(monkeypatch, lengths, causal):
+    """A kernel that says +inf of a run without keys and leaves its output as it was: the rest must not be lost in it."""
+    monkeypatch.setattr(used_kv, "SMALLEST_PIECE", 8)
+    rows, width = len(lengths), 2
+    generator = torch.Generator().manual_seed(4)
 
-    def __init__(self):
-        self.log, self.graphs = [], 0
+    def random(*shape):
+        return torch.randn(*shape, generator=generator).bfloat16()
 
-    def Stream(self):
-        """A side stream."""
-        return SimpleNamespace(wait_stream=lambda other: self.log.append("side waits"))
+    def parts(dtype):
+        used = torch.tensor(lengths, dtype=torch.int32) + (0 if causal else width)
+        part = used_part(width, causal, used, GROUPS, SLOTS)
+        keys, values = (one.to(dtype).clone() for one in held)
+        slots = torch.tensor(lengths)[:, None] + torch.arange(width)
+        layout = UsedKv(keys=[keys], values=[values], slots=slots, parts=(part,))
+        return layout.attend(0, *(one.to(dtype) for one in fed), None)
 
-    def current_stream(self):
-        """The main stream."""
-        return SimpleNamespace(wait_stream=lambda other: self.log.append("main waits"))
-
-    def stream(self, one):
-        """Work on the side."""
-        return _Region(self.log, "aside")
-
-    def graph(self, graph, pool):  # the pool is what is looked at
-        """Work that is recorded."""
-        self.log.append(f"pool {pool}")
-        return _Region(self.log, "captured")
-
-    def CUDAGraph(self):
-        """A graph with its pool."""
-        self.graphs += 1
-        name = self.graphs
-        return SimpleNamespace(pool=lambda: name, replay=lambda: self.log.append(f"replay {name}"))
+    held = random(rows, SLOTS, GROUPS, SIZE), random(rows, SLOTS, GROUPS, SIZE)
+    fed = random(rows, HEADS, width, SIZE), random(rows, GROUPS, width, SIZE), random(rows, GROUPS, width, SIZE)
+    with emulated_flash():
+        found = parts(torch.bfloat16)
+    assert (found.double() - parts(torch.float64)).abs().max() < 4e-2
 
 
-class _Region:
-    def __init__(self, log, name):
-        self.log, self.name = log, name
-
-    def __enter__(self):
-        self.log.append(f"{self.name}:")
-
-    def __exit__(self, *error):
-        self.log.append(f":{self.name}")
-
-
-def test_a_capture_warms_up_aside_shares_its_pool_and_is_counted():
-    """The order torch asks for; the second graph takes the pool of the first; replays do no work of their own."""
+def test_a_capture_warms_up_where_it_captures_and_is_counted():
+    """The order torch asks for; both graphs in one pool, on one stream; replays do no work of their own."""
     cuda, result = FakeCuda(), torch.zeros(1)
 
     def work():
-        cuda.log.append("work")
+        cuda.log.append(f"work on {cuda.current_stream().name}")
         return result
 
     meter = GraphMeter({"stats": {"unique_graphs": 0}})
     meter.open()
     made = CAPTURES.made
-    capture = cuda_graphs(cuda)
+    capture = CudaGraphs(cuda)
     first = capture(work)
-    warm = ["side waits", "aside:", *["work"] * WARM_UPS, ":aside", "main waits"]
-    assert cuda.log == [*warm, "pool None", "captured:", "work", ":captured"]
+    on_side = "work on side"
+    warm = ["side waits for default", "side:", *[on_side] * WARM_UPS, ":side", "default waits for side"]
+    assert cuda.log == [*warm, "captured:", on_side, ":captured"]
     second = capture(work)
-    assert "pool 1" in cuda.log
+    assert list(cuda.pools.values()) == [2], "both graphs use one pool"
     cuda.log.clear()
     assert first() is result and second() is result
-    assert cuda.log == ["replay 1", "replay 2"]
+    assert cuda.log == ["replay", "replay"]
     assert CAPTURES.made == made + 2 and meter.close() == {"compiled_graphs": 2.0}
+
+
+def test_graphs_that_are_gone_take_their_pool_with_them():
+    """As torch's allocator asserts it: a pool of which no graph is left is never named again."""
+    cuda = FakeCuda()
+    capture = CudaGraphs(cuda)
+    graphs = [capture(lambda: torch.zeros(1)) for _ in range(2)]
+    del graphs[:]
+    with pytest.raises(AssertionError, match="use_count > 0"):
+        capture(lambda: torch.zeros(1))
+    capture.release()
+    held = capture(lambda: torch.zeros(1))
+    assert held().item() == 0 and list(cuda.pools.values()) == [0, 1]
+
+
+def test_a_fake_graph_runs_what_was_captured_and_nothing_else():
+    """It sees what stands in the tensors it was made on, and not what the host has come to think meanwhile."""
+    cuda, there, by_host = FakeCuda(), torch.tensor([1.0, 2.0]), [10.0]
+
+    def work():
+        held = torch.zeros(2)
+        held[0:1] += there.sum()
+        return held + by_host[0]
+
+    replay = CudaGraphs(cuda)(work)
+    there.copy_(torch.tensor([3.0, 4.0]))
+    by_host[0] = 99.0
+    assert replay().tolist() == [17.0, 10.0]
+    with pytest.raises(AssertionError, match="not permitted when stream is capturing"):
+        CudaGraphs(cuda)(lambda: torch.zeros(int(there[0])))

@@ -16,7 +16,7 @@ from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.modeling.capturing import by_calling_again, cuda_graphs
+from harness.modeling.capturing import CudaGraphs, by_calling_again
 from harness.modeling.decoders import FORMS
 from harness.modeling.engine import drain
 from harness.modeling.graphed_session import GraphedSession
@@ -36,7 +36,7 @@ def exactness(device: str) -> dict[str, bool]:
     )  # fmt: skip
     model: Any = LlamaForCausalLM(config)
     model = model.double().eval()
-    capture = cuda_graphs() if device.startswith("cuda") else by_calling_again
+    capture = CudaGraphs() if device.startswith("cuda") else by_calling_again
     # Each with a configuration of its own, which the static sessions change.
     engines = {
         "eager": StaticSession(copy.deepcopy(model).to(device)),

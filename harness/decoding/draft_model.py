@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.decoding.causal_pass import causal_pass
 from harness.decoding.drafter import Drafter, NoDrafts, Proposal, Sequences
-from harness.decoding.sampling import usable
+from harness.decoding.sampling import likeliest_token, refuse_no_token, usable
 from harness.decoding.session import ModelSession
 from harness.trace import ForwardPass, Role
 
@@ -89,14 +89,20 @@ class DraftModel:
             self._session.drop(dropped)
 
     def _pass(self, fed: Sequences, drafts: Sequences) -> tuple[list[list[int]], ForwardPass]:
-        """Feed what each row has not read yet and the drafts below; the tokens that each row gained, none where it waits."""
+        """Feed what each row has not read yet and the drafts below; the tokens that each row gained, none where it waits.
+
+        Raises:
+            NoTokenError: the model's logits name no token.
+        """
         checked = [tokens if row else [] for row, tokens in zip(fed, drafts, strict=True)]
         answers = 1 + max(map(len, checked))
         logits, made = causal_pass(self._session, fed, answers, self._never.device)
-        said = self._session.read(usable(logits, self._never).argmax(dim=-1))
+        said = self._session.read(likeliest_token(usable(logits, self._never)))
         gained, kept = [], []
         for held, row, tokens, verdicts in zip(self._held, fed, checked, said, strict=True):
             own = verdicts[answers - 1 - len(tokens) :]
+            for token in own if row else ():
+                refuse_no_token(token)
             agreed = common_prefix(tokens, own)
             read = row[: len(row) - len(tokens) + agreed]
             gained.append(self._up_to_a_stop(own[: agreed + 1]) if row else [])

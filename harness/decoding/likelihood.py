@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from harness.decoding.prefill import left_padded
-from harness.decoding.sampling import usable
+from harness.decoding.sampling import NO_NUMBERS, usable
 from harness.decoding.session import ModelSession, Segment
+from harness.errors import NoTokenError
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Ids of a context (at least one) and of what follows it (at least one)."""
@@ -21,6 +23,9 @@ def log_likelihoods(
     what greedy decoding would write.
 
     ``suppressed_ids`` have no probability, as for every arm. Sums are taken in float64.
+
+    Raises:
+        NoTokenError: the logits are no numbers.
     """
     fed = [[*context, *answer][:-1] for context, answer in pairs]
     tokens, real = left_padded(fed, device)
@@ -38,5 +43,8 @@ def log_likelihoods(
         own = logits[row, longest - len(answer) :]
         wanted = torch.tensor(list(answer), device=device)
         log_p = torch.log_softmax(own.double(), dim=-1).gather(1, wanted[:, None])
-        found.append((float(log_p.sum()), bool((own.argmax(dim=-1) == wanted).all())))
+        total = float(log_p.sum())
+        if math.isnan(total):
+            raise NoTokenError(NO_NUMBERS)
+        found.append((total, bool((own.argmax(dim=-1) == wanted).all())))
     return found

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 
 from harness.decoding.draft_check import NextTokenCheck
+from harness.decoding.sampling import refuse_no_token
 
 STAND_INS = (0, 1, 2)
 """One of these tokens is neither the draft nor the mask, so it stands for a verdict that differs."""
@@ -27,7 +28,11 @@ class ReplayedCheck(NextTokenCheck):
         self._streams: dict[int, random.Random] = {}
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
-        """The drafts as far as the check agrees, a token that differs from the next one, then whatever was said."""
+        """The drafts as far as the check agrees, a token that differs from the next one, then whatever was said.
+
+        Raises:
+            NoTokenError: what others are put in the place of names no token.
+        """
         stream = self._streams.get(row)
         if stream is None:
             stream = self._streams[row] = random.Random(f"check/{self._seed}/{row}")
@@ -35,6 +40,8 @@ class ReplayedCheck(NextTokenCheck):
         drafts = drafts[: drafts.index(self._mask_id)]  # behind the answer's end nothing was drafted
         chances = enumerate(self._misses[: len(drafts)])
         agreed = next((at for at, chance in chances if stream.random() < chance), len(drafts))
+        for token in verdicts[: agreed + 1]:
+            refuse_no_token(token)
         if agreed == len(drafts):
             return [*drafts, *verdicts[agreed:]]
         differs = next(token for token in STAND_INS if token not in (drafts[agreed], self._mask_id))

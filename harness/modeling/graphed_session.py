@@ -16,9 +16,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
+from harness.modeling import flash_attention
 from harness.modeling.capturing import Capture
 from harness.modeling.segments import validity, wanted_logits
-from harness.modeling.static_session import StaticSession
+from harness.modeling.static_session import StaticSession, head_dim_of
 from harness.modeling.used_kv import SMALLEST_PIECE, UsedKv, used_part
 
 Kind = tuple[tuple[int, str, int], ...]
@@ -41,11 +42,16 @@ class GraphedSession(StaticSession):
 
     Graphs are made anew where a batch needs other buffers, so these grow by doubling. The logits of a pass are overwritten
     by the next one.
+
+    Raises:
+        ScenarioError: attention in half precision wants another torch or a newer GPU.
     """
 
     def __init__(
         self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1
     ) -> None:
+        if flash_attention.takes_flash(model.device, model.dtype, head_dim_of(model.config)):
+            flash_attention.refuse_what_lacks_it(model.device)
         super().__init__(model, ranks=ranks)
         self._capture = capture
         self._captured_forward = forward or model
@@ -54,6 +60,7 @@ class GraphedSession(StaticSession):
     def _release(self) -> None:
         """The graphs go with the buffers that they were captured with."""
         self._graphs.clear()
+        self._capture.release()
         super()._release()
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:

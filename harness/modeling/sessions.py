@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import ModelSession, Segment
 from harness.hardware import engine_words
 from harness.meters.calibration import Stepping
-from harness.modeling.capturing import cuda_graphs
+from harness.modeling.capturing import CudaGraphs
 from harness.modeling.compiling import compiled
 from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.kv_buffers import folded_attention
@@ -43,7 +43,7 @@ def open_session(
     if execution == "eager" or module.device.type == "cpu":
         return StaticSession(module, execution, ranks, leaves_out)
     forward = compiled(module, dynamic=False) if execution == "compiled" else None
-    return GraphedSession(module, cuda_graphs(), forward, ranks)
+    return GraphedSession(module, CudaGraphs(), forward, ranks)
 
 
 def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:

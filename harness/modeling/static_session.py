@@ -72,8 +72,7 @@ class StaticSession:
         if rows and (held[0] != rows or held[2] <= capacity):
             config: Any = self._model.config
             heads = config.num_key_value_heads // self._ranks
-            width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-            self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, width)
+            self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, head_dim_of(config))
 
     def _release(self) -> None:
         """Let the buffers go, and all that refers to them."""
@@ -174,6 +173,12 @@ class StaticSession:
         if fed is None:
             return (before + torch.arange(self._query)).to(device)
         return torch.where(fed, before + fed.cumsum(1) - 1, trash).to(device)
+
+
+def head_dim_of(config: Any) -> int:
+    """D of a transformers configuration, of which older ones do not name it."""
+    width: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return width
 
 
 def _prompt_tokens(segments: Sequence[Segment]) -> int:

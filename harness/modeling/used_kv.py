@@ -10,11 +10,11 @@ Axes: B rows, n query tokens of a part, Q of all parts, H query heads, G KV head
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.modeling import flash_attention
 from harness.modeling.kv_buffers import KvLayout
 
 SMALLEST_PIECE = 256
@@ -24,13 +24,14 @@ WANTED_GROUPS = 128
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Runs of packed keys: run i begins at ``starts[i]`` (the last entry is the end of all) and has ``used[i]`` keys in use,
-    ``longest`` at most; int32, (N+1,) and (N,).
+    """Runs of packed keys, all of ``longest``: run i begins at ``starts[i]`` (the last entry is the end of all) and has
+    ``used[i]`` keys in use; int32, (N+1,) and (N,). ``empty`` (N,) bool: of which run none is; None where each has some.
     """
 
     starts: Tensor
     used: Tensor
     longest: int
+    empty: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,15 @@ def used_part(width: int, causal: bool, used: Tensor, groups: int, slots: int) -
     bidirectional, without it where it is ``causal``.
     """
     rows, device = used.shape[0], used.device
-    length = slots // pieces_of(rows * groups, slots)
+    count = pieces_of(rows * groups, slots)
+    length = slots // count
     before = torch.arange(0, slots, length, dtype=torch.int32, device=device)
+    of_piece = (used[:, None] - before).clamp(0, length).flatten()
     pieces = Sequences(
         starts=torch.arange(0, rows * slots + 1, length, dtype=torch.int32, device=device),
-        used=(used[:, None] - before).clamp(0, length).flatten(),
+        used=of_piece,
         longest=length,
+        empty=of_piece == 0 if count > 1 else None,  # in one piece a row sees a committed token or itself
     )
     own = None
     if causal:
@@ -136,37 +140,35 @@ def packed_attention(
     """Queries (N, n, H, D) of run i over the used ones of its packed keys (T, G, D).
 
     Causal: the last query sees all of them, each earlier one fewer by one. Output (N, n, H, D), log-sum-exp (N, n, H); flash
-    attention's kernel in half precision on a GPU, plain arithmetic elsewhere.
+    attention's kernel in half precision on a GPU, plain arithmetic elsewhere, run by run.
     """
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
+    if flash_attention.takes_flash(query.device, query.dtype, query.shape[-1]):
         return _flash(query, keys, values, runs, causal, scaling)
     wide = torch.promote_types(query.dtype, torch.float32)
-    shared = query.shape[2] // keys.shape[1]
-    place = torch.arange(keys.shape[0], device=query.device) - runs.starts[:-1, None]  # (N, T)
-    seen = ((place >= 0) & (place < runs.used[:, None]))[:, None, :]
+    many, width, _, size = query.shape
+    of_run = (many, runs.longest, *keys.shape[1:])
+    place = torch.arange(runs.longest, device=query.device)
+    seen = place < runs.used[:, None, None]  # (N, 1, T / N)
     if causal:
-        last = torch.arange(query.shape[1], device=query.device)[None, :, None] + runs.used[:, None, None] - query.shape[1]
-        seen = seen & (place[:, None, :] <= last)
-    scores = torch.einsum("inhd,thd->inht", query.to(wide), keys.to(wide).repeat_interleave(shared, dim=1))
-    scores = scores * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    scores = scores.masked_fill(~seen[:, :, None, :], float("-inf"))
+        last = torch.arange(width, device=query.device)[:, None] + runs.used[:, None, None] - width
+        seen = seen & (place <= last)
+    asked = query.to(wide).reshape(many, width, keys.shape[1], -1, size)  # the heads that share a KV head beside one another
+    scores = torch.einsum("ingsd,itgd->ingst", asked, keys.reshape(of_run).to(wide))
+    scores = scores * (size**-0.5 if scaling is None else scaling)
+    scores = scores.masked_fill(~seen[:, :, None, None], float("-inf"))
     lse = scores.logsumexp(dim=-1)
     weights = (scores - lse.clamp(min=torch.finfo(wide).min)[..., None]).exp()
-    return torch.einsum("inht,thd->inhd", weights, values.to(wide).repeat_interleave(shared, dim=1)), lse
+    out = torch.einsum("ingst,itgd->ingsd", weights, values.reshape(of_run).to(wide))
+    return out.flatten(2, 3), lse.flatten(2, 3)
 
 
 def _flash(
     query: Tensor, keys: Tensor, values: Tensor, runs: Sequences, causal: bool, scaling: float | None
 ) -> tuple[Tensor, Tensor]:
-    """torch's varlen_attn; its log-sum-exp is (H, N * n)."""
-    from torch.nn.attention.varlen import AuxRequest, varlen_attn
-
-    many, width, heads, _ = query.shape
-    of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
-    found: Any = varlen_attn(
-        query.flatten(0, 1).contiguous(), keys, values, of_query, runs.starts, width, runs.longest,
-        return_aux=AuxRequest(lse=True), scale=scaling, window_size=(-1, 0) if causal else (-1, -1),
-        enable_gqa=heads != keys.shape[1], seqused_k=runs.used,
-    )  # fmt: skip
-    out, lse = found
-    return out.float().reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)
+    """See harness.modeling.flash_attention; in float32, as the parts of a softmax are merged."""
+    out, lse = flash_attention.attend(query, keys, values, runs.starts, runs.used, runs.longest, causal, scaling)
+    if runs.empty is None:
+        return out.float(), lse
+    # Flash attention says +inf of a run without keys, which would outweigh all others; what it leaves as output may be NaN.
+    nothing = runs.empty[:, None, None]
+    return out.float().masked_fill(nothing[..., None], 0.0), lse.masked_fill(nothing, float("-inf"))

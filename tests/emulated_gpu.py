@@ -1,0 +1,199 @@
+"""A GPU's flash attention and CUDA graphs on a CPU: as strict as the real ones about what they are asked, and as careless about
+what they leave undefined.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guard
+
+from harness.modeling import flash_attention  # noqa: E402
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def flash_forward(
+    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
+    seqused_k=None, **others,
+):  # fmt: skip
+    """aten::_flash_attention_forward over packed runs as flash attention 2 does it: run by run, in float32.
+
+    A run without keys gets log-sum-exp +inf, and its output is never written.
+    """
+    total, heads, size = query.shape
+    groups, runs = key.shape[1], cum_seq_q.numel() - 1
+    assert all(one is None for one in others.values()), f"asked for {others}"
+    assert query.dtype in HALF and key.dtype == value.dtype == query.dtype, "FlashAttention only supports fp16 and bf16"
+    assert size % 8 == 0 and size <= 256 and heads % groups == 0 and not dropout_p and not return_debug_mask
+    assert all(one.stride(-1) == 1 for one in (query, key, value)), "Input tensor must have contiguous last dimension"
+    assert key.shape == value.shape == (key.shape[0], groups, size) and cum_seq_k.numel() == runs + 1
+    for one in (cum_seq_q, cum_seq_k, seqused_k):
+        assert one is None or (one.dtype == torch.int32 and one.is_contiguous())
+    out = torch.full_like(query, math.nan)
+    lse = torch.full((heads, total), math.inf, dtype=torch.float32)
+    begins, ends = cum_seq_k.tolist()[:-1], cum_seq_k.tolist()[1:]
+    used = [end - begin for begin, end in zip(begins, ends, strict=True)] if seqused_k is None else seqused_k.tolist()
+    for (first, last), begin, end, count in zip(itertools.pairwise(cum_seq_q.tolist()), begins, ends, used, strict=True):
+        assert last - first <= max_q and count <= end - begin <= max_k and end <= key.shape[0]
+        if not count:
+            continue
+        asked = query[first:last].float().transpose(0, 1)
+        seen, said = (
+            one[begin : begin + count].float().repeat_interleave(heads // groups, dim=1).transpose(0, 1) for one in (key, value)
+        )
+        scores = asked @ seen.transpose(1, 2) * (size**-0.5 if scale is None else scale)
+        if is_causal:
+            width = last - first
+            hidden = torch.arange(count)[None] > torch.arange(width)[:, None] + count - width
+            scores = scores.masked_fill(hidden, -math.inf)
+        out[first:last] = (scores.softmax(dim=-1) @ said).transpose(0, 1).to(query.dtype)
+        lse[:, first:last] = scores.logsumexp(dim=-1)
+    nothing = torch.empty(0)
+    return out, lse, nothing, nothing, nothing
+
+
+@contextmanager
+def emulated_flash():
+    """torch's operator answers on a CPU, and tensors there in half precision are taken to it as a GPU's are."""
+    with torch.library._scoped_library("aten", "IMPL") as library, pytest.MonkeyPatch.context() as patch:
+        library.impl("_flash_attention_forward", flash_forward, "CPU")
+        on_gpu = flash_attention.takes_flash
+        patch.setattr(
+            flash_attention, "takes_flash", lambda device, dtype, head_dim: on_gpu(torch.device("cuda"), dtype, head_dim)
+        )
+        yield
+
+
+class FakeCuda:
+    """torch.cuda's streams, graphs and memory pools, with a ``log`` of what was asked of them.
+
+    A graph records the operations that run while it is captured, and a replay runs them again on the same tensors and nothing
+    else. Asserts what CUDA and torch's caching allocator assert: no capture on the default stream, none that waits for the
+    device, and no pool whose graphs are all gone. Nor may a stream be used for the first time within a capture, for what is set
+    up then, a workspace of cuBLAS for one, would be captured too.
+    """
+
+    def __init__(self):
+        self.log = []
+        self.pools = {}  # how many live graphs use it; of a pool whose graphs are gone torch keeps the entry
+        self._handles = itertools.count(1)
+        self._current = self._default = FakeStream(self, "default")
+        self._warm = set()
+
+    def Stream(self):
+        """A side stream."""
+        return FakeStream(self, "side")
+
+    def current_stream(self):
+        """Where work runs now."""
+        return self._current
+
+    def graph_pool_handle(self):
+        """A name that no pool has had."""
+        return next(self._handles)
+
+    def CUDAGraph(self):
+        """A graph with nothing in it yet."""
+        return FakeGraph(self)
+
+    @contextmanager
+    def stream(self, one):
+        """Work on another stream."""
+        before, self._current = self._current, one
+        self._warm.add(one)
+        self.log.append(f"{one.name}:")
+        yield
+        self.log.append(f":{one.name}")
+        self._current = before
+
+    @contextmanager
+    def graph(self, graph, pool=None, stream=None):
+        """Work that is recorded."""
+        stream = FakeStream(self, "capture") if stream is None else stream
+        assert stream is not self._default, "CUDA graphs must be captured on a non-default stream"
+        assert stream in self._warm, "what a stream sets up when it is first used would be captured"
+        graph.begin(self.graph_pool_handle() if pool is None else pool)
+        self.log.append("captured:")
+        before, self._current = self._current, stream
+        with graph.recording:
+            yield
+        self._current = before
+        self.log.append(":captured")
+
+
+class FakeStream:
+    """A stream of FakeCuda."""
+
+    def __init__(self, cuda, name):
+        self._cuda, self.name = cuda, name
+
+    def wait_stream(self, other):
+        """Work behind this call waits for the other's."""
+        self._cuda.log.append(f"{self.name} waits for {other.name}")
+
+
+class FakeGraph:
+    """A graph of FakeCuda; as soon as nobody holds it, its pool counts one less."""
+
+    def __init__(self, cuda):
+        self._cuda, self._pool = cuda, None
+        self.recording = Recording()
+
+    def begin(self, pool):
+        """torch's create_or_incref_pool."""
+        live = self._cuda.pools
+        if pool in live:
+            assert live[pool] > 0, "INTERNAL ASSERT FAILED: it->second->use_count > 0"
+        self._pool, live[pool] = pool, live.get(pool, 0) + 1
+        weakref.finalize(self, self._released, live, pool)
+
+    @staticmethod
+    def _released(live, pool):
+        live[pool] -= 1
+
+    def pool(self):
+        """The pool that it was captured into."""
+        return self._pool
+
+    def replay(self):
+        """Everything recorded, again."""
+        assert self._pool is not None, "replay of a graph that was never captured"
+        self._cuda.log.append("replay")
+        self.recording.run()
+
+
+class Recording(TorchDispatchMode):
+    """Operations as they run, to be run again on the very same tensors."""
+
+    WAITS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+
+    def __init__(self):
+        super().__init__()
+        self._held = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run one and remember it."""
+        assert func not in self.WAITS, f"{func}: operation not permitted when stream is capturing"
+        out = func(*args, **(kwargs or {}))
+        self._held.append((func, args, kwargs or {}, out))
+        return out
+
+    def run(self):
+        """Every operation writes to where it wrote when it was recorded."""
+        for func, args, kwargs, held in self._held:
+            again = func(*args, **kwargs)
+            for there, here in zip(_tensors(held), _tensors(again), strict=True):
+                if there.data_ptr() != here.data_ptr():
+                    there.copy_(here)
+
+
+def _tensors(out):
+    return [one for one in (out if isinstance(out, (list, tuple)) else (out,)) if isinstance(one, torch.Tensor)]
