@@ -20,7 +20,7 @@ def test_a_row_is_as_long_as_its_pieces_want(rows: int, groups: int, slots: int,
 
 
 def test_attention_cuts_what_is_allocated_into_enough_pieces_and_none_too_short() -> None:
-    """Every length from 1 to 9000, one row and several: at most a piece a group is wasted, and nothing is cut below 256."""
+    """Every length up to 9000, one row and several: less than half is to spare, and nothing is cut below 256."""
     pytest.importorskip("torch")
     from harness.modeling.used_kv import pieces_of
 

@@ -70,6 +70,19 @@ def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int)
     return (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
 
 
+def activation_bytes(part: ModelShape, element_bytes: int) -> int:
+    """Live activations of one token in the widest place of a layer: residual and normed input, then Q, K and V or the FFN's.
+
+    ``part``: what one device holds of a model.
+    """
+    inner = part.intermediate if part.dense_layers else 0
+    if part.moe is not None:
+        inner = max(inner, part.moe.experts_per_token * part.moe.intermediate + part.moe.shared_intermediate)
+    inside = (3 if part.gated_ffn else 2) * inner  # gate, up and their product
+    attention = part.heads * part.head_dim + part.kv_width
+    return (2 * part.hidden + max(inside, attention)) * element_bytes
+
+
 def slots_allocated(rows: int, groups: int, slots: int) -> int:
     """Slots of each of ``rows`` rows in the buffers of a session of CUDA graphs that was asked for ``slots``.
 
