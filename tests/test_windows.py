@@ -146,27 +146,27 @@ def windows_of(meter, count=100):
 
 
 def test_pieces_in_a_row_take_the_noise_of_waiting_out_of_a_short_kernel():
-    """Waiting costs up to a quarter of one piece of 2 ms, and moves some windows beyond a limit of 10 %; of 20 ms it is 2.5 % at
+    """Waiting costs up to a quarter of one piece of 2 ms, and moves some windows beyond a limit of 10 %; of some 20 ms 3 % at
     most. A device that is a fifth slower stays a fifth slower.
     """
     alone = windows_of(NoisyDevice().meter(0.0))[20:]
     assert max(alone) > 1.1 * statistics.median(alone), "the noise is there"
     times = windows_of(NoisyDevice().meter(0.02))
-    assert max(times) < 1.03 * min(times) and min(times) == pytest.approx(2e-3, rel=0.03)
+    assert max(times) < 1.04 * min(times) and min(times) == pytest.approx(2e-3, rel=0.04)
     slower = windows_of(NoisyDevice(2.4e-3).meter(0.02))
-    assert min(slower) > 1.15 * max(times)
+    assert min(slower) > 1.1 * max(times)
 
 
 def test_how_many_pieces_there_are_is_settled_on_a_warm_device():
-    """A cold device takes ten times as long: one piece would look like enough. Ten are, of 2 ms each; and one alone is never
-    preceded by a warm-up.
+    """A cold device takes ten times as long: one piece would look like enough. Eight to ten are, of 2 ms and the wait for them;
+    where one is enough, nothing is warmed up.
     """
     device = NoisyDevice()
     meter = device.meter(0.02)
     assert device.now_s > WARM_UP_S and device.busy_s > 0.2
     before_s = device.busy_s
     meter.open()
-    assert device.busy_s - before_s == pytest.approx(3 * 10 * 2e-3)
+    assert 3 * 8 * 2e-3 <= device.busy_s - before_s + 1e-9 <= 3 * 10 * 2e-3 + 2e-9
     device = NoisyDevice()
     device.meter(0.0)
     assert device.now_s == 0.0
