@@ -110,8 +110,8 @@ class Loaded(Exception):
 def test_a_part_makes_its_gpu_the_current_one(
     monkeypatch: pytest.MonkeyPatch, device: str, local: int | None, current: int
 ) -> None:
-    """Before a byte is loaded: with and without other processes that share the model. Plain cuda is the first GPU, even where the
-    part before had another one.
+    """Before a byte is loaded: with and without other processes that share the model. Plain cuda is the first GPU, even where
+    the part before had another one.
     """
     here = [1]
 

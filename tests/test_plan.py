@@ -212,9 +212,9 @@ def test_memory_is_weights_kv_and_logits() -> None:
 
 
 def test_a_captured_session_allocates_slots_by_the_piece_and_has_a_margin() -> None:
-    """By hand for 64 rows of 8,192 tokens of the 8B shape, block 16: 8192 + 128 + 32 + 1 slots are 8,448 where they are captured,
-    a power of two would be 16,384. Margin: 32 fed tokens of (2 x 4096 + 3 x 14336) x 2 bytes twice, 16 logits in bf16 and twice in
-    float32, and 256 slots of one row for measured passes.
+    """By hand for 64 rows of 8,192 tokens of the 8B shape, block 16: 8192 + 128 + 32 + 1 slots are 8,448 where they are
+    captured, a power of two would be 16,384. Margin: 32 fed tokens of (2 x 4096 + 3 x 14336) x 2 bytes twice, 16 logits in
+    bf16 and twice in float32, and 256 slots of one row for measured passes.
     """
     synthetic = {"synthetic": {"prompt_tokens": 8192}, "max_new_tokens": 128, "prompts": 64}
     shape = {"model": {"random": "llama-3.1-8b"}, "batch_sizes": [64], "workload": synthetic, "device": "cuda"}

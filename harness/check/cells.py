@@ -28,8 +28,8 @@ class Row:
 
     ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
     or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
-    ``wall_over_passes``: of the reduction in passes so much is left by the clock. ``decode_errors``: predicted ÷ measured decode
-    time - 1 by price (PRICES of harness.compare_pass_values), for those that there are.
+    ``wall_over_passes``: of the reduction in passes so much is left by the clock. ``decode_errors``: predicted ÷ measured
+    decode time - 1 by price (PRICES of harness.compare_pass_values), for those that there are.
     ``missing`` says why energy or counter is None.
     """
 
