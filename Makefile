@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks
 
-.PHONY: bench test test-ray lint verify gpu-check clean
+.PHONY: bench test test-ray lint verify gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -28,9 +28,14 @@ lint: $(VENV)/dev.stamp
 verify: lint
 	$(BIN)/python -m pytest -q
 
-# On a machine with an NVIDIA GPU, at most 8 minutes; writes files into $OUT (default: gpu-check).
+# On a machine with an NVIDIA GPU, at most 8 minutes: STEP is A, B, C or D, see docs/gpu_check.md.
+STEP ?= A
 gpu-check:
-	bash benchmarks/gpu_check.sh
+	bash benchmarks/gpu_check.sh $(STEP)
+
+# Where there is a network: the wheels that a GPU machine without one needs, into .whl, checked.
+gpu-carried:
+	$(PYTHON) -m benchmarks.gpu_carried
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -25,7 +25,7 @@ from harness.compare import compare
 from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult, Cell, Comparison, Prediction
-from harness.modeling.bench_decodes import CONTEXT_TOKENS
+from harness.estimates import MEASURED_CONTEXT
 from harness.record import Run
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
@@ -37,7 +37,7 @@ ERRORS = {
 }
 """The figure of each price that is told."""
 INTERVALS = {EX_ANTE_SHAPE: "ex_ante_", DURING_RUN: ""}
-BLOCKS, BATCHES, CONTEXTS, NFE_SPEEDUP = [8, 16, 32], [1, 4, 8], (CONTEXT_TOKENS, 384), 3.0
+BLOCKS, BATCHES, CONTEXTS, NFE_SPEEDUP = [8, 16, 32], [1, 4, 8], (MEASURED_CONTEXT, 384), 3.0
 
 
 def scenario() -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _row(cell: Cell, arm: ArmResult, prediction: Prediction) -> Row:
     measured = arm.wall_speedup_totals.value
     assert measured and speedup.value and speedup.low and speedup.high
     noise = 50 * (wall.high - wall.low) / measured if wall.low is not None and wall.high is not None else None
-    seen = cell.batch_size == 1 and cell.part == f"250m_context_{CONTEXT_TOKENS}"
+    seen = cell.batch_size == 1 and cell.part == f"250m_context_{MEASURED_CONTEXT}"
     return Row(
         cell.part, cell.batch_size, arm.label, prediction.price, seen, speedup.value, speedup.low, speedup.high, measured, noise
     )
@@ -162,7 +162,7 @@ def dominating(run: Run) -> list[str]:
         case = next(case for case in run.header.cases if case.part == part)
         ceilings = ladder(run, case).ceilings.get("calibrated")
         if ceilings is not None:
-            passes = {q: describe_pass("decide", 1, q, CONTEXT_TOKENS, logits=q) for q in (1, 16)}
+            passes = {q: describe_pass("decide", 1, q, MEASURED_CONTEXT, logits=q) for q in (1, 16)}
             prices = {q: price_pass(case.model, case.dtype, one, ceilings) for q, one in passes.items()}
             lines += [f"{part}: of a {q}-token pass most is {price.dominating}" for q, price in prices.items()]
     return lines

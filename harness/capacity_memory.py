@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harness.deployment import Deployment
 from harness.modelshape import ModelShape
 from harness.roofline.ops import LOGIT_BYTES
-from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
+from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, stored_weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def memory_need(
     kv = kv_cache_bytes(shape, deployment, tokens + 2 * block)
     workspace = logits * shape.vocab * (deployment.element_bytes + LOGIT_BYTES)
     part = shard(shape, deployment.tensor_parallel, split_vocab=deployment.split_vocab)
-    workspace += lines * _activation_bytes(part, deployment)
+    workspace += lines * activation_bytes(part, deployment.element_bytes)
     return MemoryNeed(
         weight_bytes=weights,
         kv_bytes_per_row=kv,
@@ -60,13 +60,3 @@ def memory_need(
         budget_bytes=budget_bytes,
         largest_batch=max(0, int((budget_bytes - weights) // (kv + workspace))),
     )
-
-
-def _activation_bytes(part: ModelShape, deployment: Deployment) -> int:
-    """Live activations of one token in the widest place of a layer: residual and normed input, then Q, K and V or the FFN's."""
-    inner = part.intermediate if part.dense_layers else 0
-    if part.moe is not None:
-        inner = max(inner, part.moe.experts_per_token * part.moe.intermediate + part.moe.shared_intermediate)
-    inside = (3 if part.gated_ffn else 2) * inner  # gate, up and their product
-    attention = part.heads * part.head_dim + part.kv_width
-    return (2 * part.hidden + max(inside, attention)) * deployment.element_bytes

@@ -85,7 +85,7 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
         "replayed": case.replay.to_dict() if case.replay else None,
         "memory": memory and {
             "weight_bytes": memory.weight_bytes, "kv_bytes": memory.kv_bytes, "logit_bytes": memory.logit_bytes,
-            "total_bytes": memory.total_bytes,
+            "total_bytes": memory.total_bytes, "margin_bytes": memory.margin_bytes,
         },
         "memory_reason": memory_reason,
         "time": time and {"total_s": time.total_s, "bound": time.bound, "rung": time.rung},
@@ -115,6 +115,8 @@ def render(described: dict[str, Any]) -> str:
     bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
     total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
     console.print(f"\n{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    if margin := max((case["memory"]["margin_bytes"] for case in described["cases"] if case["memory"]), default=0):
+        console.print(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
     if any(case["processes"] > 1 for case in described["cases"]):
         console.print(f"{_processes(described)}; loading the model comes on top, each time")
     if bounded:

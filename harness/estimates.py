@@ -15,7 +15,7 @@ from harness.arms_rivals import stages
 from harness.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
-from harness.modelshape import DTYPE_BYTES
+from harness.modelshape import DTYPE_BYTES, ModelShape
 from harness.plan import Case
 from harness.plan_drafts import draft_shapes
 from harness.prompts import read_prompts
@@ -23,11 +23,16 @@ from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.storage import kv_cache_bytes, shard
+from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
+from harness.scenario import Part
 from harness.tasks import TASKS, problems
 from harness.trace import ForwardPass, Role
 
 FLOAT32_BYTES = 4
+SAMPLER_COPIES = 2
+"""Logits in float32 beside the first such copy: their log-softmax and its exponential."""
+MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
+"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.modeling.bench_decodes."""
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 
@@ -36,16 +41,18 @@ Bound = Literal["expected", "at_most"]
 class MemoryEstimate:
     """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy).
 
-    Weights and KV of draft models are among them.
+    Weights and KV of draft models are among them, and the KV of slots that a captured session allocates and never fills.
+    ``margin_bytes``: what a captured session takes besides, about: see graph_margin_bytes.
     """
 
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int
+    margin_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        """All three; activations and the framework's own memory come on top."""
+        """What it cannot do without; the margin, a prompt's activations and the framework's own memory come on top."""
         return self.weight_bytes + self.kv_bytes + self.logit_bytes
 
 
@@ -92,15 +99,41 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
     deployed = deployment_of(case)
     shares = case.part.tensor_parallel if case.part.device == "cpu" else 1
+
+    def slots(shape: ModelShape) -> int:
+        return slots_allocated(case.batch_size, shape.kv_heads, length + 1) if captured(case.part) else length
+
+    kv_slots = slots(shard(case.shape, case.part.tensor_parallel))
     return MemoryEstimate(
         weight_bytes=shares * (
             shard(case.shape, case.part.tensor_parallel).params * size + draft_weight_bytes(case.arm, case.shape, size)
         ),
         kv_bytes=shares * case.batch_size * (
-            kv_cache_bytes(case.shape, deployed, length) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, length)
+            kv_cache_bytes(case.shape, deployed, kv_slots) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, slots)
         ),
         logit_bytes=shares * case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
+        margin_bytes=graph_margin_bytes(case, case.shape, fed, logits) if captured(case.part) else 0,
     ), None
+
+
+def captured(part: Part) -> bool:
+    """Whether the decode passes of a part are captured into CUDA graphs."""
+    return part.device.startswith("cuda") and part.session == "static" and part.execution != "eager"
+
+
+def graph_margin_bytes(case: Case, shape: ModelShape, fed: int, logits: int) -> int:
+    """About what a captured session takes besides weights, KV and one set of logits, for passes of ``fed`` tokens a row.
+
+    The activations of the widest pass are held twice: by the graphs' pool, and by the allocator for the stream of the warm-up.
+    The second kind of pass keeps logits of its own, and the sampler makes SAMPLER_COPIES. Passes are measured beside the
+    samples, on one row of their own.
+    """
+    size, part = DTYPE_BYTES[case.part.dtype], shard(shape, case.part.tensor_parallel)
+    pools = 2 * case.batch_size * fed * activation_bytes(part, size)
+    copies = case.batch_size * logits * shape.vocab * (size + SAMPLER_COPIES * FLOAT32_BYTES)
+    tokens = MEASURED_CONTEXT + (MEASURED_BLOCKS + 2) * max(case.part.block_sizes, default=0)
+    measured = kv_cache_bytes(shape, deployment_of(case), slots_allocated(1, part.kv_heads, tokens + 1))
+    return pools + copies + measured
 
 
 def deployment_of(case: Case) -> Deployment:

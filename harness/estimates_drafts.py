@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.arms_rivals import stages
@@ -18,9 +18,9 @@ def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes
     return sum(shape.params * element_bytes for stage, shape in shapes if shape is not None and "draft" in stage)
 
 
-def draft_kv_bytes(arm: Mapping[str, Any], target: ModelShape, dtype: str, tokens: int) -> int:
-    """Of one row of ``tokens`` tokens: every draft model has a cache of its own."""
-    return sum(kv_cache_bytes(shape, dtype, tokens) for shape in draft_shapes(arm, target) if shape is not None)
+def draft_kv_bytes(arm: Mapping[str, Any], target: ModelShape, dtype: str, slots: Callable[[ModelShape], int]) -> int:
+    """Of one row, of so many ``slots`` of each draft model: every one has a cache of its own."""
+    return sum(kv_cache_bytes(shape, dtype, slots(shape)) for shape in draft_shapes(arm, target) if shape is not None)
 
 
 def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:

@@ -110,8 +110,8 @@ class Calibration(Frozen):
 
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.
     ``dram_bound`` is None where the second size is missing. ``fixed_hidden``: fixed cost is the host's launch work
-    and runs beside the device's arithmetic (CUDA) instead of before it (CPU). ``engine``: the session and execution whose
-    fixed cost it is.
+    and runs beside the device's arithmetic (CUDA, eager) instead of before it (a CPU) or in between (captured graphs).
+    ``engine``: the session and execution whose fixed cost it is.
     """
 
     version: Literal[1, 2] = 2

@@ -14,6 +14,7 @@ from harness.hardware import HardwareProfile, find_local_profile, match_profile
 from harness.local_profile import unknown_device
 from harness.measured import MeasuredCeilings, MeasuredDtype
 from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
+from harness.meters.cuda import cuda_index
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
@@ -79,7 +80,7 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
 def _free_bytes(part: Part) -> int | None:
     """Memory to spare: what CUDA says of the device, or what Linux calls available."""
     if part.device.startswith("cuda"):
-        return torch.cuda.mem_get_info(part.device)[0] if torch.cuda.is_available() else None
+        return torch.cuda.mem_get_info(cuda_index(part.device))[0] if torch.cuda.is_available() else None
     return available_host_bytes()
 
 
@@ -104,7 +105,7 @@ def profile_of(device: str) -> tuple[HardwareProfile | None, str | None]:
     if device == "cpu":
         name, memory, processors = cpu_name(), total_host_bytes(), None
     elif torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(device)
+        properties = torch.cuda.get_device_properties(cuda_index(device))
         name, memory, processors = properties.name, properties.total_memory, properties.multi_processor_count
     else:
         return None, "torch sees no CUDA device"

@@ -73,7 +73,7 @@ class MeasuredCeilings(Frozen):
                                empty on a GPU and in older surveys
     ``streaming_s_per_byte``   per dtype by tokens m: a linear layer whose weights come from memory, seconds per weight byte
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost of a forward pass besides bytes and flops, by ``engine`` (in words);
-                               ``fixed_hidden``: it runs beside the device's arithmetic instead of before it
+                               ``fixed_hidden``: it runs beside the device's arithmetic and adds nothing to it
     ``cache_bytes``, ``memory_bytes``, ``multiprocessors``  as the system reports them (a CPU has no multiprocessors)
     """
 

@@ -72,6 +72,31 @@ def test_known_bytes_give_the_scale_whatever_the_rate(library):
         assert 1.5 <= streamed.seconds < 1.51 and streamed.bytes_ == pytest.approx(rate * streamed.seconds)
 
 
+class ColdStreams(FakeStreams):
+    """Takes ten times as long for either kernel until it has been at it for 0.2 s."""
+
+    def __init__(self, library):
+        super().__init__(library)
+        self.busy_s = {"copy": 0.0, "read": 0.0}
+
+    def run(self, kernel):
+        """Slow while cold."""
+        moved = super().run(kernel)
+        _, seconds = self.pending.pop()
+        seconds *= 10 if self.busy_s[kernel] < 0.2 else 1
+        self.busy_s[kernel] += seconds
+        self.pending.append((moved, seconds))
+        return moved
+
+
+def test_nothing_counts_before_the_device_is_warm(library):
+    """The windows are as long and as fast as on a warm device, for the copy and for the read-only kernel."""
+    found = measure_scale(ColdStreams(library), gpm(library), INTERFACE, clock_of(library))
+    for streamed, rate in ((found.copied, COPY_RATE), (found.read, READ_RATE)):
+        assert 1.5 <= streamed.seconds < 1.51 and streamed.bytes_ == pytest.approx(rate * streamed.seconds)
+
+
+
 def test_the_record_holds_what_was_measured_and_the_scale_is_derived_on_reading(library):
     """Through JSON and back: raw bytes, seconds and percent; no derived figure among them."""
     found = measure_scale(FakeStreams(library), gpm(library), "not told", clock_of(library))

@@ -17,14 +17,17 @@ from harness.hardware import Calibration
 from harness.meters import calibration as module
 from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
-from harness.roofline.ceilings import ceilings_from_calibration
+from harness.modelshape import ModelShape
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
+from harness.roofline.decode import describe_pass
+from harness.roofline.pricing import pass_bytes, price_pass
 
 GIB = 1 << 30
 MODEL = 500_000_000
 
 
 RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
-STEPPING = Stepping(engine="none", steps=lambda model: model, attend=lambda query, keys, values: query)
+STEPPING = Stepping(engine="none", eager=True, steps=lambda model: model, attend=lambda query, keys, values: query)
 
 
 class FakeBench:
@@ -247,18 +250,24 @@ class FakeCuda:
     """What the bench uses of torch.cuda, with events on a fake time line of 2 ms a kernel."""
 
     def __init__(self, present: bool = True) -> None:
-        self.present, self.synchronized, self.now_ms = present, 0, 0.0
+        self.present, self.synchronized, self.now_ms, self.current = present, 0, 0.0, 0
 
     def is_available(self) -> bool:
         return self.present
 
-    def get_device_name(self, device: str) -> str:
+    def current_device(self) -> int:
+        return self.current
+
+    def set_device(self, device: int) -> None:
+        self.current = device
+
+    def get_device_name(self, device: int) -> str:
         return "Fake H200"
 
-    def mem_get_info(self, device: str) -> tuple[int, int]:
+    def mem_get_info(self, device: int) -> tuple[int, int]:
         return 7 * GIB, 8 * GIB
 
-    def synchronize(self, device: str) -> None:
+    def synchronize(self, device: int) -> None:
         self.synchronized += 1
 
     def empty_cache(self) -> None: ...
@@ -286,6 +295,65 @@ def test_cuda_branch_times_by_events():
         assert cuda.now_ms == 8.0  # one warm-up and three runs
         assert (bench.device_name, bench.threads, bench.fixed_hidden) == ("Fake H200", None, True)
         assert bench.available_bytes() == 7 * GIB
+
+
+class TwoGpus(FakeCuda):
+    """Two time lines: work goes to that of the GPU it is for, an event to that of the current one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines_ms = [0.0, 0.0]
+
+    def Event(self, enable_timing: bool) -> Any:
+        event = super().Event(enable_timing)
+        event.record = lambda: setattr(event, "at", self.lines_ms[self.current])
+        return event
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
+def test_events_lie_on_the_gpu_that_works(device: str, index: int):
+    """Whichever was current before, and will be again afterwards; on another GPU's time line nothing happens meanwhile."""
+    pytest.importorskip("torch")
+    from harness.meters.torch_bench import TorchBench
+
+    for before in (0, 1):
+        cuda = TwoGpus()
+        cuda.current = before
+
+        def kernel(cuda: TwoGpus = cuda) -> None:
+            cuda.lines_ms[index] += 2.0
+
+        with TorchBench(device, "bfloat16", None, STEPPING, cuda=cuda) as bench:
+            assert bench.seconds(kernel, 3) == pytest.approx([0.002] * 3)
+        assert cuda.current == before
+
+
+@pytest.mark.parametrize(("device", "execution", "expected_s"), [
+    ("cuda", "eager", 4.0e-3), ("cuda", "graphs", 6.7e-3), ("cuda", "compiled", 6.7e-3), ("cpu", "eager", 6.7e-3),
+])  # fmt: skip
+def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_it(
+    device: str, execution: str, expected_s: float
+):
+    """By hand: a pass reads weights for 4.0 ms, and its fixed cost is 2.7 ms. A host that launches ahead is hidden; what lies
+    between the kernels of a graph is not, and leaving it out would be 40 % low.
+    """
+    pytest.importorskip("transformers")
+    from harness.meters.torch_bench import TorchBench
+    from harness.modeling.sessions import stepping
+
+    bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
+    forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
+    shape = ModelShape(
+        name="s", architecture="llama", layers=27, hidden=64, intermediate=128, heads=4, kv_heads=2, head_dim=16, vocab=256,
+        tied_embeddings=False,
+    )  # fmt: skip
+    ceilings = Ceilings(
+        rung="calibrated", device_name="a GPU", dtype="bfloat16", overlap=1.0, matrix_rates=((1, 1e30),),
+        bandwidth_bytes_per_s=pass_bytes(shape, "bfloat16", forward_pass) / 4.0e-3,
+        fixed_s_per_layer=1e-4, fixed_hidden=bench.fixed_hidden,
+    )  # fmt: skip
+    assert price_pass(shape, "bfloat16", forward_pass, ceilings).forward_s == pytest.approx(expected_s)
+
 
 
 def test_missing_cuda_and_wrong_dtype_are_refused():

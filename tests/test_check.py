@@ -21,6 +21,7 @@ from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.check.tables import cells_table
+from harness.compare import compare
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
 from harness.modelshape import KNOWN_SHAPES
@@ -36,11 +37,14 @@ WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention
 
 @pytest.mark.parametrize(("dry", "cells"), [(True, 6), (False, 12)])
 def test_its_scenario_is_valid_and_its_cells_share_the_weights(dry: bool, cells: int) -> None:
-    """Contexts times batch sizes, NTP, three block sizes and two of Table 1's rates each, four cells of energy; one engine."""
+    """Contexts times batch sizes, NTP, three block sizes and two of Table 1's rates each; four arms of energy, and NTP beside
+    generate() in one cell only; one engine.
+    """
     plan = make_plan(Scenario.model_validate(grid.scenario(dry)))
     arms = [case for case in plan.cases if not case.is_check]
     energy = [case for case in arms if case.part.name.startswith("energy")]
-    assert (len(arms) - len(energy), len(energy)) == (cells * 6, 4)
+    assert (len(arms) - len(energy), len(energy)) == (cells * 6 + 1, 4)
+    assert {case.cell for case in plan.cases if case.is_check} == {("baseline", "synthetic", 1)}
     assert len({str(case.part.engine) for case in arms}) == 1
     rates = {case.replay.to_dict()["mean_passes_per_block"] for case in arms if case.replay and case.arm["block_size"] == 16}
     assert sorted(rates) == pytest.approx([16 / 4.59, 16 / 2.20])  # LiveCodeBench and GSM8K, Table 1 of the paper
@@ -64,7 +68,7 @@ def test_every_arm_is_listed_with_what_became_of_it() -> None:
     assert {row.arm: row.state for row in rows(held, "it broke")}["SBD k=16 γ=0.6"] == "not run: it broke"
     plan = make_plan(Scenario.model_validate(grid.scenario(True)))
     nothing = unreached(plan, "the time was up")
-    assert len(nothing) == 40 and {row.state for row in nothing} == {"not run: the time was up"}
+    assert len(nothing) == 41 and {row.state for row in nothing} == {"not run: the time was up"}
 
 
 def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
@@ -75,6 +79,38 @@ def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
     assert first.over_one_token == pytest.approx(1.3)
     curve = {(one.method, one.query_tokens): one.over_one_token for one in widths(held)}
     assert curve == pytest.approx({("ntp", 1): 1.0, ("sbd", 16): 1.3, ("sbd", 32): 1.6})
+
+
+def test_what_is_left_by_the_clock_and_how_wrong_the_prices_were_stand_in_the_table() -> None:
+    """Put in: blocks of 16 in 4 passes against one pass a token, each of which costs 1.3 or 1.6 one-token passes."""
+    held = synthetic.build(synthetic.Part(), calibration=synthetic.calibration(True))
+    comparison = compare(held)
+    [ntp, first, _] = rows(held)
+    arm = comparison.cells[-1].arms[1]
+    assert first.nfe_speedup and first.wall_speedup and first.wall_over_passes
+    assert first.wall_over_passes == pytest.approx(first.wall_speedup / first.nfe_speedup) and first.wall_over_passes < 1
+    told = {one.price: one.decode_s.value / arm.decode_s.value - 1 for one in arm.predictions if one.decode_s.value}
+    assert "calibrated" in first.decode_errors and first.decode_errors == pytest.approx(told)
+    words = f"{100 * first.decode_errors['calibrated']:+.1f} %"
+    [line] = [line for line in cells_table([first], []).splitlines() if line.startswith(f"| {first.part}")]
+    assert words in line and f"{first.wall_over_passes:.3f}" in line
+    assert ntp.nfe_speedup == pytest.approx(1.0)
+
+
+def test_a_run_that_could_only_load_its_model_is_not_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With 90 s kept back, 1.6 minutes leave 6 s and 2.5 leave a minute: only then is one asked for."""
+    monkeypatch.setattr(conduct, "exactness", lambda device: {"ntp": True})
+    monkeypatch.setattr(conduct, "compare_ways", lambda *where: [])
+    asked: list[float] = []
+
+    def take(file: Path, run: Path, seconds: float) -> str:
+        asked.append(seconds)
+        return "the time was up"
+
+    for minutes in (1.6, 2.5):
+        conduct.check(tmp_path, minutes, dry=True, take=take)
+    assert len(asked) == 1 and 50 < asked[0] <= 60
+
 
 
 def metered(held: Run, window_s: float, **meters: float) -> Run:
@@ -207,8 +243,8 @@ def test_a_dry_run_without_time_writes_every_file_and_lists_everything_as_not_ru
     assert sbd(monkeypatch, "check", "--dry-run", "--minutes", "0", "--out", str(tmp_path / "out")) == 0
     assert {file.name for file in (tmp_path / "out").iterdir()} == FILES
     cells = json.loads((tmp_path / "out" / "cells.json").read_text())
-    assert cells["version"] == 2 and cells["dry_run"] and cells["stopped"] == "the time was up"
-    assert {cell["state"] for cell in cells["cells"]} == {"not run: the time was up"} and len(cells["cells"]) == 40
+    assert cells["version"] == 3 and cells["dry_run"] and cells["stopped"] == "the time was up"
+    assert {cell["state"] for cell in cells["cells"]} == {"not run: the time was up"} and len(cells["cells"]) == 41
     times = json.loads((tmp_path / "out" / "attention.json").read_text())["times"]
     assert {(one["reason"], one["seconds"]) for one in times} == {("not run: the time was up", None)} and len(times) == 45
     assert json.loads((tmp_path / "out" / "doctor.json").read_text())["device"] == "cpu"

@@ -23,11 +23,11 @@ def plan(device: str, execution: str, session: str = "static"):
 
 @pytest.mark.parametrize(("device", "execution", "compiles", "expected"), [
     ("cpu", "eager", True, "eager"), ("cpu", "auto", True, "compiled"), ("cpu", "auto", False, "eager"),
-    ("cpu", "compiled", True, "compiled"), ("cuda", "eager", True, "eager"), ("cuda:1", "auto", True, "compiled"),
+    ("cpu", "compiled", True, "compiled"), ("cuda", "eager", True, "eager"), ("cuda:1", "auto", True, "graphs"),
     ("cuda", "auto", False, "graphs"), ("cuda", "graphs", True, "graphs"), ("cuda", "compiled", True, "compiled"),
 ])  # fmt: skip
 def test_what_runs_is_what_is_asked_for_or_the_best_there_is(monkeypatch, device, execution, compiles, expected):
-    """auto never fails: on a GPU it falls back to captured graphs, on a CPU to eager."""
+    """auto is graphs on a GPU, and never fails: on a CPU it falls back to eager."""
     asked = []
     monkeypatch.setattr(compiling, "can_compile", lambda kind: asked.append(kind) or compiles)
     assert compiling.execution_of(plan(device, execution).cases[0].part) == expected

@@ -213,6 +213,26 @@ def test_memory_is_weights_kv_and_logits() -> None:
     assert sbd is not None and sbd.kv_bytes == 2 * (64 + 33 + 32) * 128 * 1024 and sbd.logit_bytes == 16 * memory.logit_bytes
 
 
+def test_a_captured_session_allocates_slots_by_the_piece_and_has_a_margin() -> None:
+    """By hand for 64 rows of 8,192 tokens of the 8B shape, block 16: 8192 + 128 + 32 + 1 slots are 8,448 where they are
+    captured, a power of two would be 16,384. Margin: 32 fed tokens of (2 x 4096 + 3 x 14336) x 2 bytes twice, 16 logits in
+    bf16 and twice in float32, and 256 slots of one row for measured passes.
+    """
+    synthetic = {"synthetic": {"prompt_tokens": 8192}, "max_new_tokens": 128, "prompts": 64}
+    shape = {"model": {"random": "llama-3.1-8b"}, "batch_sizes": [64], "workload": synthetic, "device": "cuda"}
+    kv = 64 * 128 * 1024
+    eager, _ = estimate_memory(case_of("sbd", **shape))
+    assert eager is not None and (eager.kv_bytes, eager.margin_bytes) == (kv * (8192 + 128 + 32), 0)
+    for execution in ("graphs", "auto", "compiled"):
+        graphed, _ = estimate_memory(case_of("sbd", **shape, execution=execution))
+        assert graphed is not None and graphed.kv_bytes == kv * 8448
+        assert 87e9 < graphed.total_bytes < 89e9
+        pools, copies = 2 * 64 * 32 * (2 * 4096 + 3 * 14336) * 2, 64 * 16 * 128_256 * (2 + 8)
+        assert graphed.margin_bytes == pools + copies + 256 * 128 * 1024
+    host, _ = estimate_memory(case_of("sbd", **(shape | {"device": "cpu"}), execution="auto"))
+    assert host == eager
+
+
 def test_layers_that_slide_keep_their_window() -> None:
     """Gemma 3 4B by hand: 29 of 34 layers keep 1023 tokens at most, of 2 x 4 heads x 256 x 2 bytes in each layer."""
     gemma = KNOWN_SHAPES["gemma-3-4b"]

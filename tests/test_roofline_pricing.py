@@ -151,7 +151,7 @@ def test_price_of_each_side():
 
 
 def test_fixed_cost_is_added_or_hidden():
-    """On a CPU the fixed cost comes on top; beside a GPU only the longer of host and device counts."""
+    """On a CPU and in graphs the fixed cost comes on top; of a host beside a GPU only the longer counts."""
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
     bare = price_pass(TINY, "bfloat16", forward_pass, PLAIN)
     added = price_pass(TINY, "bfloat16", forward_pass, ceilings(fixed_s_per_pass=1.0, fixed_s_per_layer=2.0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.compare import compare
 from harness.compare_figures import ENERGY_WINDOW_S
@@ -17,7 +17,7 @@ from harness.health import without_void_times
 from harness.plan import Plan
 from harness.record import CaseHeader, Run, Sample
 
-CELLS_VERSION = 2
+CELLS_VERSION = 3
 TIME_UP = "the time was up"
 ENERGY = "energy_j"
 
@@ -28,6 +28,8 @@ class Row:
 
     ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
     or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
+    ``wall_over_passes``: of the reduction in passes so much is left by the clock. ``decode_errors``: predicted ÷ measured
+    decode time - 1 by price (PRICES of harness.compare_pass_values), for those that there are.
     ``missing`` says why energy or counter is None.
     """
 
@@ -38,11 +40,14 @@ class Row:
     pass_s: float | None = None
     over_one_token: float | None = None
     wall_speedup: float | None = None
+    nfe_speedup: float | None = None
+    wall_over_passes: float | None = None
     share_of_ceiling: float | None = None
     energy_j_per_token: float | None = None
     modelled_bytes_per_s: float | None = None
     counted_bytes_per_s: float | None = None
     counted_over_modelled: float | None = None
+    decode_errors: dict[str, float] = field(default_factory=dict)
     baseline: str = ""
     missing: tuple[str, ...] = ()
 
@@ -110,17 +115,21 @@ def _row(
     checked = f"{speed.value:.3f} of {cell.baseline_check.best} ({cell.baseline_check.state})" if speed and speed.value else ""
     energy, no_energy = energy_j_per_token(samples, why_no_energy)
     counted = arm.measured_bandwidth_bytes_per_s
+    wall, passes = arm.wall_speedup.value, arm.nfe_speedup.value
     no_counter = f"memory counter: {counted.reason}" if counted.reason else None
     return Row(
         part=case.part, batch=case.batch_size, arm=case.label, state=state,
         pass_s=one.measured_s.value if one else None,
         over_one_token=one.cost.value if one else None,
-        wall_speedup=arm.wall_speedup.value,
+        wall_speedup=wall,
+        nfe_speedup=passes,
+        wall_over_passes=wall / passes if wall and passes else None,
         share_of_ceiling=arm.ceiling_share.value,
         energy_j_per_token=energy,
         modelled_bytes_per_s=arm.modelled_bandwidth_bytes_per_s.value,
         counted_bytes_per_s=counted.value,
         counted_over_modelled=arm.measured_over_modelled.value,
+        decode_errors={p.price: p.decode_error.value for p in arm.predictions if p.decode_error.value is not None},
         baseline=checked if arm.is_ntp else "",
         missing=tuple(dict.fromkeys(filter(None, (no_energy, no_counter)))),
     )  # fmt: skip

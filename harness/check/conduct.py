@@ -39,6 +39,8 @@ MOST_DIFFERENCE = 0.05
 RESERVED_S = 90.0
 """Time kept back from the run for exactness, attention and the report."""
 TO_END_S = 20.0
+SHORTEST_RUN_S = 45.0
+"""In less a model of this size is loaded and nothing is measured: then no run is begun."""
 TakeRun = Callable[[Path, Path, float], str | None]
 """Runs a scenario file into a directory for so many seconds; returns why it did not finish."""
 
@@ -57,7 +59,8 @@ def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) 
     device = "cpu" if dry else "cuda"
     file, run = out / "scenario.yaml", out / "run"
     _write_scenario(file, run, dry)
-    stopped = (take or take_run)(file, run, deadline_s - RESERVED_S - time.monotonic())
+    left_s = deadline_s - RESERVED_S - time.monotonic()
+    stopped = (take or take_run)(file, run, left_s) if left_s >= SHORTEST_RUN_S else TIME_UP
     # Only now: this process on the GPU beside the measuring one would void its samples.
     exact = exactness(device)
     half = half_precision(device)

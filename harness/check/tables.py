@@ -6,22 +6,27 @@ from collections.abc import Iterable, Sequence
 
 from harness.check.attention import AttentionTime
 from harness.check.cells import Row, WidthRow
+from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 
 MS, US, GB = 1e-3, 1e-6, 1e9
+PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")
+"""Prices whose error is told."""
 
 
 def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
     """Every planned arm, then t(q)/t(1), then why energy or counted bytes are missing."""
     heads = (
-        "part", "batch", "arm", "state", "pass, ms", "over a 1-token pass", "wall speedup", "of read rate", "J/token",
-        "modelled, GB/s", "counted, GB/s", "counted over modelled", "NTP over generate()",
+        "part", "batch", "arm", "state", "pass, ms", "over a 1-token pass", "wall speedup", "fewer passes", "wall over passes",
+        "of read rate", "J/token", "modelled, GB/s", "counted, GB/s", "counted over modelled",
+        *(f"error, {price_words(price)}" for price in PREDICTED), "NTP over generate()",
     )  # fmt: skip
     body = [
         (
             row.part, str(row.batch), row.arm, row.state, _number(row.pass_s, MS), _number(row.over_one_token),
-            _number(row.wall_speedup), _number(row.share_of_ceiling), _number(row.energy_j_per_token),
-            _number(row.modelled_bytes_per_s, GB), _number(row.counted_bytes_per_s, GB), _number(row.counted_over_modelled),
-            row.baseline,
+            _number(row.wall_speedup), _number(row.nfe_speedup), _number(row.wall_over_passes),
+            _number(row.share_of_ceiling), _number(row.energy_j_per_token), _number(row.modelled_bytes_per_s, GB),
+            _number(row.counted_bytes_per_s, GB), _number(row.counted_over_modelled),
+            *(_percent(row.decode_errors.get(price)) for price in PREDICTED), row.baseline,
         )
         for row in rows
     ]  # fmt: skip
@@ -34,7 +39,8 @@ def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
         [
             "# Cells", "", _table(heads, body), "",
             "Modelled: the decode's forwards. Counted, and its ratio to what is modelled for just that window: prefill and "
-            "decode. J/token counts the prefill too.", *(f"- {r}" for r in reasons), "",
+            "decode. J/token counts the prefill too. Error: of the predicted decode time, above 0 too long.",
+            *(f"- {r}" for r in reasons), "",
             "# t(q)/t(1)", "", _table(("part", "batch", "method", "role", "q", "pass, ms", "over a 1-token pass"), curve), "",
         ]
     )  # fmt: skip
@@ -60,3 +66,7 @@ def _table(heads: Sequence[str], body: Iterable[Sequence[str]]) -> str:
 
 def _number(value: float | None, unit: float = 1.0) -> str:
     return "-" if value is None else f"{value / unit:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:+.1f} %"

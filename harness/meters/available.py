@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +13,16 @@ from harness.meters.copy_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.graphs import GraphMeter
 from harness.meters.host import HostMemoryMeter, HostMeter
-from harness.meters.kernel import KernelMeter
+from harness.meters.kernel import KernelMeter, timed_piece
 from harness.meters.nvml import ENERGY, find_nvml
 from harness.meters.rapl import RaplMeter, find_rapl
 from harness.meters.window import Absent, Figure, Windows
 
-# Some milliseconds of work either way: 0.27 GFLOP on a few cores, 137 GFLOP on a GPU, where less would time the launch.
+# Some milliseconds of work either way: 0.27 GFLOP on a few cores, 137 GFLOP on a GPU, where less would time the launch, and
+# where it is repeated until waiting for the device counts for nothing.
 _KERNEL_SIZE = {"cpu": 256, "cuda": 2048}
 _KERNEL_PRODUCTS = 8
+_KERNEL_LEAST_S = {"cpu": 0.0, "cuda": 0.02}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class DeviceMemoryMeter:
 def find_meters(device: str, ranks: int = 1) -> Available:
     """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1), the first of so many where it is split.
 
-    Where the device counts its memory traffic, known bytes are streamed for 3 s to learn what the counter's percent means.
+    Where the device counts its memory traffic, known bytes are streamed for 4 s to learn what the counter's percent means.
     """
     meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
     absent: list[Absent] = []
@@ -108,19 +109,15 @@ def without_energy(meters: list[Any], absent: list[Absent], ranks: int) -> tuple
 
 
 def fixed_kernel(device: str) -> Callable[[], float]:
-    """The same matrix products every time, in float32 on the device."""
-    size = _KERNEL_SIZE[torch.device(device).type]
-    left = torch.ones(size, size, device=device)
+    """Seconds of the same matrix products every time, in float32 on the device."""
+    kind = torch.device(device).type
+    left = torch.ones(_KERNEL_SIZE[kind], _KERNEL_SIZE[kind], device=device)
 
-    def run() -> float:
-        _wait(device)
-        start = time.perf_counter()
+    def products() -> None:
         for _ in range(_KERNEL_PRODUCTS):
             left @ left
-        _wait(device)
-        return time.perf_counter() - start
 
-    return run
+    return timed_piece(products, lambda: _wait(device), _KERNEL_LEAST_S[kind])
 
 
 def _wait(device: str) -> None:

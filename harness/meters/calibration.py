@@ -86,10 +86,11 @@ class Bench(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
     """Whose fixed cost per pass is measured: ``engine`` in words, what makes one-token passes of a model by it, and its
-    attention of query (B, G, m, D) over keys and values (B, G, W, D).
+    attention of query (B, G, m, D) over keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
     """
 
     engine: str
+    eager: bool
     steps: Callable[[Any], Kernel]
     attend: Callable[[Any, Any, Any], Any]
 

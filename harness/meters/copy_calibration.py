@@ -16,6 +16,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.bandwidth_scale import BandwidthScale, MemoryInterface, Streamed
+from harness.meters.kernel import warm_up
 from harness.meters.window import Meter, Unreadable, words
 
 COUNTED = "dram_bandwidth_pct"
@@ -108,8 +109,9 @@ def measure_scale(
 
 
 def _stream(streams: Streams, meter: Meter, kernel: Streaming, clock: Callable[[], float]) -> Streamed | str:
-    """As many runs as take about 1.5 s, timed together; or why the counter says nothing about them."""
-    trial_s, _ = _timed(streams, kernel, TRIAL_RUNS, clock)  # warms up too
+    """As many runs as take about 1.5 s, timed together on a warm device; or why the counter says nothing about them."""
+    warm_up(lambda: _timed(streams, kernel, TRIAL_RUNS, clock), clock)
+    trial_s, _ = _timed(streams, kernel, TRIAL_RUNS, clock)
     runs = min(MOST_RUNS, max(1, math.ceil(STREAM_S * TRIAL_RUNS / max(trial_s, 1e-9))))
     meter.open()
     seconds, moved = _timed(streams, kernel, runs, clock)

@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def cuda_index(device: str) -> int:
+    """Which GPU a device is: N of ``cuda:N``; plain ``cuda`` is the first one, whichever is current."""
+    return int(device.partition(":")[2] or 0)
+
+
 class CudaClock:
     """Host time after a device synchronisation for the claim, events for single passes.
 

@@ -4,9 +4,14 @@ and whatever was timed beside it says nothing about the program.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 
 from harness.meters.window import Figure
+
+WARM_UP_S = 0.3
+"""So long a GPU is kept busy before a figure counts: its clocks have risen, its caches and libraries are filled."""
 
 
 class KernelMeter:
@@ -32,3 +37,34 @@ class KernelMeter:
 
     def _best(self) -> float:
         return min(self._run() for _ in range(self._runs))
+
+
+def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+    """Call ``run``, which waits for what it starts, until WARM_UP_S have passed."""
+    start_s = clock()
+    while clock() - start_s < WARM_UP_S:
+        run()
+
+
+def timed_piece(
+    piece: Callable[[], object], wait: Callable[[], None], least_s: float, clock: Callable[[], float] = time.perf_counter
+) -> Callable[[], float]:
+    """What times a ``piece`` of work: its mean seconds over so many in a row that they take ``least_s``, 0 for just one.
+
+    The host learns some 0.1 ms late that a device is done, now sooner, now later: of 2 ms that is a tenth, of 20 ms nothing.
+    How many there are is settled here, once, behind a warm-up.
+    """
+
+    def timed(pieces: int) -> float:
+        wait()
+        start_s = clock()
+        for _ in range(pieces):
+            piece()
+        wait()
+        return (clock() - start_s) / pieces
+
+    if not least_s:
+        return lambda: timed(1)
+    warm_up(lambda: timed(1), clock)
+    enough = max(1, math.ceil(least_s / timed(1)))
+    return lambda: timed(enough)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from harness.errors import UserError
 from harness.meters.calibration import Kernel, Stepping
+from harness.meters.cuda import cuda_index
 from harness.meters.processor import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
 # Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
@@ -27,7 +28,7 @@ FIXED_COST_WIDTH = 64
 
 
 class TorchBench:
-    """A Bench on ``cpu``, ``cuda`` or ``cuda:N``; a context manager that gives back threads and memory.
+    """A Bench on ``cpu``, ``cuda`` or ``cuda:N``; a context manager that gives back threads, memory and the current device.
 
     ``clock`` and ``cuda`` (the module ``torch.cuda``) are handed in by tests.
 
@@ -60,15 +61,19 @@ class TorchBench:
             raise UserError(
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
             )
-        self.device = device
-        self.device_name = self._cuda.get_device_name(device) if self.on_cuda else cpu_name()
+        self.device, self._index = device, cuda_index(device)
+        self.device_name = self._cuda.get_device_name(self._index) if self.on_cuda else cpu_name()
         self.torch_version = str(torch.__version__)
-        self.fixed_hidden = self.on_cuda
+        self.fixed_hidden = self.on_cuda and stepping.eager  # what is captured launches nothing that could be waited for
         self._threads_before = torch.get_num_threads()
         self.threads = None if self.on_cuda else (threads or self._threads_before)
+        self._device_before = 0
         self._buffer: Any = None
 
     def __enter__(self) -> Self:
+        if self.on_cuda:  # events are recorded, and graphs captured, on the current one
+            self._device_before = int(self._cuda.current_device())
+            self._cuda.set_device(self._index)
         if self.threads is not None:
             self._torch.set_num_threads(self.threads)
         return self
@@ -76,26 +81,28 @@ class TorchBench:
     def __exit__(self, *_: object) -> None:
         self._torch.set_num_threads(self._threads_before)
         self._release()
+        if self.on_cuda:
+            self._cuda.set_device(self._device_before)
 
     def available_bytes(self) -> int:
         """Free memory of the device, or of the host (where the system does not tell, 0: nothing large is tried)."""
         if self.on_cuda:
-            return int(self._cuda.mem_get_info(self.device)[0])
+            return int(self._cuda.mem_get_info(self._index)[0])
         return available_host_bytes()
 
     def memory_bytes(self) -> int | None:
         """Memory of the device, or of the host; None where the system does not tell."""
-        return int(self._cuda.mem_get_info(self.device)[1]) if self.on_cuda else total_host_bytes()
+        return int(self._cuda.mem_get_info(self._index)[1]) if self.on_cuda else total_host_bytes()
 
     def last_level_cache_bytes(self) -> int | None:
         """L2 of the device, or the host's last-level cache; None where the system does not tell."""
         if self.on_cuda:
-            return int(getattr(self._cuda.get_device_properties(self.device), "L2_cache_size", 0)) or None
+            return int(getattr(self._cuda.get_device_properties(self._index), "L2_cache_size", 0)) or None
         return last_level_cache_bytes()
 
     def multiprocessors(self) -> int | None:
         """Of the GPU; None on a CPU."""
-        return int(self._cuda.get_device_properties(self.device).multi_processor_count) if self.on_cuda else None
+        return int(self._cuda.get_device_properties(self._index).multi_processor_count) if self.on_cuda else None
 
     def reserve(self, size_bytes: int) -> None:
         """One buffer of random values, every page touched (an untouched page is read from one shared page of zeros)."""
@@ -236,7 +243,7 @@ class TorchBench:
 
     def _synchronize(self) -> None:
         if self.on_cuda:
-            self._cuda.synchronize(self.device)
+            self._cuda.synchronize(self._index)
 
     def _random(self, elements: int) -> Any:
         return self._torch.randn(elements, device=self.device).to(self._dtype)

@@ -16,11 +16,11 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.stopping import NEVER
+from harness.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.trace import ForwardPass, Generation
 
-CONTEXT_TOKENS = 128
 NTP_TOKENS = 17
-BLOCKS, PASSES_PER_BLOCK = 4, 2
+PASSES_PER_BLOCK = 2
 WARM_ROUNDS, ROUNDS = 1, 2
 
 
@@ -29,9 +29,9 @@ def bench_decoder(
 ) -> Generator[ForwardPass, None, Generation]:
     """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
     generator = torch.Generator().manual_seed(0)
-    prompt = torch.randint(vocab, (CONTEXT_TOKENS,), generator=generator).tolist()
+    prompt = torch.randint(vocab, (MEASURED_CONTEXT,), generator=generator).tolist()
     request = DecodeRequest(
-        prompts=(tuple(prompt),), max_new_tokens=BLOCKS * block_size if block_size else NTP_TOKENS, stop=NEVER,
+        prompts=(tuple(prompt),), max_new_tokens=MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS, stop=NEVER,
         suppressed_ids=() if mask_id is None else (mask_id,), temperature=0.0, generator=torch.Generator(device), device=device,
     )  # fmt: skip
     if block_size is None:

@@ -17,9 +17,9 @@ KINDS_OF_FORWARD = 64
 
 
 def execution_of(part: Part) -> Execution:
-    """How the forwards of a part are run here: what it asks for, or, where that is auto, compiled if that can be done.
+    """How the forwards of a part are run here: what it asks for, or, where that is auto, graphs on a GPU and compiled on a CPU.
 
-    Where it cannot, or the model is split over processes, auto is eager on a CPU and graphs on a GPU.
+    Where nothing can be compiled, or the model is split over processes, auto is eager on a CPU.
 
     Raises:
         ScenarioError: it asks for what this device cannot do, or for compiled forwards and the tool chain is missing.
@@ -34,10 +34,12 @@ def execution_of(part: Part) -> Execution:
                 "use device: cuda, or execution: auto, compiled or eager"
             )
         return "graphs"
+    if part.execution == "auto" and kind == "cuda":
+        return "graphs"
     if part.tensor_parallel == 1 and can_compile(kind):
         return "compiled"
     if part.execution == "auto":
-        return "eager" if kind == "cpu" else "graphs"
+        return "eager"
     raise ScenarioError(
         f"part {part.name}: execution: compiled, but torch.compile does not work for {kind} here; "
         "install g++ and Python's headers (python3-dev), or use execution: auto or eager"

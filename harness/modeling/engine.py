@@ -23,7 +23,7 @@ from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, Sc
 from harness.host_memory import keep_what_is_freed, map_what_comes
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, HostClock
-from harness.meters.cuda import CudaClock
+from harness.meters.cuda import CudaClock, cuda_index
 from harness.meters.metered_session import MeteredSession
 from harness.meters.window import Readings
 from harness.modeling.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
@@ -32,6 +32,7 @@ from harness.modeling.decoders import decoder_of
 from harness.modeling.drafters import DraftModels, drafter_of
 from harness.modeling.fingerprint import fingerprint
 from harness.modeling.generate import generate
+from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.rank_group import RankGroup
 from harness.modeling.rank_session import RankClock, RankSession
@@ -59,7 +60,10 @@ class Decoded:
 
 
 class Engine:
-    """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models."""
+    """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
+
+    ``measuring``: the session that passes are measured with, where that of the samples would have to make its graphs anew.
+    """
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class Engine:
         clock: Clock,
         meters: Available | None = None,
         drafts: DraftModels | None = None,
+        measuring: ModelSession | None = None,
     ) -> None:
         self._model = model
         self._drafts = drafts
@@ -76,6 +81,7 @@ class Engine:
         self._clock = clock
         self._meters = meters
         self._session = session
+        self._measuring = measuring or session
         self._compiled_generate: Callable[..., Any] | None = None
 
     @property
@@ -131,7 +137,8 @@ class Engine:
         try:
             yield
         except (torch.OutOfMemoryError, MemoryError) as error:
-            self._session.reset(0, 0)
+            for session in (self._session, self._measuring):
+                session.reset(0, 0)
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
 
     def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
@@ -141,10 +148,7 @@ class Engine:
             how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
-        decoder = decoder_of(
-            case, self._model, session, request, seed,
-            lambda: self._drafter(case, request, session),
-        )  # fmt: skip
+        decoder = decoder_of(case, self._model, session, request, seed, lambda: self._drafter(case, request, session))
         return self._drained(decoder, session)
 
     def _drafter(self, case: Case, request: DecodeRequest, session: MeteredSession) -> Drafter:
@@ -164,7 +168,7 @@ class Engine:
         return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
 
     def _bench(self, block_size: int | None) -> Decoded:
-        session = MeteredSession(self._session, self._clock)
+        session = MeteredSession(self._measuring, self._clock)
         return self._drained(bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device), session)
 
     def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
@@ -227,14 +231,11 @@ class Engine:
     def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
         mask_id = self._model.mask_id
         return DecodeRequest(
-            prompts=tuple(prompts),
-            max_new_tokens=case.workload.max_new_tokens,
+            prompts=tuple(prompts), max_new_tokens=case.workload.max_new_tokens,
             stop=NEVER if case.stops_suppressed else self._stop_rule(case),
-            suppressed_ids=() if mask_id is None else (mask_id,),
-            temperature=case.arm["temperature"],
-            generator=torch.Generator(self._device).manual_seed(seed),
-            device=self._device,
-        )
+            suppressed_ids=() if mask_id is None else (mask_id,), temperature=case.arm["temperature"],
+            generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
+        )  # fmt: skip
 
     def _stop_rule(self, case: Case) -> StopRule:
         strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
@@ -269,7 +270,8 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
         )
     if group is not None and part.device == "cuda":
         part = part.model_copy(update={"device": f"cuda:{group.ranks.local}"})
-        torch.cuda.set_device(part.device)
+    if part.device.startswith("cuda"):
+        torch.cuda.set_device(cuda_index(part.device))  # graphs, events and kernels of our own go to the current one
     if part.threads is not None:
         torch.set_num_threads(part.threads)
     gc.unfreeze()  # an earlier part's model was frozen below; what it left in cycles must be found
@@ -283,14 +285,14 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
     )
     session = opened(model.module, ranks=part.tensor_parallel)
+    # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
+    measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
     drafts = DraftModels(
-        model,
-        load=lambda choice: load_model(part.model_copy(update={"model": choice})),
-        open_session=opened,
+        model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened
     )
     if group is not None:
-        clock, session = RankClock(clock, group), RankSession(session, group)
+        clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
     gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
-    return Engine(model, session, part.device, clock, meters, drafts)
+    return Engine(model, session, part.device, clock, meters, drafts, measuring)

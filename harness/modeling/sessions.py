@@ -28,7 +28,7 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     """Whose fixed cost a calibration measures; can be handed to another process."""
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
     attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
-    return Stepping(engine=engine_words(session, execution), steps=steps, attend=attend)
+    return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend)
 
 
 def open_session(

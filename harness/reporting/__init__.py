@@ -40,12 +40,13 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from harness.journal import write_whole
     from harness.machines import by_machine
     from harness.reporting.page import render
-    from harness.reporting.side_by_side import write_side_by_side
     from harness.store import REPORTS, read_run
 
     page = out or run_dir / REPORTS[0]
     with out_of_the_collectors_sight(lambda: by_machine(read_run(run_dir))) as (run, *others):
         if others:
+            from harness.reporting.side_by_side import write_side_by_side  # trends need a database's library, one run does not
+
             return write_side_by_side(compare_several([run, *others]), page)
         comparison = compare(run)
         data = to_json(comparison)

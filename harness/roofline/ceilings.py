@@ -40,7 +40,8 @@ class Ceilings:
     ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
                              ``fixed_reason`` says why
-    ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels) instead of before it
+    ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels) and not before it or in between it
+                             (a CPU; captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
     ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
