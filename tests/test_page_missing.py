@@ -90,7 +90,7 @@ def test_a_scenario_s_own_claims_take_the_place_of_the_papers() -> None:
     ("flags", "emulated"), [(["avx2"], True), (["avx2", "avx512f"], True), (["avx512f", "avx512_bf16"], False), (None, False)]
 )
 def test_a_cpu_without_bfloat16_is_told(flags: list[str] | None, emulated: bool) -> None:
-    """Its passes of several tokens are slow for a reason that has nothing to do with the decoding; unknown flags say nothing."""
+    """Its passes of several tokens are slow for a reason outside the decoding; unknown flags say nothing."""
     run = synthetic.build()
     environment = run.header.environment | {"isa_flags": flags}
     run = run.model_copy(update={"header": run.header.model_copy(update={"environment": environment})})

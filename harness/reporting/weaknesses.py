@@ -52,11 +52,13 @@ def _emulated(cell: Cell, header: RunHeader) -> str:
     """Whether bfloat16 is slow for a reason that has nothing to do with the decoding."""
     case = next((one for one in header.cases if one.part == cell.part), None)
     flags = header.environment.get("isa_flags")
-    if case is None or flags is None or (case.device, case.dtype) != ("cpu", "bfloat16") or any("bf16" in one for one in flags):
+    if case is None or (case.device, case.dtype) != ("cpu", "bfloat16") or flags is None:
+        return ""
+    if any("bf16" in flag for flag in flags):
         return ""
     return (
-        "This CPU has no instructions for bfloat16 products (AVX512-BF16, AMX), so a pass of several tokens costs several passes "
-        "of one: dtype: float32 shows what the machine can do."
+        "This CPU has no instructions for bfloat16 products (AVX512-BF16, AMX), so a pass of several tokens costs as much as "
+        "several passes of one: dtype: float32 shows what the machine can do."
     )
 
 
