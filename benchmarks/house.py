@@ -3,8 +3,8 @@
     python -m benchmarks.house
 
 Counted are harness/ and tests/; nothing is run. ``floors``: modules of a package are one room, flat modules another; the
-longest chain of rooms that import one another downwards. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages ≤ 18, the
-largest folder ≤ 25 modules, no circle, floors ≤ 12, no test that imports a test, ≤ 2 % of sentences over 25 words.
+longest chain of rooms that import one another downwards. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages
+≤ 18, the largest folder ≤ 25 modules, no circle, floors ≤ 12, no test that imports a test, ≤ 2 % of sentences over 25 words.
 """
 
 from __future__ import annotations
