@@ -66,8 +66,8 @@ class WidthRow:
 
 
 def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
-    """Every planned arm of every cell in order, its tasks together: measured (so many of its samples), its outcomes, or not run,
-    and why.
+    """Every planned arm of every cell in order, its tasks together: measured (so many of its samples), its outcomes, or
+    not run, and why.
     """
     comparison = compare(held)
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
