@@ -39,7 +39,7 @@ class Part(Frozen):
 
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
     ``execution``: auto is graphs on a GPU, which captures decode passes into CUDA graphs; on a CPU it compiles the forwards
-    where this machine can, which takes some seconds before the first of each kind. Eager on a GPU measures the host's launches.
+    where this machine can, which takes some seconds before the first of each kind. Eager on a GPU measures its host's launches.
     ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds: one
     process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
     ``devices``: accelerator types of a cluster, as Ray calls them (H100, A100-80G): the part is measured on each, as a part of

@@ -71,6 +71,17 @@ def test_every_arm_is_listed_with_what_became_of_it() -> None:
     assert len(nothing) == 41 and {row.state for row in nothing} == {"not run: the time was up"}
 
 
+def test_the_tasks_of_an_arm_are_one_line() -> None:
+    """Two tasks of 8 samples each: one line of 16, with what became of a task that did not end well."""
+    part = synthetic.Part(tasks=("word_problems", "record_to_json"))
+    held = synthetic.build(part)
+    assert [row.state for row in rows(held)] == ["measured, 16 samples"] * 3
+    gone = CaseOutcome(case_id=held.header.cases[1].case_id, outcome="failed", reason="it broke")
+    [_, first, _] = rows(synthetic.build(part, outcomes=(gone,), without=frozenset({gone.case_id})))
+    assert first.state == "failed: it broke; measured, 8 samples"
+
+
+
 def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
     """Put in: a 16-token pass costs 1.3 one-token passes, the 32-token pass that commits 1.6; both stand in t(q)/t(1)."""
     held = synthetic.build(synthetic.Part())

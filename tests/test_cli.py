@@ -72,8 +72,8 @@ def test_a_bad_scenario_names_file_and_line(
 def test_plan_prints_the_claim_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, and 9 samples of generate() and NTP in a cell of their
-    own; with memory and time, the same as versioned JSON; what is assumed is said.
+    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, and 9 samples of generate() and NTP in one cell; with
+    memory and time, the same as versioned JSON; what is assumed is said.
     """
     assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
     table = capsys.readouterr().out

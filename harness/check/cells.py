@@ -66,24 +66,36 @@ class WidthRow:
 
 
 def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
-    """Every planned arm of every cell in order: measured (so many of its samples), its outcome, or not run, and why."""
+    """Every planned arm of every cell in order, its tasks together: measured (so many of its samples), its outcomes, or
+    not run, and why.
+    """
     comparison = compare(held)
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
     without_energy = _why_no_energy(held)
     found = []
-    for case in held.header.cases:
-        if case.is_check:
-            continue
+    for cases in _by_arm(held.header.cases):
+        case, ids = cases[0], {case.case_id for case in cases}
         cell = comparison.summary(case.part, case.batch_size)
-        arm = next((arm for arm in cell.arms if case.case_id in arm.case_ids), None)
-        samples = [sample for sample in sound if sample.case_id == case.case_id]
-        void = taken[case.case_id] - len(samples)
-        measured = f"measured, {taken[case.case_id]} samples" + (f", {void} of them void" if void else "")
-        state = ended.get(case.case_id, measured if arm else f"not run: {why_not_run}")
+        arm = next((arm for arm in cell.arms if ids & set(arm.case_ids)), None)
+        samples = [sample for sample in sound if sample.case_id in ids]
+        count = sum(taken[case_id] for case_id in ids)
+        void = count - len(samples)
+        measured = f"measured, {count} samples" + (f", {void} of them void" if void else "")
+        states = (ended.get(one.case_id, measured if arm else f"not run: {why_not_run}") for one in cases)
+        state = "; ".join(dict.fromkeys(states))
         found.append(_row(case, state, cell, arm, samples, without_energy.get(case.part)))
     return found
+
+
+def _by_arm(cases: Sequence[CaseHeader]) -> list[list[CaseHeader]]:
+    """The cases of each arm of a part and batch size, which differ in nothing but the task."""
+    found: dict[tuple[str, int, str], list[CaseHeader]] = {}
+    for case in cases:
+        if not case.is_check:
+            found.setdefault((case.part, case.batch_size, repr(case.arm)), []).append(case)
+    return list(found.values())
 
 
 def unreached(plan: Plan, why_not_run: str) -> list[Row]:
