@@ -11,6 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.session import Segment
 from harness.modeling import fingerprint as module
+from harness.modeling import sessions
+from harness.modeling.attention_kernels import choose_kernels
 from harness.modeling.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.modeling.sessions import open_session
 from harness.modelshape import ModelShape
@@ -143,3 +145,41 @@ def test_a_tokenizers_digest_is_that_of_its_file():
     tokenizer.add_tokens(["<never seen>"])
     assert TextTokenizer(tokenizer).digest != before
     assert TextTokenizer(object()).digest is None
+
+
+def test_cudnn_is_left_out_on_a_gpu_before_anything_runs_there(monkeypatch):
+    """As a session is opened, of whatever kind, and where torch is asked what it would pick."""
+    asked, told = [], []
+    backends = SimpleNamespace(enable_cudnn_sdp=asked.append)
+    for device in ("cpu", "cuda", torch.device("cuda:1")):
+        choose_kernels(device, backends)
+    assert asked == [False, False]
+    for place in (sessions, module):
+        monkeypatch.setattr(place, "choose_kernels", lambda device: told.append(str(device)))
+    config = LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1
+    )
+    for session in ("static", "plain"):
+        open_session(LlamaForCausalLM(config), session, "sdpa", "eager")
+    sdpa_backend(part(), SHAPE, rows=1, query=1, masked=False)
+    assert told == ["cpu"] * 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel"), [("bfloat16", "aten::_flash_attention_forward (flash attention 2)"), ("float32", "plain arithmetic")]
+)
+def test_graphs_name_the_kernel_that_was_captured(dtype, kernel):
+    """Not what scaled_dot_product_attention would have picked, which their decode passes never ask."""
+    found = fingerprint(part(device="cuda", execution="graphs", dtype=dtype), model())
+    assert found["captured_attention"].startswith(kernel) and found["captured_attention_reason"] is None
+    assert found["sdpa"] is None and "captured_attention" in found["sdpa_reason"]
+    assert "cudnn" in found["sdpa_kernels_reason"] and "math" in found["sdpa_kernels"]
+
+
+def test_without_graphs_none_was():
+    """Every pass asks scaled_dot_product_attention, and any kernel may be its choice on a CPU."""
+    found = fingerprint(part(execution="eager"), model())
+    assert found["captured_attention"] is None and found["captured_attention_reason"] and found["sdpa"]
+    assert "flash_attention" in found["sdpa_kernels"] and found["sdpa_kernels_reason"] is None
+    with sdpa_kernel(SDPBackend.MATH):
+        assert fingerprint(part(execution="eager"), model())["sdpa_kernels"] == ["math"]

@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - after the import guard
 
 from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
-from harness.modeling import used_kv  # noqa: E402
 from harness.modeling.capturing import WARM_UPS, CudaGraphs  # noqa: E402
-from harness.modeling.used_kv import UsedKv, merge, packed_attention, pieces_of, used_part  # noqa: E402
+from harness.modeling.used_kv import UsedKv, merge, packed_attention, used_part  # noqa: E402
+from harness.roofline import kv_slots  # noqa: E402
+from harness.roofline.kv_slots import pieces_of  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
@@ -51,8 +52,8 @@ def test_every_part_sees_what_is_used_and_nothing_else(call):
     query, key, value = random(rows, HEADS, fed, SIZE), random(rows, GROUPS, fed, SIZE), random(rows, GROUPS, fed, SIZE)
     slots = torch.tensor(lengths)[:, None] + torch.arange(fed)
     seen, parts = torch.tensor(lengths), []
-    before = used_kv.SMALLEST_PIECE
-    used_kv.SMALLEST_PIECE = smallest
+    before = kv_slots.SMALLEST_PIECE
+    kv_slots.SMALLEST_PIECE = smallest
     try:
         for width, causal in widths:
             used = (seen if causal else seen + width).to(torch.int32)
@@ -61,7 +62,7 @@ def test_every_part_sees_what_is_used_and_nothing_else(call):
         layout = UsedKv(keys=keys, values=values, slots=slots, parts=tuple(parts))
         found = layout.attend(0, query, key, value, None)
     finally:
-        used_kv.SMALLEST_PIECE = before
+        kv_slots.SMALLEST_PIECE = before
     for row, length in enumerate(lengths):
         mask = torch.zeros(fed, length + fed, dtype=torch.bool)
         start = 0
@@ -115,7 +116,7 @@ def test_buffers_are_cut_only_as_far_as_it_helps():
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash_attention_over_empty_pieces(monkeypatch, lengths, causal):
     """A kernel that says +inf of a run without keys and leaves its output as it was: the rest must not be lost in it."""
-    monkeypatch.setattr(used_kv, "SMALLEST_PIECE", 8)
+    monkeypatch.setattr(kv_slots, "SMALLEST_PIECE", 8)
     rows, width = len(lengths), 2
     generator = torch.Generator().manual_seed(4)
 

@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.session import ModelSession, Segment, Visibility
 from harness.errors import EXIT_OK, EXIT_REGRESSION
+from harness.modeling.attention_kernels import choose_kernels
 from harness.modeling.capturing import Capture, CudaGraphs, by_calling_again
 from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.static_session import StaticSession
@@ -59,6 +60,7 @@ def half_precision(
     Raises:
         ScenarioError: torch or the GPU lacks flash attention.
     """
+    choose_kernels(device)
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=512, intermediate_size=512, num_hidden_layers=2, num_attention_heads=8,

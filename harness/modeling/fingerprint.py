@@ -1,4 +1,5 @@
-"""What a part's model really runs on here: the kernel that scaled_dot_product_attention picks for the part's own shapes.
+"""What a part's model really runs on here: the kernel of passes that are captured into graphs, and for all others the one that
+scaled_dot_product_attention picks for the part's own shapes.
 
 torch picks silently, by shape, mask, dtype and device; a slow pick can make or break a speedup. Axes: B rows, H query heads,
 G KV heads, Q fed tokens, C slots, D head dimension.
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
+from harness.modeling.attention_kernels import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
+from harness.modeling.compiling import execution_of
 from harness.modeling.loading import LoadedModel
 from harness.modelshape import ModelShape
 from harness.scenario import Part
@@ -24,15 +27,35 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
     """Plain JSON values for the record; what is None has its reason beside it, under ``..._reason``."""
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
-    calls_sdpa = part.attention == "sdpa"
+    captured = _captured_kernel(part, model.shape)
+    calls_sdpa = part.attention == "sdpa" and captured is None
     return {
         "model_revision": revision,
         "model_revision_reason": None if revision else "the weights come from no hub",
         "tokenizer_sha256": digest,
         "tokenizer_sha256_reason": None if digest else "there is no tokenizer with a file form",
         "sdpa": sdpa_backends(part, model.shape) if calls_sdpa else None,
-        "sdpa_reason": None if calls_sdpa else f"attention: {part.attention} does not call scaled_dot_product_attention",
+        "sdpa_reason": None if calls_sdpa else _no_sdpa(part, captured),
+        "sdpa_kernels": kernels_left(),
+        "sdpa_kernels_reason": None if part.device == "cpu" else f"without {LEFT_OUT}",
+        "captured_attention": captured,
+        "captured_attention_reason": None if captured else "no pass is captured into a graph",
     }
+
+
+def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
+    """What attends in the part's decode passes where these are captured into graphs; prompts and explicit masks never are."""
+    device = torch.device(part.device)
+    if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
+        return None
+    return captured_kernel(device, getattr(torch, part.dtype), shape.head_dim)
+
+
+def _no_sdpa(part: Part, captured: str | None) -> str:
+    """Why decode passes do not ask scaled_dot_product_attention."""
+    if captured is not None:
+        return "decode passes are captured into graphs, which attend by captured_attention"
+    return f"attention: {part.attention} does not call scaled_dot_product_attention"
 
 
 def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
@@ -49,6 +72,7 @@ def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
 
 def sdpa_backend(part: Part, shape: ModelShape, *, rows: int, query: int, masked: bool) -> dict[str, Any]:
     """What torch picks for tensors of this shape, dtype and device, laid out as the part's session lays them out."""
+    choose_kernels(part.device)
     dtype: torch.dtype = getattr(torch, part.dtype)
     context = _context(part, shape, rows, dtype)
     asked = {"rows": rows, "query_tokens": query, "context_tokens": context, "masked": masked}
@@ -89,6 +113,7 @@ def _tensors(
     q = torch.empty(rows, fed, heads, width, dtype=dtype, device=part.device).transpose(1, 2)
     room = slots + 1 if static else slots
     k = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
-    mask = torch.empty(rows, 1, lines, slots, dtype=torch.bool, device=part.device) if masked else None
+    kind = dtype if static else torch.bool
+    mask = torch.empty(rows, 1, lines, slots, dtype=kind, device=part.device) if masked else None
     v = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
     return q, k, v, mask, grouped

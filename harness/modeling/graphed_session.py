@@ -20,7 +20,8 @@ from harness.modeling import flash_attention
 from harness.modeling.capturing import Capture
 from harness.modeling.segments import validity, wanted_logits
 from harness.modeling.static_session import StaticSession, head_dim_of
-from harness.modeling.used_kv import SMALLEST_PIECE, UsedKv, used_part
+from harness.modeling.used_kv import UsedKv, used_part
+from harness.roofline.kv_slots import slots_allocated
 
 Kind = tuple[tuple[int, str, int], ...]
 """(tokens, visibility, wanted logits) of every segment of a call: what a graph is made for."""
@@ -40,7 +41,7 @@ class Captured:
 class GraphedSession(StaticSession):
     """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled.
 
-    Graphs are made anew where a batch needs other buffers, so these grow by doubling. The logits of a pass are overwritten
+    Graphs are made anew where a batch needs other buffers, see harness.roofline.kv_slots. The logits of a pass are overwritten
     by the next one.
 
     Raises:
@@ -64,10 +65,8 @@ class GraphedSession(StaticSession):
         super()._release()
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
-        """Buffers of a power of two slots, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
-        length = SMALLEST_PIECE
-        while length < slots:
-            length *= 2
+        """Buffers that are cut evenly, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
+        length = slots_allocated(rows, heads, slots)
         super()._allocate(layers, rows, length, heads, width)
         self._keys, self._values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
 

@@ -34,9 +34,10 @@ class Layout(KvLayout):
     ``start``             first slot written, where all rows write the same run of slots; None: each row its own ``slots``
     ``slots``             (B, Q) slot of every fed token; padding goes to the last slot, which nothing reads
     ``width``             slots read: the longest row's committed and fed tokens
-    ``mask``              (B, 1, Q, width) bool, True where a token may look; None: at every slot read
-    ``causal``            how many of the first tokens look at themselves and what was fed before them instead: those of a
-                          prompt, before which nothing is committed
+    ``causal``            how many of the first tokens look at themselves and what was fed before them: those of a prompt,
+                          before which nothing is committed
+    ``places``            (B, causal) where each of these comes among its row's real ones, padding behind them; None: as fed
+    ``mask``              what the others may look at, see masks.folded_mask; None: every slot read
     """
 
     keys: list[Tensor]
@@ -45,8 +46,9 @@ class Layout(KvLayout):
     start: int | None
     slots: Tensor
     width: int
-    mask: Tensor | None
     causal: int
+    places: Tensor | None
+    mask: Tensor | None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Write to the slots, attend to the first ``width`` of them."""
@@ -64,19 +66,28 @@ class Layout(KvLayout):
         outs = []
         if self.causal:
             asked, seen, said = (one[:, :, : self.causal] for one in (query, keys, values))
-            outs.append(
-                nn.functional.scaled_dot_product_attention(
-                    asked, seen, said, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-                )
-            )
+            outs.append(causal_attention(asked, seen, said, self.places, scaling))
         if self.causal < query.shape[2]:
             outs.append(folded_attention(query[:, :, self.causal :], keys, values, self.mask, scaling))
         out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
         return out.transpose(1, 2).contiguous()
 
 
+def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor | None, scaling: float | None) -> Tensor:
+    """Attention of query (B, H, Q, D) over keys and values (B, G, Q, D) of which the n-th real query of a row sees the first n,
+    without a mask; result (B, H, Q, D). ``places``: see Layout; of padding the result means nothing.
+    """
+    index = None if places is None else places[:, None, :, None].expand_as(query)
+    asked = query if index is None else torch.empty_like(query).scatter_(2, index, query)
+    out = nn.functional.scaled_dot_product_attention(
+        asked, keys, values, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != keys.shape[1]
+    )
+    return out if index is None else out.gather(2, index)
+
+
 def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
-    """Attention of query (B, H, Q, D) over keys and values (B, G, W, D), mask (B, 1, Q, W) or None; result (B, H, Q, D).
+    """Attention of query (B, H, Q, D) over keys and values (B, G, W, D), ``mask`` as masks.folded_mask makes it or None; result
+    (B, H, Q, D).
 
     The heads that share a KV head become further queries of it, so that each KV head is read once: with one query a row that is
     five to seven times as fast on a CPU as leaving the sharing to the kernel. In half precision a single query that shares its
@@ -85,8 +96,6 @@ def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor |
     rows, heads, queries, width = query.shape
     groups = keys.shape[1]
     shared = heads // groups
-    if mask is not None:
-        mask = mask[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
     folded = query.reshape(rows, groups, shared * queries, width)
     alone = folded.shape[2] == 1 and query.device.type == "cpu" and query.dtype.itemsize == 2
     if alone:

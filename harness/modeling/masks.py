@@ -10,6 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LINES = {"cuda": 16}
+"""By kind of device, of what number a line of a mask should be a multiple: on a GPU memory-efficient attention would copy any
+other mask in every layer.
+"""
+
 
 def attention_input(visible: Tensor, attention: str, dtype: torch.dtype) -> Tensor:
     """Shape ``visible`` (B, Q, K) bool into the 4D mask (B, 1, Q, K) that transformers passes on untouched."""
@@ -17,6 +22,17 @@ def attention_input(visible: Tensor, attention: str, dtype: torch.dtype) -> Tens
     if attention != "eager":
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+
+
+def folded_mask(visible: Tensor, shared: int, dtype: torch.dtype) -> Tensor:
+    """(B, 1, shared Q, K) floats from ``visible`` (B, Q, K) bool: 0 where a query may attend, else minus infinity; the queries
+    once for each of the ``shared`` heads of a KV head. Made once per forward: from booleans every layer would make it anew.
+    """
+    rows, queries, width = visible.shape
+    padding = -width % LINES.get(visible.device.type, 1)
+    held = torch.zeros(rows, 1, shared, queries, width + padding, dtype=dtype, device=visible.device)
+    held[..., :width].masked_fill_(~visible[:, None, None], float("-inf"))
+    return held.flatten(2, 3)[..., :width]
 
 
 def doubled_sequence(clean_valid: Tensor, noisy_block: Tensor, noisy_start: Tensor, block_size: int) -> Tensor:

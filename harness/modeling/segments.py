@@ -26,38 +26,41 @@ def validity(segments: Sequence[Segment]) -> Tensor | None:
     )
 
 
-def inside(segments: Sequence[Segment]) -> Tensor:
-    """(Q, Q) bool: which fed token (second axis) a fed token may look at, padding aside. See Segment for the rule."""
-    shapes = tuple((s.tokens.shape[1], s.visibility) for s in segments)
-    if any(s.seen is not None for s in segments) or sum(width for width, _ in shapes) > _LARGEST_KEPT:
-        return _inside(_own(s.tokens.shape[1], s.visibility) if s.seen is None else s.seen for s in segments)
-    return _inside_of_blocks(shapes)
+def inside(segments: Sequence[Segment], first: int = 0) -> Tensor:
+    """(Q - first, Q) bool: which fed token (second axis) a fed token from ``first`` on may look at, padding aside. See
+    Segment for the rule. Nothing of more lines is made on the way, for those of a prompt would be too many.
+    """
+    if all(s.seen is None for s in segments) and sum(s.tokens.shape[1] for s in segments) <= _LARGEST_KEPT:
+        return _inside_of_blocks(tuple((s.tokens.shape[1], s.visibility) for s in segments))[first:]
+    return _inside(((s.tokens.shape[1], s.visibility, s.seen) for s in segments), first)
 
 
 @lru_cache(maxsize=64)
 def _inside_of_blocks(shapes: tuple[tuple[int, str], ...]) -> Tensor:
     """Made once per widths and visibilities: a decoder asks for the same few over and over. Nobody writes to it."""
-    return _inside(_own(width, visibility) for width, visibility in shapes)
+    return _inside(((width, visibility, None) for width, visibility in shapes), 0)
 
 
-def _own(width: int, visibility: str) -> Tensor:
-    """(width, width) bool: what the tokens of one segment see of each other."""
-    everything = torch.ones(width, width, dtype=torch.bool)
-    return everything.tril() if visibility == "causal" else everything
-
-
-def _inside(owns: Iterable[Tensor]) -> Tensor:
-    """Every segment sees all before it, and of itself what its own (n, n) says."""
-    owns = tuple(owns)
-    total = sum(own.shape[0] for own in owns)
-    visible = torch.zeros(total, total, dtype=torch.bool)
+def _inside(segments: Iterable[tuple[int, str, Tensor | None]], first: int) -> Tensor:
+    """Every segment sees all before it, and of itself what its visibility says, or its (n, n) where it brings one."""
+    segments = tuple(segments)
+    total = sum(width for width, _, _ in segments)
+    visible = torch.zeros(total - first, total, dtype=torch.bool)
     start = 0
-    for own in owns:
-        end = start + own.shape[0]
-        visible[start:end, :start] = True
-        visible[start:end, start:end] = own
+    for width, visibility, seen in segments:
+        begin, end = max(start, first), start + width
+        if begin < end:
+            lines = visible[begin - first : end - first]
+            lines[:, :start] = True
+            lines[:, start:end] = _own(begin - start, width, visibility) if seen is None else seen[begin - start :]
         start = end
     return visible
+
+
+def _own(first: int, width: int, visibility: str) -> Tensor:
+    """(width - first, width) bool: what the tokens of one segment see of each other, from its token ``first`` on."""
+    everything = torch.ones(width - first, width, dtype=torch.bool)
+    return everything.tril(first) if visibility == "causal" else everything
 
 
 def wanted_logits(segments: Sequence[Segment], device: torch.device) -> Tensor | int:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import ModelSession, Segment
 from harness.hardware import engine_words
 from harness.meters.calibration import Stepping
+from harness.modeling.attention_kernels import choose_kernels
 from harness.modeling.capturing import CudaGraphs
 from harness.modeling.compiling import compiled
 from harness.modeling.graphed_session import GraphedSession
@@ -38,6 +39,7 @@ def open_session(
 
     ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes nothing that need not be.
     """
+    choose_kernels(module.device)
     if session == "plain":
         return TransformersSession(module, attention)
     if execution == "eager" or module.device.type == "cpu":

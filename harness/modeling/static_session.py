@@ -16,9 +16,11 @@ from harness.decoding.session import Segment
 from harness.modeling.compiling import compiled
 from harness.modeling.held_prompts import HeldPrompts
 from harness.modeling.kv_buffers import Layout, register
+from harness.modeling.masks import folded_mask
 from harness.modeling.segments import inside, validity, wanted_logits
 from harness.scenario import Execution
 
+CPU = torch.device("cpu")
 MOST_READ = 3 / 4
 """Of the rows of a batch: where more are read, all are computed."""
 
@@ -39,6 +41,7 @@ class StaticSession:
     ) -> None:
         self._model = model
         self._ranks = ranks
+        self._shared = model.config.num_attention_heads // model.config.num_key_value_heads
         model.set_attn_implementation(register())
         self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
         self._leaves_out = leaves_out and self._compiled is None
@@ -160,11 +163,17 @@ class StaticSession:
         slots = self._slots(lengths, fed, device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
         open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
-        causal = _prompt_tokens(segments) if start == 0 and not open_ else 0
-        mask = None if open_ or causal else visible_slots(lengths, fed, segments, width).to(device)[:, None]
+        causal = 0 if open_ or any(lengths) else _prompt_tokens(segments)
+        places = mask = None
+        if causal and fed is not None:
+            places = places_of(fed[:, :causal].to(device))
+        if causal < query and not open_ and (fed is not None or not causal):
+            visible = visible_slots(lengths, fed, segments, width, causal, device)
+            mask = folded_mask(visible, self._shared, self._model.dtype)
         return Layout(
-            keys=self._keys, values=self._values, rows=rows, start=start, slots=slots, width=width, mask=mask, causal=causal
-        )
+            keys=self._keys, values=self._values, rows=rows, start=start, slots=slots, width=width, causal=causal,
+            places=places, mask=mask,
+        )  # fmt: skip
 
     def _slots(self, lengths: Sequence[int], fed: Tensor | None, device: torch.device) -> Tensor:
         """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""
@@ -188,24 +197,38 @@ def _prompt_tokens(segments: Sequence[Segment]) -> int:
     return first.tokens.shape[1] if plain else 0
 
 
-def visible_slots(lengths: Sequence[int], fed: Tensor | None, segments: Sequence[Segment], width: int) -> Tensor:
-    """(B, Q, width) bool: what each fed token may look at, on the CPU. See Segment for the rule.
+def places_of(real: Tensor) -> Tensor:
+    """(B, n): where each token of a row of ``real`` (B, n) bool comes when the real ones stand before the padding."""
+    padding = ~real
+    return torch.where(real, real.cumsum(1), real.sum(1, keepdim=True) + padding.cumsum(1)) - 1
+
+
+def visible_slots(
+    lengths: Sequence[int],
+    fed: Tensor | None,
+    segments: Sequence[Segment],
+    width: int,
+    first: int = 0,
+    device: torch.device = CPU,
+) -> Tensor:
+    """(B, Q - first, width) bool, on ``device``: what each fed token from ``first`` on may look at. See Segment for the rule.
 
     A padding token looks at slot 0, so that no row of the softmax is empty; what it yields is not used.
     """
-    own = inside(segments)
-    query = own.shape[0]
+    own = inside(segments, first).to(device)
+    asked, query = own.shape
     if fed is None and len(set(lengths)) == 1:
-        committed = torch.ones(query, lengths[0], dtype=torch.bool)
+        committed = torch.ones(asked, lengths[0], dtype=torch.bool, device=device)
         return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
-    real = torch.ones(len(lengths), query, dtype=torch.bool) if fed is None else fed
-    behind = torch.arange(width)[None, :] - torch.tensor(lengths)[:, None]  # (B, width): slots behind the committed ones
+    real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else fed.to(device)
+    # (B, width): slots behind the committed ones
+    behind = torch.arange(width, device=device)[None, :] - torch.tensor(lengths, device=device)[:, None]
     # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     token = order.gather(1, behind.clamp(0, query - 1))
     written = (behind >= 0) & (behind < real.sum(dim=1, keepdim=True))
     mask = own[:, token].transpose(0, 1) & written[:, None] | (behind < 0)[:, None]
     if fed is not None:
-        mask &= real[:, :, None]
-        mask[:, :, 0] |= ~real
+        mask &= real[:, first:, None]
+        mask[:, :, 0] |= ~real[:, first:]
     return mask

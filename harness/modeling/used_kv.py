@@ -16,10 +16,7 @@ from torch import Tensor
 
 from harness.modeling import flash_attention
 from harness.modeling.kv_buffers import KvLayout
-
-SMALLEST_PIECE = 256
-WANTED_GROUPS = 128
-"""About the number of multiprocessors of a large GPU: so many (row, KV head, piece) should there be to keep it busy."""
+from harness.roofline.kv_slots import pieces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +111,6 @@ def used_attention(
     lse = lse.reshape(rows, count, width, shared, groups).transpose(3, 4)
     out, lse = merge(out.transpose(0, 1), lse.transpose(0, 1)) if count > 1 else (out[:, 0], lse[:, 0])
     return out.reshape(query.shape), lse.reshape(rows, width, heads)
-
-
-def pieces_of(groups: int, slots: int) -> int:
-    """Into how many equal pieces a buffer is cut: a power of two, none shorter than SMALLEST_PIECE."""
-    pieces = 1
-    while groups * pieces < WANTED_GROUPS and slots % (2 * pieces) == 0 and slots // (2 * pieces) >= SMALLEST_PIECE:
-        pieces *= 2
-    return pieces
 
 
 def merge(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
