@@ -1,0 +1,54 @@
+"""The sampler as few kernels: on a CPU inductor compiles it, once for every kind of call.
+
+torch.compile would check some dozens of guards in every call, which behind a forward that has emptied the caches cost more than
+the work. So a kind is told by the function and the shapes alone, and its kernels are called directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from harness.decoding.request import Fuse
+from harness.meters.graphs import CAPTURES
+from harness.scenario import Execution
+
+
+def fuse_of(execution: Execution, device: str) -> Fuse | None:
+    """How the sampler of a part is run whose forwards are run so; None: operation by operation."""
+    return CompiledWork() if execution == "compiled" and device == "cpu" else None
+
+
+class CompiledWork:
+    """A harness.decoding.request.Fuse for a CPU."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
+
+    def __call__(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
+        """What ``work`` returns for the ``tensors``; a kind that is met for the first time is compiled, which takes seconds."""
+        first = tensors[0]
+        kind = (work, first.dtype, first.stride(), *[one.shape for one in tensors])
+        call = self._made.get(kind)
+        if call is None:
+            call = self._made[kind] = compiled_work(work, tensors)
+        return call(list(tensors))
+
+
+@torch.no_grad()
+def compiled_work(
+    work: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
+) -> Callable[[list[Tensor]], Sequence[Tensor]]:
+    """Kernels for tensors of just these shapes, strides and types; anything else raises AssertionError."""
+    from torch._inductor.compile_fx import compile_fx_inner  # torch's compiler takes a second to import
+    from torch._inductor.decomposition import select_decomp_table
+
+    graph = make_fx(work, decomposition_table=select_decomp_table(), tracing_mode="fake")(*tensors)
+    made: Any = compile_fx_inner(graph, list(tensors), is_inference=True)
+    CAPTURES.made += 1
+    call: Callable[[list[Tensor]], Sequence[Tensor]] = made.current_callable  # without what inductor does around it for others
+    return call
