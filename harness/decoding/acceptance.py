@@ -133,7 +133,8 @@ def _every_slot(view: BlockView) -> Tensor:
 
 
 def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
-    return lowest_entropy(view.entropy, view.masked, counts.to(view.masked.device))
+    counts = counts.to(view.masked.device, non_blocking=True)  # a blocking copy would wait for the device in replay alone
+    return lowest_entropy(view.entropy, view.masked, counts)
 
 
 def spread(slots: int, passes: int) -> list[int]:

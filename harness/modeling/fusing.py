@@ -11,16 +11,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from harness.decoding.request import Fuse
+from harness.decoding.sampling import TorchFigures, sampler_of
 from harness.meters.graphs import CAPTURES
 from harness.scenario import Execution
 
 
 def fuse_of(execution: Execution, device: str) -> Fuse | None:
-    """How the sampler of a part is run whose forwards are run so; None: operation by operation."""
-    return CompiledWork() if execution == "compiled" and device == "cpu" else None
+    """How the sampler of a part is run whose forwards are run so: compiled with them on a CPU; on CUDA with Triton as it is
+    written, around one walk over the vocabulary. None: operation by operation, as the reference.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return CompiledWork() if execution == "compiled" else None
+    return None if sampler_of(kind) is TorchFigures else called
+
+
+def called(work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
+    """A harness.decoding.request.Fuse that adds nothing."""
+    return work(*tensors)
 
 
 class CompiledWork:
@@ -47,7 +59,7 @@ def compiled_work(
     from torch._inductor.compile_fx import compile_fx_inner  # torch's compiler takes a second to import
     from torch._inductor.decomposition import select_decomp_table
 
-    graph = make_fx(work, decomposition_table=select_decomp_table(), tracing_mode="fake")(*tensors)
+    graph = make_fx(functionalize(work), decomposition_table=select_decomp_table(), tracing_mode="fake")(*tensors)
     made: Any = compile_fx_inner(graph, list(tensors), is_inference=True)
     CAPTURES.made += 1
     call: Callable[[list[Tensor]], Sequence[Tensor]] = made.current_callable  # without what inductor does around it for others
