@@ -51,7 +51,7 @@ def some_logits(rows: int, positions: int, vocabulary: int, seed: int):
 def random_rows(blocks: int, vocabulary: int, seed: int):
     """(blocks, 8, V) logits of which many words of a slot are equal, and slots of a block; a few name no token."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(blocks, 8, vocabulary, generator=generator) * 6
+    logits = torch.rand(blocks, 8, vocabulary, generator=generator) * 8  # none so far ahead that probabilities round to 1
     twice = torch.randint(vocabulary, (blocks, 8, 2), generator=generator)
     largest = logits.amax(dim=-1, keepdim=True).expand(-1, -1, 2)
     logits = torch.where(torch.rand(blocks, 8, 1, generator=generator) < 0.4, logits.scatter(-1, twice, largest), logits)

@@ -16,8 +16,12 @@ from torch import Tensor
 from harness.decoding.sampling import NO_TOKEN
 
 TILE = 4096
-"""Tokens of one program: at 256 threads 16 each, which fit in registers; 128k tokens are 32 programs a position."""
+"""Logits of one program: at 256 threads 16 each, which fit in registers. 128k tokens are 32 programs a position; where the
+vocabulary is smaller, several positions are one program's.
+"""
 WARPS = 8
+MERGED = 64
+"""Tiles that one program merges."""
 
 
 class FusedFigures:
@@ -56,14 +60,16 @@ class FusedFigures:
         return self._walked
 
 
-def walk(logits: Tensor, temperature: float, second: bool, tile: int = TILE) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens, entropy, confidence and margin of (B, n, V) logits, each (B, n); the margin is what memory held before unless
-    ``second``. Sums are in float32, in float64 of float64 logits.
+    ``second``. Sums are in float32, in float64 of float64 logits. ``block``: logits of one program, a power of two.
     """
     logits = logits if logits.stride(-1) == 1 else logits.contiguous()
     rows, positions, vocabulary = logits.shape
-    tile = min(tile, triton.next_power_of_2(vocabulary))
-    tiles = triton.cdiv(vocabulary, tile)
+    tile = min(block, triton.next_power_of_2(vocabulary))
+    tiles, several = triton.cdiv(vocabulary, tile), block // tile
+    of_merge = triton.next_power_of_2(tiles)
+    merged = max(1, (MERGED if block == TILE else block) // of_merge)
     wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
     device, count = logits.device, rows * positions
     partial = torch.empty(4, count, tiles, dtype=wide, device=device)
@@ -71,68 +77,72 @@ def walk(logits: Tensor, temperature: float, second: bool, tile: int = TILE) -> 
     tokens = torch.empty(rows, positions, dtype=torch.long, device=device)
     entropy = torch.empty(rows, positions, dtype=wide, device=device)
     confidence, margin = torch.empty(2, rows, positions, dtype=torch.float64, device=device)
-    _tile[(count, tiles)](
-        logits, partial, best, logits.stride(0), logits.stride(1), positions, vocabulary, temperature,
-        partial.stride(0), tiles, SECOND=second, TILE=tile, num_warps=WARPS,
+    _tile[(triton.cdiv(count, several), tiles)](
+        logits, partial, best, logits.stride(0), logits.stride(1), partial.stride(0), count, positions, vocabulary, temperature,
+        SECOND=second, SEVERAL=several, TILE=tile, num_warps=WARPS,
     )  # fmt: skip
-    _merge[(count,)](
-        partial, best, tokens, entropy, confidence, margin, temperature, partial.stride(0), tiles,
-        NO_TOKEN=NO_TOKEN, SECOND=second, TILES=triton.next_power_of_2(tiles), num_warps=1,
+    _merge[(triton.cdiv(count, merged),)](
+        partial, best, tokens, entropy, confidence, margin, partial.stride(0), count, tiles, temperature,
+        NO_TOKEN=NO_TOKEN, SECOND=second, SEVERAL=merged, TILES=of_merge, num_warps=1,
     )  # fmt: skip
     return tokens, entropy, confidence, margin
 
 
 @triton.jit
 def _tile(
-    logits, partial, best, row_stride, position_stride, positions, vocabulary, temperature,
-    figure_stride, tiles, SECOND: tl.constexpr, TILE: tl.constexpr,
+    logits, partial, best, row_stride, position_stride, figures, count, positions, vocabulary, temperature,
+    SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one position: maximum, S, T and second of equals or less into ``partial``, the id into ``best``."""
-    position = tl.program_id(0).to(tl.int64)
+    """One tile of several positions: its maximum, S, T and runner-up into ``partial``, the maximum's id into ``best``."""
+    position = tl.program_id(0).to(tl.int64) * SEVERAL + tl.arange(0, SEVERAL)
     tile = tl.program_id(1)
-    ids = tile * TILE + tl.arange(0, TILE)
-    start = logits + position // positions * row_stride + position % positions * position_stride
-    x = tl.load(start + ids, mask=ids < vocabulary, other=float("-inf")).to(partial.dtype.element_ty)
+    ids = tile * TILE + tl.arange(0, TILE)[None, :]
+    there = position < count
+    starts = position // positions * row_stride + position % positions * position_stride
+    x = tl.load(logits + starts[:, None] + ids, mask=there[:, None] & (ids < vocabulary), other=float("-inf"))
+    x = x.to(partial.dtype.element_ty)
     x = tl.where(x != x, float("inf"), x)  # NaN and infinity alike name no token, and no maximum may lose them
-    highest = tl.max(x, axis=0)
-    token = tl.min(tl.where(x == highest, ids, vocabulary), axis=0)
-    below = tl.where(x > float("-inf"), (x - highest) / temperature, float("-inf"))
+    highest = tl.max(x, axis=1)
+    token = tl.min(tl.where(x == highest[:, None], ids, vocabulary), axis=1)
+    below = tl.where(x > float("-inf"), (x - highest[:, None]) / temperature, float("-inf"))
     powers = tl.exp(below)
-    at = position * tiles + tile
-    tl.store(best + at, token)
-    tl.store(partial + at, highest)
-    tl.store(partial + figure_stride + at, tl.sum(powers, axis=0))
-    tl.store(partial + 2 * figure_stride + at, tl.sum(tl.where(powers > 0, powers * below, 0.0), axis=0))
+    at = position * tl.num_programs(1) + tile
+    tl.store(best + at, token, mask=there)
+    tl.store(partial + at, highest, mask=there)
+    tl.store(partial + figures + at, tl.sum(powers, axis=1), mask=there)
+    tl.store(partial + 2 * figures + at, tl.sum(tl.where(powers > 0, powers * below, 0.0), axis=1), mask=there)
     if SECOND:
-        tl.store(partial + 3 * figure_stride + at, tl.max(tl.where(ids == token, float("-inf"), x), axis=0))
+        runner_up = tl.max(tl.where(ids == token[:, None], float("-inf"), x), axis=1)
+        tl.store(partial + 3 * figures + at, runner_up, mask=there)
 
 
 @triton.jit
 def _merge(
-    partial, best, tokens, entropy, confidence, margin, temperature, figure_stride, tiles,
-    NO_TOKEN: tl.constexpr, SECOND: tl.constexpr, TILES: tl.constexpr,
+    partial, best, tokens, entropy, confidence, margin, figures, count, tiles, temperature,
+    NO_TOKEN: tl.constexpr, SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """The figures of one position from those of its tiles."""
-    position = tl.program_id(0).to(tl.int64)
-    tile = tl.arange(0, TILES)
-    at, inside = position * tiles + tile, tile < tiles
+    """The figures of several positions from those of their tiles."""
+    position = tl.program_id(0).to(tl.int64) * SEVERAL + tl.arange(0, SEVERAL)
+    tile = tl.arange(0, TILES)[None, :]
+    there = position < count
+    at, inside = position[:, None] * tiles + tile, there[:, None] & (tile < tiles)
     of_tile = tl.load(partial + at, mask=inside, other=float("-inf"))
     ids = tl.load(best + at, mask=inside, other=2147483647)
-    highest = tl.max(of_tile, axis=0)
-    token = tl.min(tl.where(of_tile == highest, ids, 2147483647), axis=0)
+    highest = tl.max(of_tile, axis=1)
+    token = tl.min(tl.where(of_tile == highest[:, None], ids, 2147483647), axis=1)
     named = (highest > float("-inf")) & (highest < float("inf"))
-    shift = tl.where(of_tile > float("-inf"), (of_tile - highest) / temperature, float("-inf"))
+    shift = tl.where(of_tile > float("-inf"), (of_tile - highest[:, None]) / temperature, float("-inf"))
     weight = tl.where(shift > float("-inf"), tl.exp(shift), 0.0)
-    sums = tl.load(partial + figure_stride + at, mask=inside, other=0.0)
-    products = tl.load(partial + 2 * figure_stride + at, mask=inside, other=0.0)
-    total = tl.sum(tl.where(weight > 0, weight * sums, 0.0), axis=0)
-    spread = tl.sum(tl.where(weight > 0, weight * (products + sums * shift), 0.0), axis=0)
+    sums = tl.load(partial + figures + at, mask=inside, other=0.0)
+    products = tl.load(partial + 2 * figures + at, mask=inside, other=0.0)
+    total = tl.sum(tl.where(weight > 0, weight * sums, 0.0), axis=1)
+    spread = tl.sum(tl.where(weight > 0, weight * (products + sums * shift), 0.0), axis=1)
     largest = 1.0 / total.to(tl.float64)
-    tl.store(tokens + position, tl.where(named, token, NO_TOKEN).to(tl.int64))
-    tl.store(entropy + position, tl.where(named, tl.log(total) - spread / total, float("nan")))
-    tl.store(confidence + position, tl.where(named, largest, float("nan")))
+    tl.store(tokens + position, tl.where(named, token, NO_TOKEN).to(tl.int64), mask=there)
+    tl.store(entropy + position, tl.where(named, tl.log(total) - spread / total, float("nan")), mask=there)
+    tl.store(confidence + position, tl.where(named, largest, float("nan")), mask=there)
     if SECOND:
-        seconds = tl.load(partial + 3 * figure_stride + at, mask=inside, other=float("-inf"))
-        runner_up = tl.max(tl.where(ids == token, seconds, of_tile), axis=0)
+        seconds = tl.load(partial + 3 * figures + at, mask=inside, other=float("-inf"))
+        runner_up = tl.max(tl.where(ids == token[:, None], seconds, of_tile), axis=1)
         power = tl.where(runner_up > float("-inf"), tl.exp((runner_up - highest) / temperature), 0.0)
-        tl.store(margin + position, tl.where(named, largest - power.to(tl.float64) * largest, float("nan")))
+        tl.store(margin + position, tl.where(named, largest - power.to(tl.float64) * largest, float("nan")), mask=there)

@@ -153,4 +153,6 @@ def likeliest(logits: Tensor, temperature: float, count: int) -> Tensor:
     """
     scaled = widened(logits, temperature)
     highest = scaled.amax(dim=-1, keepdim=True) if count == 1 else scaled.topk(count, dim=-1).values
-    return (highest.double() - scaled.logsumexp(dim=-1, keepdim=True).double()).exp()
+    # Relative to the largest, for a log-sum-exp of large logits is rounded where probabilities are not.
+    total = (scaled - highest[..., :1]).exp_().sum(dim=-1, keepdim=True)
+    return (highest - highest[..., :1]).exp().double() / total.double()
