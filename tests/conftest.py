@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+# Kernels in Triton run in its interpreter, on a CPU: read when triton is imported, whoever does that first.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 # Several workers and a busy machine: one thread each, and no deadline, for a slow example is not a wrong one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("sbd", deadline=None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from functools import cache
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,43 +25,69 @@ PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
 
 
+class Rule(NamedTuple):
+    """How one pass chooses: ``choose(view, *tensors)``, (B, k) bool, a pure function. Rules with the same ``choose`` differ in
+    their tensors alone, so what is compiled for one of them serves all.
+    """
+
+    choose: Callable[..., Tensor]
+    tensors: tuple[Tensor, ...] = ()
+
+
 class Acceptance(Protocol):
     """Chooses slots pass by pass, told when a block begins."""
 
     def begin_block(self, row: int, masked: int) -> None:
         """A block of ``row`` begins with so many masked slots."""
 
+    def rule(self, rows: int) -> Rule:
+        """How the next pass of so many rows chooses, once a pass."""
+
     def choose(self, view: BlockView) -> Tensor:
         """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
 
 
-class SolverAcceptance:
+class RuledAcceptance:
+    """Chooses as the rule of the pass says."""
+
+    def rule(self, rows: int) -> Rule:
+        """See Acceptance."""
+        raise NotImplementedError
+
+    def choose(self, view: BlockView) -> Tensor:
+        """What the next pass's rule makes of the view."""
+        choose, tensors = self.rule(view.masked.shape[0])
+        return choose(view, *tensors)
+
+
+class SolverAcceptance(RuledAcceptance):
     """The real thing: a solver with its knobs, by name (``gamma=0.1``)."""
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
-        self._solver = solver
-        self._knobs = knobs
+        bounds = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items() if isinstance(value, float)}
+        counts = tuple((name, value) for name, value in knobs.items() if name not in bounds)
+        self._rule = Rule(_by_solver(solver, tuple(bounds), counts), tuple(bounds.values()))
 
     def begin_block(self, row: int, masked: int) -> None:
         """A solver has no memory."""
 
-    def choose(self, view: BlockView) -> Tensor:
-        """The solver's set."""
-        return self._solver(view, **self._knobs)
+    def rule(self, rows: int) -> Rule:
+        """The solver's, in every pass."""
+        return self._rule
 
 
-class EverySlot:
+class EverySlot(RuledAcceptance):
     """The acceptance of a one-step draft: all masked slots at once."""
 
     def begin_block(self, row: int, masked: int) -> None:
         """Nothing to remember."""
 
-    def choose(self, view: BlockView) -> Tensor:
-        """(B, k) bool: every masked slot."""
-        return view.masked
+    def rule(self, rows: int) -> Rule:
+        """Every masked slot."""
+        return Rule(_every_slot)
 
 
-class ReplayedAcceptance:
+class ReplayedAcceptance(RuledAcceptance):
     """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them.
 
     Every row has a random stream of its own, so it draws the same passes whatever the other rows do.
@@ -84,11 +111,30 @@ class ReplayedAcceptance:
         while True:
             yield from [self._draw_passes(rng) for _ in range(DRAWN_AHEAD)]
 
-    def choose(self, view: BlockView) -> Tensor:
+    def rule(self, rows: int) -> Rule:
         """The next quota of each row, lowest entropies first."""
-        quotas = (self._quotas.get(row) for row in range(view.masked.shape[0]))
+        quotas = (self._quotas.get(row) for row in range(rows))
         counts = [quota.pop(0) if quota else 0 for quota in quotas]
-        return lowest_entropy(view.entropy, view.masked, torch.tensor(counts, device=view.masked.device))
+        return Rule(_lowest_entropies, (torch.tensor(counts),))
+
+
+@cache
+def _by_solver(solver: Solver, bounds: tuple[str, ...], counts: tuple[tuple[str, float], ...]) -> Callable[..., Tensor]:
+    """The solver as a function of its ``bounds``, in this order; ``counts`` are part of it."""
+
+    def choose(view: BlockView, *values: Tensor) -> Tensor:
+        return solver(view, **dict(zip(bounds, values, strict=True)), **dict(counts))
+
+    return choose
+
+
+def _every_slot(view: BlockView) -> Tensor:
+    return view.masked
+
+
+def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
+    counts = counts.to(view.masked.device, non_blocking=True)  # a blocking copy would wait for the device in replay alone
+    return lowest_entropy(view.entropy, view.masked, counts)
 
 
 def spread(slots: int, passes: int) -> list[int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from harness.decoding.acceptance import EverySlot
 from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import refuse_no_token
+from harness.decoding.sampling import refuse_no_token, widened
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verified_row import Checked, VerifiedRow
@@ -56,7 +56,8 @@ class MixtureCheck:
     def verdicts(self, behind: Tensor) -> Tensor:
         """For slot i + 1 the mixture of its two predictions; behind the last slot there is but one."""
         assert self._of_drafts is not None, "a block is drafted before it is checked"
-        mixed = self._mixture * self._of_drafts[:, 1:] + (1 - self._mixture) * behind[:, :-1]
+        behind = widened(behind)
+        mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
         # A token that is never written has no logit to mix: 0 times minus infinity is no number.
         return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
 

@@ -10,39 +10,38 @@ from functools import cached_property
 
 from torch import Tensor
 
-from harness.decoding import sampling
+from harness.decoding.sampling import FiguresOf, sampler_of
 
 
 class BlockView:
-    """``masked`` (B, k) bool: the slots to choose from. ``logits`` (B, k, V): as sampling.usable makes them.
+    """``masked`` (B, k) bool: the slots to choose from. ``logits`` (B, k, V): as sampling.usable makes them. ``sampler``: who
+    reads them, by default their device's own.
 
     Every figure is of the distribution that entropies are taken of: that at temperature 1 where decoding is greedy.
     """
 
-    def __init__(self, logits: Tensor, masked: Tensor, temperature: float) -> None:
+    def __init__(self, logits: Tensor, masked: Tensor, temperature: float, sampler: FiguresOf | None = None) -> None:
         self.masked = masked
-        self._logits = logits
-        self._temperature = temperature
-
-    @property
-    def vocabulary(self) -> int:
+        self.vocabulary: int = logits.shape[-1]
         """V, tokens that are never an answer included."""
-        return self._logits.shape[-1]
+        self._figures = (sampler or sampler_of(logits.device.type))(logits, temperature)
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """(B, k): the likeliest token of each slot, sampling.NO_TOKEN where there is none."""
+        return self._figures.tokens
 
     @cached_property
     def entropy(self) -> Tensor:
         """(B, k), in nats."""
-        return sampling.entropy(self._logits, self._temperature)
+        return self._figures.entropy
 
     @cached_property
     def confidence(self) -> Tensor:
         """(B, k), float64: the largest probability of each slot."""
-        return sampling.likeliest(self._logits, self._temperature, 1)[..., 0]
+        return self._figures.confidence
 
     @cached_property
     def margin(self) -> Tensor:
         """(B, k), float64: how far the largest probability of each slot lies above the next, if there is a next."""
-        if self.vocabulary == 1:
-            return self.confidence
-        first, second = sampling.likeliest(self._logits, self._temperature, 2).unbind(dim=-1)
-        return first - second
+        return self._figures.margin

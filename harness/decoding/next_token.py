@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import torch
+from torch import Tensor
 
+from harness.decoding.greedy_sample import next_tokens
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, refuse_no_token, usable
@@ -18,7 +20,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     one = [1] * len(request.prompts)
     suppressed = request.never_written()
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens)
-    tokens = draw(usable(logits[:, None], suppressed), request.temperature, request.generator)  # (B, 1)
+    tokens = _sample(logits[:, None], request, suppressed)  # (B, 1)
     ending, most = request.stop.ending, request.max_new_tokens
     outputs: list[list[int]] = session.read(tokens)
     for [token] in outputs:
@@ -36,7 +38,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         active = tuple([reason is None for reason in ended])
         newest.tokens, newest.positions, newest.read = tokens, positions[len(passes) - 1], active
         logits = session.forward([newest])
-        tokens = draw(usable(logits, suppressed), request.temperature, request.generator)
+        tokens = _sample(logits, request, suppressed)
         read = session.read(tokens)
         session.keep(one)  # every row's, ended or not
         for row, [token] in enumerate(read):
@@ -52,6 +54,14 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
         output_ids=tuple(map(tuple, outputs)),
         stop_reasons=tuple(reason for reason in ended if reason is not None),
     )
+
+
+def _sample(logits: Tensor, request: DecodeRequest, suppressed: Tensor) -> Tensor:
+    """(B, 1): the next token of every row."""
+    logits = usable(logits, suppressed)
+    if request.fuse is not None and request.temperature == 0:
+        return request.fuse(next_tokens, logits)[0]
+    return draw(logits, request.temperature, request.generator)
 
 
 def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:

@@ -84,8 +84,23 @@ class OpenBlocks:
         self._block.read = active
         return fed
 
+    @property
+    def tokens(self) -> Tensor:
+        """(B, k): the block as it stands, masks where a token is not known."""
+        return self._block.tokens
+
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
-        self._block.tokens = torch.where(chosen, tokens, self._block.tokens)
-        self.masked = self.masked ^ chosen
-        return torch.where(chosen, tokens, -1)
+        said, self._block.tokens, self.masked = decided(chosen, tokens, self._block.tokens, self.masked)
+        return said
+
+    def take(self, tokens: Tensor, masked: Tensor) -> None:
+        """What a pass made of the block and of its masked slots."""
+        self._block.tokens, self.masked = tokens, masked
+
+
+def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, k) each: ``tokens`` where ``chosen``, which must be masked slots, and -1 elsewhere; the block with them; what is
+    still masked.
+    """
+    return torch.where(chosen, tokens, -1), torch.where(chosen, tokens, block), masked ^ chosen

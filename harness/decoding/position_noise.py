@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import likeliest_token, token_drawn
+from harness.decoding.sampling import likeliest_token, token_drawn, widened
 
 
 class PositionNoise:
@@ -35,12 +35,13 @@ class PositionNoise:
         """
         if self._temperature == 0:
             return likeliest_token(logits)
+        wide = widened(logits, self._temperature)
         if self._held is None:
-            self._held = self._fresh(len(self._starts) * self._width, logits).view(-1, self._width, logits.shape[-1])
+            self._held = self._fresh(len(self._starts) * self._width, wide).view(-1, self._width, logits.shape[-1])
         starts = torch.tensor(self._starts, device=logits.device) + torch.as_tensor(first, device=logits.device)  # (B,)
         slots = (starts[:, None] + torch.arange(logits.shape[1], device=logits.device)) % self._width
         rows = torch.arange(slots.shape[0], device=logits.device)[:, None]
-        return token_drawn(logits, (logits / self._temperature + self._held[rows, slots]).argmax(dim=-1))
+        return token_drawn(logits, (wide + self._held[rows, slots]).argmax(dim=-1))
 
     def advance(self, final_tokens: Sequence[int]) -> None:
         """So many more positions of each row are final; as many new ones come within reach."""

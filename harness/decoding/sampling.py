@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -17,13 +22,85 @@ LEAST_LOG_P = -1e4
 """Stands for log 0 in sums of p log p: its probability is 0 in every float type, and 0 times it is 0, not NaN."""
 
 
-def usable(logits: Tensor, suppressed_ids: Tensor) -> Tensor:
-    """Logits (B, n, V) as the other functions here want them: float32 or better, ``suppressed_ids`` (s,) impossible.
-
-    The mask token, above all, is never an answer. Changes float32 and float64 logits in place.
+class Figures(Protocol):
+    """What (B, n, V) logits say at every position, figure by figure. All but ``tokens`` are of the distribution that entropies
+    are taken of: that at temperature 1 where decoding is greedy. Where a position names no token they are NaN.
     """
+
+    @property
+    def tokens(self) -> Tensor:
+        """(B, n): the likeliest token, of equals the one of lowest id; NO_TOKEN where there is none."""
+
+    @property
+    def entropy(self) -> Tensor:
+        """(B, n), in nats."""
+
+    @property
+    def confidence(self) -> Tensor:
+        """(B, n), float64: the largest probability."""
+
+    @property
+    def margin(self) -> Tensor:
+        """(B, n), float64: how far the largest probability lies above the next, if there is a next."""
+
+
+class TorchFigures:
+    """The reference: torch operations, some walks over the vocabulary for each figure."""
+
+    def __init__(self, logits: Tensor, temperature: float) -> None:
+        self._logits, self._temperature = logits, temperature
+
+    @property
+    def tokens(self) -> Tensor:
+        """See Figures: torch's maximum is the first of equals, and carries every NaN and infinity."""
+        highest, tokens = self._logits.max(dim=-1)
+        return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
+
+    @property
+    def entropy(self) -> Tensor:
+        """See Figures."""
+        return entropy(self._logits, self._temperature)
+
+    @property
+    def confidence(self) -> Tensor:
+        """See Figures."""
+        return likeliest(self._logits, self._temperature, 1)[..., 0]
+
+    @property
+    def margin(self) -> Tensor:
+        """See Figures."""
+        if self._logits.shape[-1] == 1:
+            return self.confidence
+        first, second = likeliest(self._logits, self._temperature, 2).unbind(dim=-1)
+        return first - second
+
+
+FiguresOf = Callable[[Tensor, float], Figures]
+"""Figures of (B, n, V) usable logits at a temperature."""
+
+
+@cache
+def sampler_of(kind: str) -> FiguresOf:
+    """The sampler of a ``kind`` of device, cpu or cuda: on CUDA one walk over the vocabulary, where Triton is installed."""
+    if kind != "cuda" or find_spec("triton") is None:
+        return TorchFigures
+    from harness.decoding.fused_walk import FusedFigures  # Triton is no dependency where there is no GPU
+
+    return FusedFigures
+
+
+def usable(logits: Tensor, suppressed_ids: Tensor) -> Tensor:
+    """Logits (B, n, V) as the other functions here want them: ``suppressed_ids`` (s,) impossible. Changes them in place.
+
+    The mask token, above all, is never an answer.
+    """
+    return logits.index_fill_(-1, suppressed_ids, float("-inf"))
+
+
+def widened(logits: Tensor, temperature: float = 0.0) -> Tensor:
+    """In float32 or better, over the temperature unless it is 0."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return wide.index_fill_(-1, suppressed_ids, float("-inf"))
+    return wide if temperature == 0 else wide / temperature
 
 
 def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
@@ -32,16 +109,15 @@ def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tens
     """
     if temperature == 0:
         return likeliest_token(logits)
-    wide = logits / temperature
+    wide = widened(logits, temperature)
     # Gumbel-max: one pass over the vocabulary, no normalisation, and exact.
     noise = torch.empty_like(wide).exponential_(generator=generator).log_().neg_()
     return token_drawn(logits, (wide + noise).argmax(dim=-1))
 
 
 def likeliest_token(logits: Tensor) -> Tensor:
-    """The argmax of each position, (B, n), NO_TOKEN where there is none: a maximum carries every NaN and infinity."""
-    highest, tokens = logits.max(dim=-1)
-    return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
+    """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where there is none."""
+    return sampler_of(logits.device.type)(logits, 0.0).tokens
 
 
 def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -65,7 +141,7 @@ def entropy(logits: Tensor, temperature: float) -> Tensor:
 
     At temperature 0 it is the entropy at temperature 1 (design.md), else that of softmax(logits / temperature).
     """
-    log_p = torch.log_softmax(logits if temperature == 0 else logits / temperature, dim=-1).clamp_(min=LEAST_LOG_P)
+    log_p = torch.log_softmax(widened(logits, temperature), dim=-1).clamp_(min=LEAST_LOG_P)
     nats: Tensor = -torch.linalg.vecdot(log_p.exp(), log_p)  # three times as fast as torch.special.entr
     return nats
 
@@ -75,6 +151,8 @@ def likeliest(logits: Tensor, temperature: float, count: int) -> Tensor:
 
     At temperature 0 those at temperature 1, as the entropy.
     """
-    scaled = logits if temperature == 0 else logits / temperature
+    scaled = widened(logits, temperature)
     highest = scaled.amax(dim=-1, keepdim=True) if count == 1 else scaled.topk(count, dim=-1).values
-    return (highest.double() - scaled.logsumexp(dim=-1, keepdim=True).double()).exp()
+    # Relative to the largest, for a log-sum-exp of large logits is rounded where probabilities are not.
+    total = (scaled - highest[..., :1]).exp_().sum(dim=-1, keepdim=True)
+    return (highest - highest[..., :1]).exp().double() / total.double()

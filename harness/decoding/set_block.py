@@ -16,6 +16,7 @@ from torch import Tensor
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block import BlockRow
 from harness.decoding.block_view import BlockView
+from harness.decoding.greedy_sample import block_sample
 from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
@@ -118,5 +119,10 @@ def _sample(
 ) -> Tensor:
     """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
     logits = usable(logits, suppressed)
+    if request.fuse is not None and request.temperature == 0:
+        choose, tensors = acceptance.rule(logits.shape[0])
+        said, tokens, masked = request.fuse(block_sample(choose), logits, blocks.masked, blocks.tokens, *tensors)
+        blocks.take(tokens, masked)
+        return said
     chosen = acceptance.choose(BlockView(logits, blocks.masked, request.temperature))
     return blocks.decide(chosen, draw(logits, request.temperature, request.generator))

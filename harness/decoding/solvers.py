@@ -33,9 +33,9 @@ def _by_name(solver: S) -> S:
 @_by_name
 def entropy_bounded(view: BlockView, *, gamma: float) -> Tensor:
     """Equation 8: the s masked slots of lowest entropy, s the largest with H_(1) + … + H_(s-1) ≤ γ; the last is not charged."""
-    ordered, index = _ordered(view.entropy.double().clamp(min=0), view.masked)
-    charged_before = pad(ordered.cumsum(dim=-1)[:, :-1], (1, 0))
-    return _chosen(charged_before <= gamma, index, view.masked)
+    nats = view.entropy.clamp(min=0)
+    charged_before = torch.where(_before(nats, view.masked), nats[:, None], 0).sum(dim=-1, dtype=torch.float64)
+    return (charged_before <= gamma) & view.masked
 
 
 @_by_name
@@ -133,7 +133,7 @@ def low_confidence_dynamic(view: BlockView, *, tau: float, steps: int) -> Tensor
 
 def lowest_entropy(entropy: Tensor, masked: Tensor, count: Tensor) -> Tensor:
     """The ``count`` (B,) masked slots of lowest entropy in each row, (B, k) bool: what replayed acceptance decides by."""
-    return _lowest(entropy.double(), masked, count[:, None])
+    return _lowest(entropy, masked, count[:, None])
 
 
 def _entropy_bounded(view: BlockView, cost: Tensor, gamma: float) -> Tensor:
@@ -167,8 +167,17 @@ def _likeliest(view: BlockView, count: int | Tensor) -> Tensor:
 
 def _lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
     """The ``count`` ((B, 1), or of all rows) masked slots of least ``cost``."""
-    _, index = _ordered(cost, masked)
-    return _chosen(_ranks(masked) <= count, index, masked)
+    return (_before(cost, masked).sum(dim=-1) < count) & masked
+
+
+def _before(cost: Tensor, masked: Tensor) -> Tensor:
+    """(B, k, k) bool: True where the masked slot of the column comes before that of the row, by ``cost``. A NaN is before and
+    behind nothing. A block is narrow, so that comparing all pairs takes fewer and cheaper operations than to sort and go back.
+    """
+    costs = torch.where(masked, cost, math.inf)
+    mine, other = costs[:, :, None], costs[:, None]
+    slots = torch.arange(masked.shape[-1], device=masked.device)
+    return torch.where(slots < slots[:, None], other <= mine, other < mine)
 
 
 def _ordered(cost: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:

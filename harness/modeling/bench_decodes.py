@@ -12,7 +12,7 @@ import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, Fuse
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.stopping import NEVER
@@ -25,7 +25,8 @@ WARM_ROUNDS, ROUNDS = 1, 2
 
 
 def bench_decoder(
-    session: ModelSession, block_size: int | None, vocab: int, mask_id: int | None, device: torch.device
+    session: ModelSession, block_size: int | None, vocab: int, mask_id: int | None, device: torch.device,
+    fuse: Fuse | None = None,
 ) -> Generator[ForwardPass, None, Generation]:
     """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
     generator = torch.Generator().manual_seed(0)
@@ -33,6 +34,7 @@ def bench_decoder(
     request = DecodeRequest(
         prompts=(tuple(prompt),), max_new_tokens=MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS, stop=NEVER,
         suppressed_ids=() if mask_id is None else (mask_id,), temperature=0.0, generator=torch.Generator(device), device=device,
+        fuse=fuse,
     )  # fmt: skip
     if block_size is None:
         return decode_next_token(session, request)

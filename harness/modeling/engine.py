@@ -16,7 +16,7 @@ import torch
 
 from harness.decoding.drafter import Drafter
 from harness.decoding.likelihood import Pair, log_likelihoods
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, Fuse
 from harness.decoding.session import ModelSession
 from harness.decoding.stopping import NEVER, StopRule
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
@@ -31,6 +31,7 @@ from harness.modeling.compiling import compiled_steps, execution_of
 from harness.modeling.decoders import decoder_of
 from harness.modeling.drafters import DraftModels, drafter_of
 from harness.modeling.fingerprint import fingerprint
+from harness.modeling.fusing import fuse_of
 from harness.modeling.generate import generate
 from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
@@ -74,8 +75,10 @@ class Engine:
         meters: Available | None = None,
         drafts: DraftModels | None = None,
         measuring: ModelSession | None = None,
+        fuse: Fuse | None = None,
     ) -> None:
         self._model = model
+        self._fuse = fuse
         self._drafts = drafts
         self._device = torch.device(device)
         self._clock = clock
@@ -169,7 +172,9 @@ class Engine:
 
     def _bench(self, block_size: int | None) -> Decoded:
         session = MeteredSession(self._measuring, self._clock)
-        return self._drained(bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device), session)
+        return self._drained(
+            bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device, self._fuse), session
+        )
 
     def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
         """Run a decoder of ours to its end between marks."""
@@ -234,7 +239,7 @@ class Engine:
             prompts=tuple(prompts), max_new_tokens=case.workload.max_new_tokens,
             stop=NEVER if case.stops_suppressed else self._stop_rule(case),
             suppressed_ids=() if mask_id is None else (mask_id,), temperature=case.arm["temperature"],
-            generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
+            generator=torch.Generator(self._device).manual_seed(seed), device=self._device, fuse=self._fuse,
         )  # fmt: skip
 
     def _stop_rule(self, case: Case) -> StopRule:
@@ -295,4 +300,4 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
-    return Engine(model, session, part.device, clock, meters, drafts, measuring)
+    return Engine(model, session, part.device, clock, meters, drafts, measuring, fuse_of(execution, part.device))

@@ -1,0 +1,89 @@
+"""What a pass says at temperature 0, as pure functions of tensors: what a fuse makes few kernels of. Above it the draw takes a
+generator, which no compiler takes. Axes: B rows, n positions, k slots of a block, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+from harness.decoding.block_view import BlockView
+from harness.decoding.open_blocks import decided
+from harness.decoding.sampling import LEAST_LOG_P, NO_TOKEN, FiguresOf, TorchFigures, sampler_of, widened
+
+BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+class FusibleFigures:
+    """A harness.decoding.sampling.Figures by operations of which a compiler makes two loops, maximum and sums. H = log S - T / S
+    with S the sum of exp(x - max) and T that of (x - max) exp(x - max); no term of it is negative.
+    """
+
+    def __init__(self, logits: Tensor, temperature: float) -> None:
+        self._logits = widened(logits, temperature)
+        self._ids = torch.arange(logits.shape[-1], dtype=self._logits.dtype, device=logits.device)  # an int64 is slow to compare
+
+    @cached_property
+    def _highest(self) -> Tensor:
+        return self._logits.amax(dim=-1, keepdim=True)
+
+    @cached_property
+    def _below(self) -> Tensor:
+        return (self._logits - self._highest).clamp(min=LEAST_LOG_P)
+
+    @cached_property
+    def _powers(self) -> Tensor:
+        return self._below.exp()
+
+    @cached_property
+    def _sum(self) -> Tensor:
+        return self._powers.sum(dim=-1)
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """See Figures."""
+        last = self._logits.shape[-1]
+        tokens = torch.where(self._logits == self._highest, self._ids, last).amin(dim=-1).long()
+        return torch.where(self._highest[..., 0].abs() < torch.inf, tokens, NO_TOKEN)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """See Figures."""
+        return self._sum.log() - (self._powers * self._below).sum(dim=-1) / self._sum
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """See Figures."""
+        return 1 / self._sum.double()
+
+    @cached_property
+    def margin(self) -> Tensor:
+        """See Figures."""
+        of_others = torch.where(self._ids == self.tokens[..., None], 0.0, self._powers).amax(dim=-1)
+        return self.confidence - of_others / self._sum.double()
+
+
+def next_tokens(logits: Tensor) -> tuple[Tensor]:
+    """The likeliest token of each position, (B, n), from usable logits (B, n, V); sampling.NO_TOKEN where there is none."""
+    return (_sampler(logits)(logits, 0.0).tokens,)
+
+
+@cache
+def block_sample(choose: Callable[..., Tensor]) -> BlockSample:
+    """The sampler of a block by an acceptance's rule: the same function for the same rule, for it is told apart by identity."""
+
+    def sample(logits: Tensor, masked: Tensor, block: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From usable logits (B, k, V), and masked slots and tokens of the block (B, k): see open_blocks.decided."""
+        view = BlockView(logits, masked, 0.0, _sampler(logits))
+        return decided(choose(view, *tensors), view.tokens, block, masked)
+
+    return sample
+
+
+def _sampler(logits: Tensor) -> FiguresOf:
+    """The device's own where that is one walk."""
+    own = sampler_of(logits.device.type)
+    return FusibleFigures if own is TorchFigures else own
