@@ -20,7 +20,7 @@ from tests.drawn_logits import INF, NAN, decide_alike, defined, some_logits  # n
 # The interpreter computes with numpy, which remarks on arithmetic with NaN and infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
 TOLERANCE = 1e-5
-# Rows, positions, vocabulary, logits of a program: positions that share one, of one tile, of several, one token behind the last.
+# Rows, positions, vocabulary, logits of a program: positions that share one, of one tile, of several, one token behind a tile.
 SHAPES = [
     (1, 1, 1, 4096), (16, 1, 2, 4096), (2, 32, 7, 4096), (2, 3, 3, 2), (16, 32, 40, 4096), (3, 4, 896, 256), (1, 2, 4096, 4096),
     (1, 2, 4097, 4096), (1, 1, 50_257, 4096), (1, 1, 128_256, 8192),
