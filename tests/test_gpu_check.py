@@ -176,6 +176,18 @@ def test_in_a_dry_run_scenarios_are_made_small_and_the_device_is_the_cpu(machine
         assert all(Path(name).parent == machine.folder / "gathered" for name in runs)
 
 
+def test_a_dry_run_of_one_command_from_end_to_end(machine: Machine) -> None:
+    """D for real, with no time for a run: exactness is checked, the rest is listed as not reached, all of it is packed."""
+    pytest.importorskip("transformers")
+    done = machine.step("D", "--dry-run", PYTHON=sys.executable, LIMIT_S="0")
+    assert done.returncode == 0, done.stderr
+    assert "no run was begun" in done.stdout
+    files = {"cells.json", "cells.md", "attention.json", "exactness.json", "doctor.json", "scenario.yaml"}
+    assert {f"check/{name}" for name in files} | {"check.txt", "D.md"} <= machine.packed("D")
+    exact = (machine.folder / "gathered" / "check" / "exactness.json").read_text()
+    assert "true" in exact and "false" not in exact
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_has_a_dry_form(name: str) -> None:
     """On a CPU, the same arms in as many processes, tiny shapes, both a single row and a batch where there was one."""
@@ -210,14 +222,15 @@ WITHOUT = ("sqlalchemy", "ruptures", "httpx", "prometheus_client", "accelerate",
 
 
 def test_what_a_gpu_machine_runs_wants_no_package_that_it_lacks(tmp_path: Path) -> None:
-    """A page, a verdict and the imports of run, check and doctor, where each of these packages is missing."""
+    """A page, and the imports of run, check, verify and doctor, where each of these packages is missing."""
     run = begun(tmp_path / "run", samples=2)
     program = f"""
 import sys
 sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
 import benchmarks.run_table, benchmarks.dry_scenario, harness.cli_check, harness.cli_doctor, harness.runner, harness.taking
-for words in (["report", {str(run)!r}], ["verify", {str(run)!r}]):
+import harness.cli_judged, harness.verdict_claims
+for words in (["report", {str(run)!r}],):
     sys.argv = ["sbd", *words]
     try:
         main()
