@@ -22,8 +22,9 @@ from harness.prompts import read_prompts
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
+from harness.roofline.kv_slots import slots_allocated
 from harness.roofline.pricing import price_pass
-from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
+from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
 from harness.scenario import Part
 from harness.tasks import TASKS, problems
 from harness.trace import ForwardPass, Role

@@ -6,11 +6,6 @@ from harness.deployment import Deployment, as_deployment
 from harness.errors import UserError
 from harness.modelshape import ModelShape
 
-SMALLEST_PIECE = 256
-"""Slots of the shortest piece of a row that attention reads by itself."""
-WANTED_GROUPS = 128
-"""About the number of multiprocessors of a large GPU: so many (row, KV head, piece) should there be to keep it busy."""
-
 
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
     """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
@@ -81,22 +76,6 @@ def activation_bytes(part: ModelShape, element_bytes: int) -> int:
     inside = (3 if part.gated_ffn else 2) * inner  # gate, up and their product
     attention = part.heads * part.head_dim + part.kv_width
     return (2 * part.hidden + max(inside, attention)) * element_bytes
-
-
-def slots_allocated(rows: int, groups: int, slots: int) -> int:
-    """Slots of each of ``rows`` rows in the buffers of a session of CUDA graphs that was asked for ``slots``.
-
-    A row is cut into pieces that attention reads side by side, twice as many while (row, KV head, piece) are too few to keep a
-    GPU busy and no piece gets shorter than SMALLEST_PIECE. The length is a multiple of that many shortest pieces.
-
-    Args:
-        groups: KV heads of a row on one device.
-    """
-    pieces = 1
-    while rows * groups * pieces < WANTED_GROUPS and slots >= 2 * pieces * SMALLEST_PIECE:
-        pieces *= 2
-    step = pieces * SMALLEST_PIECE
-    return -(-slots // step) * step
 
 
 def _part(width: int, devices: int) -> int:
