@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from harness.decoding.block_view import BlockView
 from harness.decoding.solvers import Solver, lowest_entropy
+from harness.decoding.uploading import upload
 
 DRAWN_AHEAD = 16
 """Blocks whose passes a replay draws at once: behind a forward that has emptied the caches the first draw costs as much as the
@@ -88,7 +88,7 @@ class ReplayedAcceptance:
         """The next quota of each row, lowest entropies first."""
         quotas = (self._quotas.get(row) for row in range(view.masked.shape[0]))
         counts = [quota.pop(0) if quota else 0 for quota in quotas]
-        return lowest_entropy(view.entropy, view.masked, torch.tensor(counts, device=view.masked.device))
+        return lowest_entropy(view.entropy, view.masked, upload(counts, view.masked.device))
 
 
 def spread(slots: int, passes: int) -> list[int]:
