@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.decoding.block_view import BlockView
 from harness.decoding.solvers import Solver, lowest_entropy
+from harness.decoding.uploading import upload
 
 DRAWN_AHEAD = 16
 """Blocks whose passes a replay draws at once: behind a forward that has emptied the caches the first draw costs as much as the
@@ -133,8 +134,7 @@ def _every_slot(view: BlockView) -> Tensor:
 
 
 def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
-    counts = counts.to(view.masked.device, non_blocking=True)  # a blocking copy would wait for the device in replay alone
-    return lowest_entropy(view.entropy, view.masked, counts)
+    return lowest_entropy(view.entropy, view.masked, upload(counts, view.masked.device))
 
 
 def spread(slots: int, passes: int) -> list[int]:

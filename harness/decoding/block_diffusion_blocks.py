@@ -17,6 +17,7 @@ from harness.decoding.block_diffusion_feed import Feed, positions_to, right_alig
 from harness.decoding.block_diffusion_row import BlockDiffusionRow
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 
 
 class Blocks:
@@ -152,11 +153,11 @@ class Blocks:
         columns = [
             [*(tail if row.given else ()), *row.slots][:width] for tail, row in zip(given, self.rows, strict=True)
         ]
-        self._tokens = torch.tensor(columns, device=self._request.device)
+        self._tokens = upload(columns, self._request.device)
         self._positions = positions_to(self._ends, self._size, self._request.device)[:, :width]
         self._ends = [end + self._size for end in self._ends]
         self._masked = self._upload([row.masked_columns for row in self.rows])
         return tuple(decided), tuple(final)
 
     def _upload(self, masked: list[list[bool]]) -> Tensor:
-        return torch.tensor(masked, device=self._request.device)[:, : self._tokens.shape[1]]
+        return upload(masked, self._request.device)[:, : self._tokens.shape[1]]

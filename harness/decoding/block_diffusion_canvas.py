@@ -17,6 +17,7 @@ from harness.decoding.block import BlockRow
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 
 
 class Canvas:
@@ -83,7 +84,7 @@ class Canvas:
 
     def _ask(self) -> None:
         width = min(self._size, self._answer - self._start)
-        self._masked = torch.tensor([row.masked[:width] for row in self.rows], device=self._tokens.device)
+        self._masked = upload([row.masked[:width] for row in self.rows], self._tokens.device)
 
     def _feed(self) -> Feed:
         nothing = (0,) * len(self.rows)

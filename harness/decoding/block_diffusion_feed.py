@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness.decoding.block import BlockRow
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 from harness.trace import Role
 
 Said = Literal["slots", "first slot", "nothing"]
@@ -71,17 +72,17 @@ class FeedPlan(Protocol):
 
 
 def right_aligned(rows: Sequence[Sequence[int]], width: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """(B, width) ids with padding before the shorter rows, and (B, width) bool, False there; None where there is no padding."""
+    """(B, width) ids with padding before the shorter rows, and (B, width) bool on the CPU, False there, or None."""
     ids = [[0] * (width - len(row)) + list(row) for row in rows]
     if all(len(row) == width for row in rows):
-        return torch.tensor(ids, device=device), None
+        return upload(ids, device), None
     valid = [[False] * (width - len(row)) + [True] * len(row) for row in rows]
-    return torch.tensor(ids, device=device), torch.tensor(valid, device=device)
+    return upload(ids, device), torch.tensor(valid)
 
 
 def positions_to(ends: Sequence[int], width: int, device: torch.device) -> Tensor:
     """(B, width): consecutive positions of which the last is right before ``ends``; 0 on padding."""
-    return (torch.tensor(ends, device=device)[:, None] - width + torch.arange(width, device=device)).clamp(min=0)
+    return (upload(ends, device)[:, None] - width + torch.arange(width, device=device)).clamp(min=0)
 
 
 def slots_before(logits: Tensor) -> Tensor:

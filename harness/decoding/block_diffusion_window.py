@@ -19,6 +19,7 @@ from harness.decoding.block import BlockRow
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 
 
 class Window:
@@ -49,7 +50,7 @@ class Window:
             for index, row in enumerate(self.rows):
                 row.open_block()
                 self._begin_block(index, sum(row.masked))
-            self.asked = torch.tensor([row.masked for row in self.rows], device=self._request.device)
+            self.asked = upload([row.masked for row in self.rows], self._request.device)
             yield self._feed(active)
 
     def of_slots(self, logits: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.trace import ForwardPass, Role
 
 
@@ -62,7 +63,7 @@ def causal_pass(
     width = max(fed)
     table = [[0] * (width - len(row)) + list(row) for row in rows]
     places = [[max(0, end - width + i) for i in range(width)] for end in map(sum, zip(context, fed, strict=True))]
-    tokens, positions = torch.tensor([table, places], device=device)
+    tokens, positions = upload([table, places], device)
     even = min(fed) == width
     segment = Segment(
         tokens=tokens, positions=positions, visibility="causal", logits=answers,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 from harness.decoding.verified_row import VerifiedRow
 from harness.trace import Role
 
@@ -82,7 +83,7 @@ class DraftedBlocks:
              *(row.masked_next if opens else row.masked)]
             for row, start, opens in zip(rows, context, self.opens, strict=True)
         ]  # fmt: skip
-        held = torch.tensor(table, device=self._device)
+        held = upload(table, self._device)
         self._starts = held[:, :2]
         self._checked, self._drafted, masked = (held[:, at : at + size] for at in range(2, 2 + 3 * size, size))
         self.masked = masked.bool()

@@ -10,6 +10,7 @@ import torch
 from harness.decoding.prefill import left_padded
 from harness.decoding.sampling import NO_NUMBERS, usable
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.errors import NoTokenError
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -33,7 +34,7 @@ def log_likelihoods(
     session.reset(len(pairs), tokens.shape[1])
     logits = session.forward([
         Segment(
-            tokens=tokens, positions=(real.cumsum(dim=1) - 1).clamp(min=0), visibility="causal", logits=longest,
+            tokens=tokens, positions=upload((real.cumsum(dim=1) - 1).clamp(min=0), device), visibility="causal", logits=longest,
             valid=None if bool(real.all()) else real,
         )
     ])  # fmt: skip

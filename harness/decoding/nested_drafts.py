@@ -22,6 +22,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import likeliest_token, usable
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.trace import ForwardPass, Generation, Role
 
 
@@ -77,22 +78,22 @@ def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], 
 def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.device) -> list[Segment]:
     """The finished blocks, padding in rows that have none; then the states of each row's open block side by side."""
     size, count = rows[0].size, max(len(row.states) for row in rows)
-    slots, starts = torch.arange(size, device=device), torch.tensor(context, device=device)[:, None]
+    slots, starts = torch.arange(size, device=device), upload(context, device)[:, None]
     segments = []
     if any(row.finished for row in rows):
         finished = [row.finished or [0] * size for row in rows]
         segments.append(
             Segment(
-                tokens=torch.tensor(finished, device=device), positions=starts + slots, visibility="causal", logits=0,
+                tokens=upload(finished, device), positions=starts + slots, visibility="causal", logits=0,
                 valid=_valid([bool(row.finished) for row in rows], size),
             )
         )  # fmt: skip
-        starts = starts + torch.tensor([[len(row.finished)] for row in rows], device=device)
+        starts = starts + upload([[len(row.finished)] for row in rows], device)
     fed = [[slot for state in row.states for slot in state] + [0] * size * (count - len(row.states)) for row in rows]
     of_state = torch.arange(count).repeat_interleave(size)
     segments.append(
         Segment(
-            tokens=torch.tensor(fed, device=device), positions=starts + slots.repeat(count), logits=size * count,
+            tokens=upload(fed, device), positions=starts + slots.repeat(count), logits=size * count,
             visibility="bidirectional" if count == 1 else "explicit",
             valid=_valid([state < len(row.states) for row in rows for state in range(count)], size, len(rows)),
             seen=None if count == 1 else of_state[:, None] == of_state,
@@ -110,9 +111,8 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
     """(B, 2dk): of every state its slots, the likeliest masked one first, and the likeliest token of every slot."""
     size, count = rows[0].size, logits.shape[1] // rows[0].size
     nothing = [False] * size
-    masked = torch.tensor(
-        [one for row in rows for one in (*row.masked_states, *[nothing] * (count - len(row.states)))], device=logits.device
-    )  # (B d, k)
+    asked = [one for row in rows for one in (*row.masked_states, *[nothing] * (count - len(row.states)))]
+    masked = upload(asked, logits.device)  # (B d, k)
     states = logits.reshape(-1, size, logits.shape[-1])
     confidence = BlockView(states, masked, request.temperature).confidence.masked_fill(~masked, -1)
     order = confidence.sort(dim=-1, descending=True, stable=True).indices

@@ -12,6 +12,7 @@ from harness.decoding.prefill import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, refuse_no_token, usable
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.trace import ForwardPass, Generation
 
 
@@ -29,7 +30,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     yield passes[-1]
     ended = [ending(out, most) for out in outputs]
     # All at once: a sum in every pass would be one more operation behind a forward that has emptied the caches.
-    starts = torch.tensor([[length] for length in lengths], device=request.device)
+    starts = upload([[length] for length in lengths], request.device)
     positions = (starts + torch.arange(request.max_new_tokens, device=request.device)[:, None, None]).unbind(0)
     newest = Segment(tokens=tokens, positions=starts, visibility="causal", logits=1)
     while any(reason is None for reason in ended):

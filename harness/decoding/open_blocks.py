@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 from harness.trace import Role
 
 
@@ -42,7 +43,7 @@ class OpenBlocks:
         self._size = block_size
         self._masks = torch.full((len(prompt_lengths), block_size), mask_id, device=device)
         self.masked = self._everything = torch.ones_like(self._masks, dtype=torch.bool)
-        starts = torch.tensor(prompt_lengths, device=device)[:, None]
+        starts = upload(prompt_lengths, device)[:, None]
         positions = starts + torch.arange(block_size, device=device)
         self._block = Segment(tokens=self._masks, positions=positions, visibility="bidirectional", logits=block_size)
         self._finished = Segment(tokens=self._masks, positions=positions, visibility="causal", logits=0)
@@ -62,19 +63,19 @@ class OpenBlocks:
             else:
                 fed = tuple([commit + self._size for commit in commits])
                 self._next = self._both._replace(commits=tuple(commits), query_tokens=fed)
-                of_row = torch.tensor(commits, device=self._masks.device)[:, None]
+                of_row = torch.tensor(commits)[:, None]
                 finished.valid = of_row.bool().expand(-1, self._size)
-                block.positions = block.positions + of_row
+                block.positions = block.positions + upload(of_row, self._masks.device)
         if all(opened):
             block.tokens = self._masks
         else:
-            anew = torch.tensor(opened, device=self._masks.device)[:, None]
+            anew = upload(opened, self._masks.device)[:, None]
             block.tokens = torch.where(anew, self._masks, block.tokens)
 
     def ask_for(self, masked: Sequence[Sequence[bool]]) -> None:
         """Replace the slots that are to be decided."""
         everything = all(map(all, masked))
-        self.masked = self._everything if everything else torch.tensor(masked, device=self._masks.device)
+        self.masked = self._everything if everything else upload(masked, self._masks.device)
 
     def feed(self, active: Sequence[bool]) -> Fed:
         """The blocks as they stand, behind those that they have just been opened after. Of a row that is not ``active`` nothing

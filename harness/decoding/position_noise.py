@@ -15,6 +15,7 @@ from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import likeliest_token, token_drawn, widened
+from harness.decoding.uploading import upload
 
 
 class PositionNoise:
@@ -38,7 +39,8 @@ class PositionNoise:
         wide = widened(logits, self._temperature)
         if self._held is None:
             self._held = self._fresh(len(self._starts) * self._width, wide).view(-1, self._width, logits.shape[-1])
-        starts = torch.tensor(self._starts, device=logits.device) + torch.as_tensor(first, device=logits.device)  # (B,)
+        offset = first if isinstance(first, int | Tensor) else upload(first, logits.device)
+        starts = upload(self._starts, logits.device) + offset  # (B,)
         slots = (starts[:, None] + torch.arange(logits.shape[1], device=logits.device)) % self._width
         rows = torch.arange(slots.shape[0], device=logits.device)[:, None]
         return token_drawn(logits, (wide + self._held[rows, slots]).argmax(dim=-1))
@@ -52,7 +54,7 @@ class PositionNoise:
             for row, (start, count) in enumerate(zip(self._starts, final_tokens, strict=True))
             for i in range(count)
         ]
-        rows, slots = torch.tensor(used, device=self._held.device).unbind(dim=1)
+        rows, slots = upload(used, self._held.device).unbind(dim=1)
         self._held[rows, slots] = self._fresh(len(used), self._held)
         self._starts = [start + count for start, count in zip(self._starts, final_tokens, strict=True)]
 

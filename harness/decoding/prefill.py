@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.trace import ForwardPass
 
 
@@ -21,7 +22,7 @@ def prefill(
     lengths = tuple(len(p) for p in prompts)
     tokens, real = left_padded(prompts, device)
     width = tokens.shape[1]
-    positions = (real.cumsum(dim=1) - 1).clamp(min=0)
+    positions = upload((real.cumsum(dim=1) - 1).clamp(min=0), device)
     valid = None if min(lengths) == width else real
     session.reset(len(prompts), width + room)
     logits = session.forward([Segment(tokens=tokens, positions=positions, visibility="causal", logits=1, valid=valid)])
@@ -30,11 +31,11 @@ def prefill(
 
 
 def left_padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """(B, W) ids with padding before the shorter prompts, and bool, True on what is a prompt's own."""
+    """(B, W) ids with padding before the shorter prompts; and bool, on the CPU, True on what is a prompt's own."""
     width = max(map(len, prompts))
     ids = [[0] * (width - len(p)) + list(p) for p in prompts]
     real = [[False] * (width - len(p)) + [True] * len(p) for p in prompts]
-    return torch.tensor(ids, device=device), torch.tensor(real, device=device)
+    return upload(ids, device), torch.tensor(real)
 
 
 def prefill_pass(lengths: tuple[int, ...], final_tokens: int) -> ForwardPass:

@@ -20,6 +20,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.decoding.verified_row import VerifiedRow
 from harness.trace import ForwardPass, Generation
@@ -61,7 +62,7 @@ def _pass(
     active = tuple([not row.ended for row in rows])
     size = len(rows[0].slots)
     fed = size * (size + 1)
-    drafts = torch.tensor([row.slots for row in rows], device=request.device)
+    drafts = upload([row.slots for row in rows], request.device)
     segment = _segment(drafts, context, size, mask_id, active)
     logits = usable(session.forward([segment]), suppressed)
     kept, decided = [], []
@@ -91,7 +92,7 @@ def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, ac
     """The drafts (B, c), then c groups of ``size`` masks, group g in the positions behind draft g."""
     count = drafts.shape[1]
     masks = torch.full((drafts.shape[0], count * size), mask_id, device=drafts.device)
-    starts = torch.tensor(context, device=drafts.device)[:, None]
+    starts = upload(context, drafts.device)[:, None]
     clean = torch.arange(count, device=drafts.device)
     behind = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
     return Segment(

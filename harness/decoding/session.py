@@ -27,7 +27,7 @@ class Segment:
     ``tokens``     (B, n) ids
     ``positions``  (B, n) position of each token in its row
     ``logits``     number of last tokens of the segment whose logits are wanted (0 for none)
-    ``valid``      (B, n) bool, False on padding, which nothing sees; None where there is none
+    ``valid``      (B, n) bool on the CPU, False on padding, which nothing sees; None where there is none
     ``read``       rows whose logits somebody reads, None for all: what becomes of the others is never looked at
     ``seen``       (n, n) bool on the CPU, explicit segments only: True where the token of the row sees that of the column
 

@@ -76,7 +76,7 @@ def generate(
     with _borrowed(model, attention, forward):
         out = untyped.generate(
             ids,
-            attention_mask=real.long(),
+            attention_mask=real.long().to(request.device),
             generation_config=_settings(request, cache),
             logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],

@@ -1,8 +1,9 @@
 """The static session with every kind of decode pass captured once and replayed, for devices with CUDA graphs.
 
-A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, where KV is
-written, how much of it is used) is copied into tensors that stay. Not captured are prompts, which come in many widths and are
-read once, and explicit visibility, which packed attention cannot express. Axes: B rows, Q tokens of a forward, V vocabulary.
+A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, how many tokens
+are committed) is copied into tensors that stay, without waiting for the device. Not captured are prompts, which come in many
+widths and are read once, and explicit visibility, which packed attention cannot express. Axes: B rows, Q tokens of a forward,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
+from harness.decoding.uploading import page_locked
 from harness.modeling import flash_attention
 from harness.modeling.capturing import Capture
 from harness.modeling.segments import validity, wanted_logits
 from harness.modeling.static_session import StaticSession, head_dim_of
-from harness.modeling.used_kv import UsedKv, used_part
+from harness.modeling.used_kv import UsedKv, UsedPart, used_part
 from harness.roofline.kv_slots import slots_allocated
 
 Kind = tuple[tuple[int, str, int], ...]
@@ -29,12 +31,15 @@ Kind = tuple[tuple[int, str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One kind of forward: the tensors it reads, and the replay that returns its logits."""
+    """One kind of forward: the tensors it reads, and the replay that returns its logits.
+
+    ``tokens``, ``positions``  (B, Q), int64
+    ``counts``                 (1 + segments, B) int32: committed tokens of each row, then real ones of each segment
+    """
 
     tokens: Tensor
     positions: Tensor
-    slots: Tensor
-    used: Tensor
+    counts: Tensor
     replay: Callable[[], Tensor]
 
 
@@ -78,43 +83,41 @@ class GraphedSession(StaticSession):
             return super().forward(segments)
         self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
         kind = tuple((s.tokens.shape[1], s.visibility, s.logits) for s in segments)
-        inputs = self._inputs(segments)
+        counts = page_locked(torch.tensor(self._counts(segments), dtype=torch.int32), self._model.device)
         held = self._graphs.get(kind)
         if held is None:
-            held = self._graphs[kind] = self._captured(segments, inputs)
+            held = self._graphs[kind] = self._captured(segments, counts)
         else:
-            for there, here in zip((held.tokens, held.positions, held.slots, held.used), inputs, strict=True):
-                there.copy_(here, non_blocking=True)
+            torch.cat([s.tokens for s in segments], dim=1, out=held.tokens)
+            torch.cat([s.positions for s in segments], dim=1, out=held.positions)
+            held.counts.copy_(counts, non_blocking=True)
         return held.replay()
 
-    def _inputs(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Tokens and positions (B, Q); slots (B, Q) and used slots per segment (segments, B), on the host."""
-        tokens = torch.cat([s.tokens for s in segments], dim=1)
-        positions = torch.cat([s.positions for s in segments], dim=1)
-        return tokens, positions, self._slots(self._lengths, self._fed, torch.device("cpu")), self._used(segments)
+    def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
+        """Of every row the committed tokens, then, segment by segment, the real ones: all of them or none."""
+        rows = len(self._lengths)
+        widths = [s.tokens.shape[1] for s in segments]
+        return [
+            self._lengths,
+            *(
+                [width] * rows if one.valid is None else [width * is_real for is_real in one.valid[:, 0].tolist()]
+                for width, one in zip(widths, segments, strict=True)
+            ),
+        ]
 
-    def _used(self, segments: Sequence[Segment]) -> Tensor:
-        """(segments, B) int32: slots that a segment sees from the start of its row, see used_part. One token sees itself."""
-        seen, columns = torch.tensor(self._lengths), []
-        for one in segments:
-            width = one.tokens.shape[1]
-            real = width if one.valid is None else one.valid[:, 0].cpu() * width
-            columns.append(seen if _is_causal(one) else seen + real)
-            seen = seen + real
-        return torch.stack(columns).to(torch.int32)
-
-    def _captured(self, segments: Sequence[Segment], inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> Captured:
+    def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""
         device = self._model.device
-        tokens, positions, slots, used = (one.to(device, copy=True) for one in inputs)
+        tokens, positions = (torch.cat([getattr(s, name) for s in segments], dim=1) for name in ("tokens", "positions"))
+        tokens, positions, counts = (one.to(device, copy=True, non_blocking=True) for one in (tokens, positions, counts))
         wanted = wanted_logits(segments, device)
         keys, values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
         _, length, groups, _ = keys[0].shape
         runs = [(s.tokens.shape[1], _is_causal(s)) for s in segments]
 
         def work() -> Tensor:
-            parts = (used_part(width, causal, used[n], groups, length) for n, (width, causal) in enumerate(runs))
-            layout = UsedKv(keys=keys, values=values, slots=slots, parts=tuple(parts))
+            slots, parts = _slots_and_parts(counts, runs, groups, length)
+            layout = UsedKv(keys=keys, values=values, slots=slots, parts=parts)
             out = self._captured_forward(
                 input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
                 logits_to_keep=wanted, layout=layout,
@@ -122,7 +125,22 @@ class GraphedSession(StaticSession):
             logits: Tensor = out.logits
             return logits
 
-        return Captured(tokens, positions, slots, used, self._capture(work))
+        return Captured(tokens, positions, counts, self._capture(work))
+
+
+def _slots_and_parts(
+    counts: Tensor, runs: Sequence[tuple[int, bool]], groups: int, length: int
+) -> tuple[Tensor, tuple[UsedPart, ...]]:
+    """(B, Q) where every fed token goes, padding to the last slot; and what each of ``runs``, (width, causal), sees of rows of
+    ``length`` slots. ``counts``: see Captured.
+    """
+    seen, slots, parts = counts[0], [], []
+    for real, (width, causal) in zip(counts[1:], runs, strict=True):
+        own = seen[:, None] + torch.arange(width, dtype=torch.int32, device=counts.device)
+        slots.append(torch.where(real[:, None] > 0, own, length - 1))
+        parts.append(used_part(width, causal, seen if causal else seen + real, groups, length))
+        seen = seen + real
+    return torch.cat(slots, dim=1).long(), tuple(parts)
 
 
 def _padded_within(segment: Segment) -> bool:

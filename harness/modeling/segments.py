@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 
 _LARGEST_KEPT = 256
 
@@ -22,7 +23,7 @@ def validity(segments: Sequence[Segment]) -> Tensor | None:
     if all(s.valid is None for s in segments):
         return None
     return torch.cat(
-        [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid.cpu() for s in segments], dim=1
+        [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid for s in segments], dim=1
     )
 
 
@@ -71,4 +72,4 @@ def wanted_logits(segments: Sequence[Segment], device: torch.device) -> Tensor |
         end += segment.tokens.shape[1]
         indices.extend(range(end - segment.logits, end))
     at_the_end = indices and indices == list(range(end - len(indices), end))
-    return len(indices) if at_the_end else torch.tensor(indices, dtype=torch.long, device=device)
+    return len(indices) if at_the_end else upload(indices, device, torch.long)

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
 from harness.hardware import engine_words
 from harness.meters.calibration import Stepping
 from harness.modeling.attention_kernels import choose_kernels
@@ -55,7 +56,7 @@ def one_token_steps(module: PreTrainedModel, session: str, attention: str, execu
     token = torch.zeros(1, 1, dtype=torch.long, device=module.device)
 
     def step() -> None:
-        position = torch.tensor([opened.context_tokens], device=module.device)
+        position = upload([opened.context_tokens], module.device)
         opened.forward([Segment(tokens=token, positions=position, visibility="causal", logits=1)])
         opened.keep([1])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
+from harness.decoding.uploading import upload
 from harness.modeling.compiling import compiled
 from harness.modeling.held_prompts import HeldPrompts
 from harness.modeling.kv_buffers import Layout, register
@@ -136,7 +137,7 @@ class StaticSession:
         for segment in segments:
             if segment.read is not None:
                 read = read & torch.tensor(segment.read)
-        return None if int(read.sum()) > MOST_READ * len(read) else read.nonzero()[:, 0].to(self._placeholder.device)
+        return None if int(read.sum()) > MOST_READ * len(read) else upload(read.nonzero()[:, 0], self._placeholder.device)
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Commit, per row, the KV of the first so many tokens of the last forward; the next one writes over the rest."""
@@ -166,7 +167,7 @@ class StaticSession:
         causal = 0 if open_ or any(lengths) else _prompt_tokens(segments)
         places = mask = None
         if causal and fed is not None:
-            places = places_of(fed[:, :causal].to(device))
+            places = upload(places_of(fed[:, :causal]), device)
         if causal < query and not open_ and (fed is not None or not causal):
             visible = visible_slots(lengths, fed, segments, width, causal, device)
             mask = folded_mask(visible, self._shared, self._model.dtype)
@@ -180,8 +181,8 @@ class StaticSession:
         trash = self._keys[0].shape[2] - 1
         before = torch.tensor(lengths)[:, None]
         if fed is None:
-            return (before + torch.arange(self._query)).to(device)
-        return torch.where(fed, before + fed.cumsum(1) - 1, trash).to(device)
+            return upload(before + torch.arange(self._query), device)
+        return upload(torch.where(fed, before + fed.cumsum(1) - 1, trash), device)
 
 
 def head_dim_of(config: Any) -> int:
@@ -215,14 +216,14 @@ def visible_slots(
 
     A padding token looks at slot 0, so that no row of the softmax is empty; what it yields is not used.
     """
-    own = inside(segments, first).to(device)
+    own = upload(inside(segments, first), device)
     asked, query = own.shape
     if fed is None and len(set(lengths)) == 1:
         committed = torch.ones(asked, lengths[0], dtype=torch.bool, device=device)
         return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
-    real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else fed.to(device)
+    real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else upload(fed, device)
     # (B, width): slots behind the committed ones
-    behind = torch.arange(width, device=device)[None, :] - torch.tensor(lengths, device=device)[:, None]
+    behind = torch.arange(width, device=device)[None, :] - upload(lengths, device)[:, None]
     # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     token = order.gather(1, behind.clamp(0, query - 1))
