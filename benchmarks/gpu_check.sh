@@ -103,9 +103,7 @@ case $step in
     sbd 60 doctor --device "$device" --json > "$gather/doctor.json"
     sbd 200 check --minutes "$(minutes 96)" --out "$gather/check" $dry > "$gather/check.txt"
     run gpu_reference
-    for file in exactness.json attention.md; do
-      [ ! -e "$gather/check/$file" ] || cat "$gather/check/$file"
-    done
+    [ ! -e "$gather/check/attention.md" ] || cat "$gather/check/attention.md"
     tables "$gather/gpu_reference"
     ;;
   B | C)
