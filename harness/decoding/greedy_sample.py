@@ -18,13 +18,16 @@ BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 class FusibleFigures:
-    """A harness.decoding.sampling.Figures by operations of which a compiler makes two loops, maximum and sums. H = log S - T / S
-    with S the sum of exp(x - max) and T that of (x - max) exp(x - max); no term of it is negative.
+    """A harness.decoding.sampling.Figures by operations of which a compiler makes two loops, maximum and sums.
+
+    H = log S - T / S with S the sum of exp(x - max) and T that of (x - max) exp(x - max); no term of it is negative.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
         self._logits = widened(logits, temperature)
-        self._ids = torch.arange(logits.shape[-1], dtype=self._logits.dtype, device=logits.device)  # an int64 is slow to compare
+        self._ids = torch.arange(
+            logits.shape[-1], dtype=self._logits.dtype, device=logits.device
+        )  # an int64 is slow to compare
 
     @cached_property
     def _highest(self) -> Tensor:
