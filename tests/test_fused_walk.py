@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +24,7 @@ from tests.drawn_logits import INF, NAN, decide_alike, defined, some_logits  # n
 # The interpreter computes with numpy, which remarks on arithmetic with NaN and infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
 TOLERANCE = 1e-5
-# Rows, positions, vocabulary, logits of a program: positions that share one, of one tile, of several, one token behind a tile.
+# Rows, positions, vocabulary, logits of a program: positions that share one, of one tile, of several, of one token more.
 SHAPES = [
     (1, 1, 1, 4096), (16, 1, 2, 4096), (2, 32, 7, 4096), (2, 3, 3, 2), (16, 32, 40, 4096), (3, 4, 896, 256), (1, 2, 4096, 4096),
     (1, 2, 4097, 4096), (1, 1, 50_257, 4096), (1, 1, 128_256, 8192),
@@ -131,3 +135,14 @@ def test_nothing_waits_for_the_device(monkeypatch):
     assert [grid for grid, _, _ in launched] == [(32, math.ceil(128_256 / fused_walk.TILE)), (16,)]
     assert {one.shape for one in (tokens, entropy, confidence, margin)} == {(2, 16)}
     assert SimpleNamespace(**launched[1][2]).TILES == 32
+
+
+def test_the_kernels_compile_for_a_gpu():
+    """To machine code of an H100, in every type, and where sizes are 1, which Triton makes constants: the interpreter cannot
+    tell.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.compiled_walk"], capture_output=True, text=True, cwd=Path(__file__).parent.parent,
+        env=os.environ | {"TRITON_INTERPRET": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.split() == ["48"], done.stderr

@@ -51,7 +51,7 @@ def test_decisions_are_those_of_the_reference():
 
 @COMPILES
 def test_what_is_compiled_says_the_same():
-    """NTP's sampler and SBD's, in both types, where some slots are decided, some name no token, some words are impossible."""
+    """NTP's sampler and SBD's, in both types: some slots are decided, some name no token, and some words are impossible."""
     fuse = CompiledWork()
     choose, tensors = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=2.0).rule(6)
     for dtype in (torch.float32, torch.bfloat16):

@@ -25,8 +25,9 @@ class FusibleFigures:
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
         self._logits = widened(logits, temperature)
-        # As floats, for an int64 is slow to compare; exact up to 2^24.
-        self._ids = torch.arange(logits.shape[-1], dtype=self._logits.dtype, device=logits.device)
+        self._ids = torch.arange(
+            logits.shape[-1], dtype=self._logits.dtype, device=logits.device
+        )  # an int64 is slow to compare
 
     @cached_property
     def _highest(self) -> Tensor:
