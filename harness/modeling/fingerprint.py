@@ -28,7 +28,7 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
     captured = _captured_kernel(part, model.shape)
-    calls_sdpa = part.attention == "sdpa" and captured is None
+    calls_sdpa = part.attention != "eager" and captured is None
     return {
         "model_revision": revision,
         "model_revision_reason": None if revision else "the weights come from no hub",
@@ -48,7 +48,7 @@ def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
     device = torch.device(part.device)
     if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
         return None
-    return captured_kernel(device, getattr(torch, part.dtype), shape.head_dim)
+    return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
 
 
 def _no_sdpa(part: Part, captured: str | None) -> str:
