@@ -141,7 +141,7 @@ def test_a_pass_keeps_to_its_launches_and_waits_once() -> None:
 
 
 def test_a_compiled_layer_writes_its_kv_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write to a view of a buffer, or to one that is read as it was before, would copy all of it in every layer."""
+    """A write that is not in place would copy all of a buffer, in every layer."""
     seen: list[tuple[Any, tuple[Any, ...]]] = []
     monkeypatch.setattr(launches, "pieces_of", lambda function, arguments: seen.append((function, arguments)) or 1)
     count_passes(SHAPE.model_copy(update={"layers": 1}), compiled=True)

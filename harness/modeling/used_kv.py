@@ -62,7 +62,7 @@ class UsedLayer(LayerKv):
     reading: Reading
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """See LayerKv. The buffers themselves are written to: of a view of one, torch.compile would first copy all of it."""
+        """See LayerKv. The buffers are written to in place, which torch.compile keeps so: a copy would be all of them."""
         self.keys[self.places] = key.transpose(1, 2).flatten(0, 1)
         self.values[self.places] = value.transpose(1, 2).flatten(0, 1)
         return self.reading.attend(query, self.keys, self.values, scaling)
