@@ -191,7 +191,7 @@ class ScriptedSession(GraphedSession):
 
     def __init__(self, counted: Counted, model: Any, forward: Any) -> None:
         super().__init__(model, CountedGraphs(counted.counts), forward, attention="flash")
-        self._counts, self._turn = counted.counts, 0
+        self._tally, self._turn = counted.counts, 0
 
     def forward(self, segments: Sequence[Segment]) -> Tensor:
         """As the engine's, but for the prompt's pass, which nobody counts: its logits are made up too."""
@@ -202,7 +202,7 @@ class ScriptedSession(GraphedSession):
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """(B, n), n 1 or a block's size."""
-        self._counts[WAIT] += 1
+        self._tally[WAIT] += 1
         rows, width = tokens.shape
         turn, self._turn = self._turn, (self._turn + 1) % PASSES_OF_A_BLOCK
         quarter = [TOKEN if slot * PASSES_OF_A_BLOCK // width == turn else -1 for slot in range(width)]

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from harness.decoding.uploading import upload
 from harness.modeling import flash_attention
 from harness.modeling.flash_attention import Runs
 from harness.modeling.used_kv import Fed
@@ -35,7 +36,7 @@ class FlashRuns:
         self._widest = max(run.queries for run in runs)
 
         def table(values: Iterator[int], dtype: torch.dtype = torch.int32) -> Tensor:
-            return torch.tensor(list(values), dtype=dtype, device=fed.device)
+            return upload(list(values), fed.device, dtype)
 
         end = _Run(0, 0, fed.rows * fed.slots, 0, 0, 0, 0)  # where keys begin has one entry more than there are runs
         self._asked = table(accumulate((run.queries for run in runs), initial=0))

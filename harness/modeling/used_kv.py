@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from harness.decoding.uploading import upload
 from harness.modeling.kv_buffers import KvLayout, LayerKv
 
 
@@ -88,8 +89,8 @@ class SeenSlots:
     def __init__(self, fed: Fed) -> None:
         part = [number for number, (width, _) in enumerate(fed.parts) for _ in range(width)]
         own = [token + 1 if causal else 0 for width, causal in fed.parts for token in range(width)]
-        self._part = torch.tensor(part, dtype=torch.long, device=fed.device)
-        self._own = torch.tensor(own, dtype=torch.int32, device=fed.device)
+        self._part = upload(part, fed.device, torch.long)
+        self._own = upload(own, fed.device, torch.int32)
 
     def of(self, used: Tensor) -> Tensor:
         """(B, Q) int32 from (parts, B): what a token sees of its own causal part comes on top of what the part sees."""
