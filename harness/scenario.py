@@ -55,7 +55,7 @@ class Part(Frozen):
     dtype: Dtype
     session: Literal["static", "plain"] = "static"
     execution: Literal[Execution, "auto"] = "eager"
-    attention: Literal["sdpa", "eager"] = "sdpa"
+    attention: Literal["sdpa", "eager", "flex"] = "sdpa"
     threads: Count | None = None
     arms: tuple[Arm, ...] = Field(min_length=1)
     batch_sizes: Counts = (1,)
@@ -93,6 +93,11 @@ class Part(Frozen):
     def warmups(self) -> int:
         """Warm-up decodes of every case, at most; what is not timed needs none."""
         return self.warmup if self.timed else 0
+
+    @property
+    def model_attention(self) -> str:
+        """What transformers is told to attend with, where it is not the session that does."""
+        return "eager" if self.attention == "eager" else "sdpa"
 
     @property
     def engine(self) -> dict[str, Any]:
@@ -149,8 +154,13 @@ class Part(Frozen):
         if self.session == "plain" and self.execution in ("compiled", "graphs"):
             wanted = f"for execution: {self.execution} use session: static"
             raise ValueError(f"the plain session is the slow reference and runs eagerly; {wanted}")
-        if self.session == "static" and self.attention != "sdpa":
-            raise ValueError(f"the static session brings its own attention (sdpa); for {self.attention} use session: plain")
+        if self.session == "static" and self.attention == "eager":
+            raise ValueError("the static session brings its own attention (sdpa, flex); for eager use session: plain")
+        if self.attention == "flex" and (self.session == "plain" or self.device == "cpu" or self.execution == "eager"):
+            raise ValueError(
+                "attention: flex is how captured forwards read their buffers; use session: static, device: cuda and execution: "
+                "auto, graphs or compiled"
+            )
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from harness.check import attention, conduct, grid
+from harness.check import conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, Place, compare_ways, places, visible, way_of
 from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
@@ -24,6 +24,8 @@ from harness.check.tables import cells_table
 from harness.compare import compare
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
+from harness.modeling.captured_attention import OPTIONS
+from harness.modeling.used_kv import Fed
 from harness.modelshape import KNOWN_SHAPES
 from harness.plan import make_plan
 from harness.record import CaseOutcome, Run
@@ -234,10 +236,10 @@ def test_attention_is_timed_by_the_clock_and_cut_off_by_the_deadline() -> None:
 def test_an_attention_that_is_missing_here_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build without flex_attention, or a device that refuses it, costs one line, not the check."""
 
-    def refuse(place: Place, device: str) -> None:
+    def refuse(fed: Fed) -> None:
         raise RuntimeError("not on this device\nand more")
 
-    monkeypatch.setattr(attention, "_flex", refuse)
+    monkeypatch.setitem(OPTIONS, "flex", refuse)
     found = compare_ways("cpu", torch.float32, (4, 2, 8), [(1, 4, 2)], HostClock(), deadline_s=math.inf)
     assert [one.reason for one in found if one.way == "flex_attention"] == ["RuntimeError: not on this device"] * 3
     assert all(one.difference is not None and one.difference < 1e-5 for one in found if one.seconds is not None)

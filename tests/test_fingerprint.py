@@ -166,11 +166,15 @@ def test_cudnn_is_left_out_on_a_gpu_before_anything_runs_there(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kernel"), [("bfloat16", "aten::_flash_attention_forward (flash attention 2)"), ("float32", "plain arithmetic")]
+    ("attention", "dtype", "kernel"),
+    [
+        ("sdpa", "bfloat16", "aten::_flash_attention_forward (flash attention 2)"),
+        ("sdpa", "float32", "scaled_dot_product_attention over whole rows"), ("flex", "bfloat16", "torch FlexAttention"),
+    ],
 )
-def test_graphs_name_the_kernel_that_was_captured(dtype, kernel):
+def test_graphs_name_the_kernel_that_was_captured(attention, dtype, kernel):
     """Not what scaled_dot_product_attention would have picked, which their decode passes never ask."""
-    found = fingerprint(part(device="cuda", execution="graphs", dtype=dtype), model())
+    found = fingerprint(part(device="cuda", execution="graphs", dtype=dtype, attention=attention), model())
     assert found["captured_attention"].startswith(kernel) and found["captured_attention_reason"] is None
     assert found["sdpa"] is None and "captured_attention" in found["sdpa_reason"]
     assert "cudnn" in found["sdpa_kernels_reason"] and "math" in found["sdpa_kernels"]

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.errors import ScenarioError  # noqa: E402 - after the import guards
-from harness.modeling import flash_attention, used_kv  # noqa: E402
+from harness.modeling import flash_attention  # noqa: E402
 from harness.modeling.capturing import by_calling_again  # noqa: E402
+from harness.modeling.flash_attention import Runs  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402
-from harness.modeling.used_kv import packed_attention, used_part  # noqa: E402
 from tests.emulated_gpu import emulated_flash  # noqa: E402
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
@@ -46,15 +46,18 @@ def varlen_of_torch_2_11():
     return module
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [1, 4])
-def test_it_needs_no_more_than_torch_2_11_has(monkeypatch, causal, shared):
-    """The operator with the arguments that 2.11 declares, against plain arithmetic in float64."""
+def test_it_needs_no_more_than_torch_2_11_has(monkeypatch, shared):
+    """The operator with the arguments that 2.11 declares, over runs that overlap and one without keys, against arithmetic."""
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", varlen_of_torch_2_11())
     torch.manual_seed(2)
-    query = torch.randn(2, 5, 2 * shared, 8).bfloat16()
-    keys, values = (torch.randn(2 * 8, 2, 8).bfloat16() for _ in range(2))
-    runs = used_part(5, False, torch.tensor([5, 8], dtype=torch.int32), 64, 8).pieces
+    query = torch.randn(5, 2 * shared, 8).bfloat16()
+    keys, values = (torch.randn(16, 2, 8).bfloat16() for _ in range(2))
+    int32 = {"dtype": torch.int32}
+    runs = Runs(
+        asked=torch.tensor([0, 2, 4, 5], **int32), starts=torch.tensor([3, 0, 2, 16], **int32),
+        used=torch.tensor([5, 0, 8], **int32), widest=2, longest=8, empty=torch.tensor([False, False, True, True, False]),
+    )  # fmt: skip
     given = []
     real = torch.ops.aten._flash_attention_forward
 
@@ -64,9 +67,14 @@ def test_it_needs_no_more_than_torch_2_11_has(monkeypatch, causal, shared):
 
     with emulated_flash():
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", spy)
-        out, lse = used_kv._flash(query, keys, values, runs, causal, None)  # packed_attention's own choice is a GPU's
-    expected, expected_lse = packed_attention(query.double(), keys.double(), values.double(), runs, causal, None)
-    assert (out - expected).abs().max() < 2e-2 and (lse - expected_lse).abs().max() < 1e-5
+        out, lse = flash_attention.attend(query, keys, values, runs, None)
+    for token, (start, used) in enumerate([(3, 5), (3, 5), (0, 0), (0, 0), (2, 8)]):
+        seen, said = (one[start : start + used].double().repeat_interleave(shared, dim=1) for one in (keys, values))
+        scores = torch.einsum("hd,thd->ht", query[token].double(), seen) * 8**-0.5
+        expected = torch.einsum("ht,thd->hd", scores.softmax(dim=-1), said)
+        assert (out[token] - expected).abs().max() < 2e-2
+        assert not used or (lse[token] - scores.logsumexp(dim=-1)).abs().max() < 1e-5
+    assert (lse[2:4] == torch.finfo(torch.float32).min).all()
     names = {one.name for one in torch._C.parse_schema(SCHEMA).arguments}
     [(arguments, options)] = given
     assert len(arguments) == len(flash_attention.TAKES) and options.keys() <= names

@@ -11,8 +11,9 @@ pytest.importorskip("transformers")
 
 from harness.check import half_precision as module  # noqa: E402 - after the import guards
 from harness.check.half_precision import half_precision, main  # noqa: E402
-from harness.modeling import flash_attention, graphed_session, used_kv  # noqa: E402
+from harness.modeling import flash_runs  # noqa: E402
 from harness.modeling.capturing import CudaGraphs  # noqa: E402
+from harness.modeling.flash_runs import FlashRuns  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
 
 BATCHES = ((1, 200), (1, 900), (3, 900))
@@ -36,15 +37,17 @@ def test_graphs_in_half_precision_compute_what_float32_computes():
 
 
 def test_an_empty_piece_that_counts_is_found(monkeypatch):
-    """Undo the mend of flash attention's +inf: no pass over an empty piece has a number, and every other pass is right."""
-    real = used_kv.Sequences
+    """Undo the mend of flash attention's +inf: no pass with a run without keys has a number, every other pass is right. In one
+    piece that is the pass that commits alone: the block behind sees nothing where committed tokens see one another.
+    """
+    real = flash_runs.Runs
 
     def forgetful(**given):
         return real(**given | {"empty": None})
 
-    monkeypatch.setattr(used_kv, "Sequences", forgetful)
+    monkeypatch.setattr(flash_runs, "Runs", forgetful)
     found, _ = probe(BATCHES[:2])
-    assert [one.right for one in found] == [True] * 6 + [False] * 6
+    assert [one.right for one in found] == [True] * 4 + [False] * 8
     assert {one.error for one in found if not one.right} == {None}
 
 
@@ -56,28 +59,28 @@ def test_a_pool_that_is_used_again_is_found(monkeypatch):
         probe(BATCHES[:2])
 
 
-def without_its_own(outs, lses, merge=used_kv.merge):
+def without_its_own(fed, own=flash_runs._own):
     """A block that is committed does not see itself."""
-    return (outs[0], lses[0]) if outs.shape[0] == 2 else merge(outs, lses)
+    return (run._replace(least=0, most=0) for run in own(fed))
 
 
-def one_less(width, causal, used, groups, slots, used_part=used_kv.used_part):
+def one_less(self, used, read=FlashRuns.read):
     """The newest token is not seen."""
-    return used_part(width, causal, used - 1, groups, slots)
+    return read(self, used - 1)
 
 
-def seeing_all(*arguments, attend=flash_attention.attend):
+def seeing_all(fed, own=flash_runs._own):
     """A block that is committed sees what comes behind each of its tokens."""
-    query, keys, values, starts, used, longest, _, scaling = arguments
-    return attend(query, keys, values, starts, used, longest, False, scaling)
+    width = fed.parts[0][0]
+    return (run._replace(least=width, most=width) if run.least else run for run in own(fed))
 
 
 @pytest.mark.parametrize(
     ("where", "fault", "wrong"),
     [
-        (used_kv, {"merge": without_its_own}, {"16+16"}),
-        (graphed_session, {"used_part": one_less}, {"1", "16", "16+16"}),
-        (flash_attention, {"attend": seeing_all}, {"16+16"}),
+        (flash_runs, {"_own": without_its_own}, {"16+16"}),
+        (FlashRuns, {"read": one_less}, {"1", "16", "16+16"}),
+        (flash_runs, {"_own": seeing_all}, {"16+16"}),
     ],
 )
 def test_a_fault_that_leaves_numbers_is_found(monkeypatch, where, fault, wrong):

@@ -191,7 +191,7 @@ def test_loading_asks_again(tmp_path: Path) -> None:
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})
     part = Part.model_construct(
-        model=HuggingFaceModel(huggingface=str(folder)), device="cpu", dtype="float32", attention="sdpa", seed=1
+        model=HuggingFaceModel(huggingface=str(folder)), device="cpu", dtype="float32", model_attention="sdpa", seed=1
     )
     with torch.set_grad_enabled(torch.is_grad_enabled()), pytest.raises(UnknownModelError, match="sliding windows"):
         load_model(part)

@@ -97,6 +97,8 @@ def test_shipped_scenarios_load_and_survive_the_record(name: str) -> None:
         ("dtype: bfloat16", "dtype: bfloat16\n    execution: fast", 7, "parts.0.execution", ["'fast'", "'auto'"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    session: plain\n    execution: compiled", 4, "parts.0", ["session: static"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    session: plain\n    execution: graphs", 4, "parts.0", ["session: static"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    attention: flex", 4, "parts.0", ["flex", "device: cuda"]),
+        ("dtype: bfloat16", "dtype: bfloat16\n    attention: eager", 4, "parts.0", ["sdpa, flex", "session: plain"]),
         ("dtype: bfloat16", "dtype: bfloat16\n    batch_sizes: [3]", 4, "parts.0", ["do not fill batches of 3"]),
         ("- {method: ntp}", "- {method: ntp}\n      - {method: ntp}", 4, "parts.0", ["two arms make the same case"]),
         ("- {method: ntp}\n", "", 4, "parts.0", ["add {method: ntp}"]),

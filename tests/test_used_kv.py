@@ -1,4 +1,4 @@
-"""Attention over the used part of fixed buffers: against torch's own over the used keys alone, in float64."""
+"""Attention over the used part of fixed buffers: every way against torch's own over the used keys alone, in float64."""
 
 from __future__ import annotations
 
@@ -8,134 +8,179 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - after the import guard
-
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
+from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
+from harness.modeling import flash_attention  # noqa: E402
+from harness.modeling.captured_attention import OPTIONS  # noqa: E402
 from harness.modeling.capturing import WARM_UPS, CudaGraphs  # noqa: E402
-from harness.modeling.used_kv import UsedKv, merge, packed_attention, used_part  # noqa: E402
+from harness.modeling.flash_runs import FlashRuns, merge  # noqa: E402
+from harness.modeling.used_kv import Fed, UsedKv  # noqa: E402
 from harness.roofline import kv_slots  # noqa: E402
 from harness.roofline.kv_slots import pieces_of  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
+CPU = torch.device("cpu")
 
 
-def plain_attention(query, keys, values, mask):
-    """torch's attention of one row: query (H, n, D), keys and values (G, n, D), mask (n, keys)."""
-    return torch.nn.functional.scaled_dot_product_attention(
-        query[None], keys[None], values[None], attn_mask=mask[None, None], enable_gqa=True
-    )[0]
+class Call:
+    """Rows with ``lengths`` committed tokens that feed ``parts``, each (width, causal), in float64; what nobody may look at
+    holds large numbers, which would show.
+    """
+
+    def __init__(self, lengths, parts, slots=SLOTS):
+        self.lengths, self.parts, self.slots = lengths, tuple(parts), slots
+        self.rows, self.tokens = len(lengths), sum(width for width, _ in parts)
+        generator = torch.Generator().manual_seed(1)
+
+        def random(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.held = [1e3 * random(self.rows, slots, GROUPS, SIZE) for _ in "kv"]
+        for buffer in self.held:
+            for row, length in enumerate(lengths):
+                buffer[row, :length] = random(length, GROUPS, SIZE)
+        self.query = random(self.rows, HEADS, self.tokens, SIZE)
+        self.fresh = [random(self.rows, GROUPS, self.tokens, SIZE) for _ in "kv"]
+
+    def answer(self, option, dtype=torch.float64):
+        """(B, Q, H, D) by one of OPTIONS, and the buffers (B, C, G, D) as it leaves them."""
+        fed = Fed(self.parts, self.rows, HEADS, GROUPS, self.slots, dtype, CPU)
+        seen, used = torch.tensor(self.lengths, dtype=torch.int32), []
+        for width, causal in self.parts:
+            used.append(seen if causal else seen + width)
+            seen = seen + width
+        keys, values = (one.to(dtype).clone().flatten(0, 1) for one in self.held)
+        first = torch.arange(self.rows)[:, None] * self.slots + torch.tensor(self.lengths)[:, None]
+        places = (first + torch.arange(self.tokens)).flatten()
+        layout = UsedKv([keys], [values], places, OPTIONS[option](fed).read(torch.stack(used)))
+        found = layout.of_layer(0).attend(self.query.to(dtype), *(one.to(dtype) for one in self.fresh), None)
+        return found, [one.unflatten(0, (self.rows, -1)) for one in (keys, values)]
+
+    def expected(self):
+        """The same by torch's attention, row by row over the row's own tokens, with a mask spelled out anew."""
+        found = []
+        for row, length in enumerate(self.lengths):
+            mask, start = torch.zeros(self.tokens, length + self.tokens, dtype=torch.bool), 0
+            for width, causal in self.parts:
+                for one in range(start, start + width):
+                    mask[one, : length + (one + 1 if causal else start + width)] = True
+                start += width
+            keys, values = (
+                torch.cat([held[row, :length].transpose(0, 1), fresh[row]], dim=1)
+                for held, fresh in zip(self.held, self.fresh, strict=True)
+            )
+            out = torch.nn.functional.scaled_dot_product_attention(
+                self.query[row][None], keys[None], values[None], attn_mask=mask[None, None], enable_gqa=True
+            )
+            found.append(out[0].transpose(0, 1))
+        return torch.stack(found)
+
+
+def run_by_run(query, keys, values, runs, scaling):
+    """What harness.modeling.flash_attention.attend promises, in the queries' own precision."""
+    out = torch.zeros_like(query)
+    lse = torch.full(query.shape[:2], torch.finfo(query.dtype).min, dtype=query.dtype)
+    bounds = runs.asked.tolist()
+    for first, last, start, used in zip(bounds, bounds[1:], runs.starts.tolist(), runs.used.tolist(), strict=False):
+        assert last - first <= runs.widest and used <= runs.longest and start + used <= len(keys)
+        if used:
+            scores = torch.einsum("nhd,thd->nht", query[first:last], keys[start : start + used]) * SIZE**-0.5
+            out[first:last] = torch.einsum("nht,thd->nhd", scores.softmax(dim=-1), values[start : start + used])
+            lse[first:last] = scores.logsumexp(dim=-1)
+    return out, lse
 
 
 @st.composite
 def calls(draw):
-    """Committed tokens per row, and parts as (width, causal)."""
-    lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
+    """Up to three rows and parts, and the shortest piece of a buffer of 32 slots."""
+    lengths = draw(st.lists(st.integers(0, 12), min_size=1, max_size=3))
     parts = draw(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=3))
     return lengths, parts, draw(st.sampled_from([4, 8, 32]))
 
 
-@given(calls())
+@pytest.mark.parametrize("option", ["flash", "masked"])
+@given(drawn=calls())
 @settings(max_examples=60, deadline=None)
-def test_every_part_sees_what_is_used_and_nothing_else(call):
-    """Unused slots hold large numbers that would show; pieces of any length give the same; KV lands in its slots."""
-    lengths, widths, smallest = call
-    rows, fed = len(lengths), sum(width for width, _ in widths)
-    generator = torch.Generator().manual_seed(1)
+def test_every_token_sees_what_is_used_and_nothing_else(option, drawn):
+    """Pieces of any length give the same; KV lands in its slots. The kernel beneath the runs is exact here."""
+    lengths, parts, smallest = drawn
+    call = Call(lengths, parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_slots, "SMALLEST_PIECE", smallest)
+        patch.setattr(flash_attention, "attend", run_by_run)
+        found, buffers = call.answer(option)
+    assert (found - call.expected()).abs().max() < 1e-12
+    for buffer, held, fresh in zip(buffers, call.held, call.fresh, strict=True):
+        for row, length in enumerate(lengths):
+            end = length + call.tokens
+            assert torch.equal(buffer[row, length:end], fresh[row].transpose(0, 1))
+            assert torch.equal(buffer[row, :length], held[row, :length]) and torch.equal(buffer[row, end:], held[row, end:])
 
-    def random(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    keys, values = ([1e3 * random(rows, SLOTS, GROUPS, SIZE)] for _ in range(2))
-    for row, length in enumerate(lengths):
-        keys[0][row, :length], values[0][row, :length] = random(length, GROUPS, SIZE), random(length, GROUPS, SIZE)
-    query, key, value = random(rows, HEADS, fed, SIZE), random(rows, GROUPS, fed, SIZE), random(rows, GROUPS, fed, SIZE)
-    slots = torch.tensor(lengths)[:, None] + torch.arange(fed)
-    seen, parts = torch.tensor(lengths), []
-    before = kv_slots.SMALLEST_PIECE
-    kv_slots.SMALLEST_PIECE = smallest
-    try:
-        for width, causal in widths:
-            used = (seen if causal else seen + width).to(torch.int32)
-            parts.append(used_part(width, causal, used, GROUPS, SLOTS))
-            seen = seen + width
-        layout = UsedKv(keys=keys, values=values, slots=slots, parts=tuple(parts))
-        found = layout.attend(0, query, key, value, None)
-    finally:
-        kv_slots.SMALLEST_PIECE = before
-    for row, length in enumerate(lengths):
-        mask = torch.zeros(fed, length + fed, dtype=torch.bool)
-        start = 0
-        for width, causal in widths:
-            for one in range(start, start + width):
-                mask[one, : length + (one + 1 if causal else start + width)] = True
-            start += width
-        all_keys, all_values = (
-            torch.cat([held[0][row, :length].transpose(0, 1), new[row]], dim=1) for held, new in ((keys, key), (values, value))
-        )
-        expected = plain_attention(query[row], all_keys, all_values, mask)
-        assert (found[row].transpose(0, 1) - expected).abs().max() < 1e-12
-        assert torch.equal(keys[0][row, length : length + fed], key[row].transpose(0, 1))
+LONG = 8192
+CONTEXTS = [[0, 1], [255, 256], [257, 511], [512, 1023], [1024, 2500], [4095, 5000]]
+"""Of two rows; a buffer of 8,192 slots is cut into 32 pieces, most of them empty."""
+PASSES = {"one token": [(1, False)], "a block": [(16, False)], "a block that commits another": [(16, True), (16, False)]}
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize(
+    ("option", "dtype", "tolerance"),
+    [
+        ("flash", torch.bfloat16, 3e-2), ("masked", torch.bfloat16, 3e-2), ("masked", torch.float32, 1e-5),
+        ("flex", torch.bfloat16, 3e-2), ("flex", torch.float32, 1e-5),
+    ],
+)  # fmt: skip
+def test_every_option_in_its_own_precision_at_long_contexts(option, dtype, tolerance, name):
+    """Against float64, from no committed token to 5,000; the flash kernel is emulated with what it leaves undefined."""
+    for lengths in CONTEXTS:
+        call = Call(lengths, PASSES[name], LONG)
+        with emulated_flash():
+            found, _ = call.answer(option, dtype)
+        assert found.dtype == dtype and (found.double() - call.expected()).abs().max() < tolerance, lengths
 
 
 def test_merging_softmaxes_is_the_softmax_of_the_union():
     """By hand: log-sum-exps log 3 and log 1 weigh 3:1; an empty part weighs nothing, and empty parts alone give 0, not NaN."""
-    nothing = float("-inf")
-    outs = torch.tensor([[[4.0]], [[8.0]], [[100.0]]], dtype=torch.float64)
-    lses = torch.tensor([[3.0], [1.0], [0.0]], dtype=torch.float64).log()
-    out, lse = merge(outs, lses)
-    assert out.item() == pytest.approx(5.0) and lse.exp().item() == pytest.approx(4.0)
-    out, lse = merge(torch.zeros(2, 1, 1), torch.full((2, 1), nothing))
-    assert out.item() == 0.0 and lse.item() == nothing
+    nothing = torch.finfo(torch.float64).min
+    outs = torch.tensor([[[4.0]], [[8.0]], [[0.0]]], dtype=torch.float64)
+    lses = torch.tensor([[3.0], [1.0], [1.0]], dtype=torch.float64).log()
+    lses[2] = nothing
+    assert merge(outs, lses).item() == pytest.approx(5.0)
+    assert merge(torch.zeros(2, 1, 1), torch.full((2, 1), torch.finfo(torch.float32).min)).item() == 0.0
 
 
-def test_a_run_without_used_keys_yields_zero():
-    """A piece behind what is used."""
-    query, keys = torch.ones(1, 2, 2, 4), torch.ones(8, 1, 4)
-    runs = used_part(2, False, torch.tensor([0], dtype=torch.int32), 1, 8).pieces
-    out, lse = packed_attention(query, keys, keys, runs, False, None)
-    assert out.abs().max() == 0 and (lse == float("-inf")).all()
+def test_a_commit_is_one_call_whose_runs_can_be_counted():
+    """By hand, two rows of 1,024 slots in pieces of 256, 3 causal tokens and 2 more: 4 pieces x 2 rows x 2 parts, then 3 tokens
+    apart and the rest for each row.
+    """
+    plan = FlashRuns(Fed(((3, True), (2, False)), 2, HEADS, GROUPS, 1024, torch.float64, CPU))
+    runs = plan.read(torch.tensor([[300, 0], [305, 5]], dtype=torch.int32)).runs
+    shared = HEADS // GROUPS
+    assert runs.asked.diff().tolist() == [3 * shared, 2 * shared] * 8 + [*[shared] * 3, 2 * shared] * 2
+    assert runs.used.tolist() == [
+        256, 256, 0, 5,  # the first piece: both parts of the first row, then of the second
+        44, 49, 0, 0, *[0] * 8,
+        1, 2, 3, 0, 1, 2, 3, 0,
+    ]  # fmt: skip
+    assert runs.starts[:4].tolist() == [0, 0, 1024, 1024] and runs.starts[4:6].tolist() == [256, 256]
+    assert runs.starts[16:19].tolist() == [300] * 3 and runs.starts[20:23].tolist() == [1024] * 3
+    assert runs.starts[-1].item() == 2048 and (runs.widest, runs.longest) == (3 * shared, 256)
+    assert torch.equal(runs.empty, torch.repeat_interleave(runs.used == 0, runs.asked.diff()))
 
 
-def test_plain_arithmetic_takes_each_run_by_itself():
-    """Four rows are four times the work of one: 2 products x 2 x 16 query heads and tokens x 8 numbers x 32 keys a row."""
-    for rows in (1, 4):
-        runs = used_part(4, False, torch.full((rows,), 20, dtype=torch.int32), GROUPS, SLOTS).pieces
-        keys = torch.ones(rows * SLOTS, GROUPS, SIZE)
-        with FlopCounterMode(display=False) as counted:
-            packed_attention(torch.ones(rows, 4, HEADS, SIZE), keys, keys, runs, False, None)
-        assert counted.get_total_flops() == rows * 2 * 2 * 4 * HEADS * SIZE * SLOTS
+def test_no_run_reaches_behind_the_buffer():
+    """A row that feeds padding where others commit may have no slot left for it."""
+    plan = FlashRuns(Fed(((4, True), (4, False)), 1, HEADS, GROUPS, SLOTS, torch.float64, CPU))
+    for used in (0, SLOTS - 4, SLOTS - 1, SLOTS):
+        runs = plan.read(torch.tensor([[used], [used]], dtype=torch.int32)).runs
+        assert (runs.starts[:-1] + runs.used).max() <= SLOTS
 
 
 def test_buffers_are_cut_only_as_far_as_it_helps():
     """One long row is cut until a large GPU is busy or the pieces are short; many rows are not cut."""
     assert [pieces_of(8, 32_768), pieces_of(8, 1024), pieces_of(512, 32_768), pieces_of(1, 300)] == [16, 4, 1, 1]
-
-
-@pytest.mark.parametrize("lengths", [[5], [16], [17, 1], [30, 9, 2]])
-@pytest.mark.parametrize("causal", [False, True])
-def test_flash_attention_over_empty_pieces(monkeypatch, lengths, causal):
-    """A kernel that says +inf of a run without keys and leaves its output as it was: the rest must not be lost in it."""
-    monkeypatch.setattr(kv_slots, "SMALLEST_PIECE", 8)
-    rows, width = len(lengths), 2
-    generator = torch.Generator().manual_seed(4)
-
-    def random(*shape):
-        return torch.randn(*shape, generator=generator).bfloat16()
-
-    def parts(dtype):
-        used = torch.tensor(lengths, dtype=torch.int32) + (0 if causal else width)
-        part = used_part(width, causal, used, GROUPS, SLOTS)
-        keys, values = (one.to(dtype).clone() for one in held)
-        slots = torch.tensor(lengths)[:, None] + torch.arange(width)
-        layout = UsedKv(keys=[keys], values=[values], slots=slots, parts=(part,))
-        return layout.attend(0, *(one.to(dtype) for one in fed), None)
-
-    held = random(rows, SLOTS, GROUPS, SIZE), random(rows, SLOTS, GROUPS, SIZE)
-    fed = random(rows, HEADS, width, SIZE), random(rows, GROUPS, width, SIZE), random(rows, GROUPS, width, SIZE)
-    with emulated_flash():
-        found = parts(torch.bfloat16)
-    assert (found.double() - parts(torch.float64)).abs().max() < 4e-2
 
 
 def test_a_capture_warms_up_where_it_captures_and_is_counted():

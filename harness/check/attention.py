@@ -21,12 +21,15 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.meters.clock import Clock
+from harness.modeling.captured_attention import OPTIONS, option_of
 from harness.modeling.kv_buffers import folded_attention
-from harness.modeling.used_kv import UsedKv, used_part
+from harness.modeling.used_kv import Fed, Reading
 
 ATTENTION_VERSION = 1
 MASK = "SDPA, boolean mask"
 CAPTURABLE = "used lengths, as captured"
+FLEX = "flex_attention"
+CAPTURED = {CAPTURABLE: None, FLEX: "flex"}
 """What the engine captures into graphs, with lengths in tensors; here without the graph, so with its launches."""
 WARM_UP, SPANS, CALLS = 3, 9, 8
 COLD_BYTES, MOST_COPIES = 2**28, 32
@@ -96,7 +99,7 @@ def compare_ways(
     wanted = places(cells)
     ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE)]
     times = []
-    for place, way in [*ways, *((place, "flex_attention") for place in wanted)]:
+    for place, way in [*ways, *((place, FLEX) for place in wanted)]:
         blank = AttentionTime(batch=place.batch, context=place.context, queries=place.queries, way=way)
         if now_s() > deadline_s:
             times.append(replace(blank, reason="not run: the time was up"))
@@ -118,9 +121,11 @@ def _timed(
     torch.manual_seed(11)
     query_heads, kv_heads, width = heads
     queries = torch.randn(place.batch, query_heads, place.queries, width, device=device, dtype=dtype)
-    shape = (place.batch, kv_heads, place.keys, width)
+    # As the sessions keep them: the slots of a row behind one another where they are read as captured, else those of a KV head.
+    shape = (place.batch, place.keys, kv_heads, width)
     copies = min(MOST_COPIES, max(1, COLD_BYTES // (2 * dtype.itemsize * place.batch * kv_heads * place.keys * width)))
-    layers = [tuple(torch.randn(shape, device=device, dtype=dtype) for _ in "kv") for _ in range(copies)]
+    drawn = [tuple(torch.randn(shape, device=device, dtype=dtype).transpose(1, 2) for _ in "kv") for _ in range(copies)]
+    layers = drawn if blank.way in CAPTURED else [(keys.contiguous(), values.contiguous()) for keys, values in drawn]
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="flex_attention called without")  # on a CPU that is meant
         masked = way_of(MASK, place, device)
@@ -152,9 +157,9 @@ def way_of(name: str, place: Place, device: str) -> Way | None:
         return lambda q, k, v: sdpa(q, k, v, attn_mask=mask, enable_gqa=True)
     if name == "SDPA, heads packed":
         return None if place.causal else lambda q, k, v: folded_attention(q, k, v, mask=None, scaling=None)
-    if name == "flex_attention":
-        return _flex(place, device)
-    return _used_lengths(place, device) if name == CAPTURABLE else _unmasked(place)
+    if name in CAPTURED:
+        return _as_captured(place, device, CAPTURED[name])
+    return _unmasked(place)
 
 
 def _unmasked(place: Place) -> Way:
@@ -171,38 +176,25 @@ def _unmasked(place: Place) -> Way:
     return attend
 
 
-def _used_lengths(place: Place, device: str) -> Way:
-    """The engine's own, see harness.modeling.used_kv, over buffers as long as what is used of them."""
-    widths = [(place.causal, True)] if place.causal else []
-    widths.append((place.queries - place.causal, False))
+def _as_captured(place: Place, device: str, option: str | None) -> Way:
+    """The engine's own, see harness.modeling.captured_attention, over buffers as long as what is used of them; None: what the
+    engine takes for such tensors. What is made once per capture or forward, for all layers, is made with the first call.
+    """
+    parts = ((place.causal, True), (place.queries - place.causal, False)) if place.causal else ((place.queries, False),)
+    used = torch.full((len(parts), place.batch), place.keys, dtype=torch.int32, device=device)
+    if place.causal:
+        used[0] = place.context
+    made: list[Reading] = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()
-        seen, parts = place.context, []
-        for width, causal in widths:
-            used = torch.full((place.batch,), seen if causal else seen + width, dtype=torch.int32, device=device)
-            parts.append(used_part(width, causal, used, k.shape[1], place.keys))
-            seen += width
-        slots = torch.arange(place.context, place.keys, device=device).expand(place.batch, -1)
-        layout = UsedKv(keys=[keys], values=[values], slots=slots, parts=tuple(parts))
-        return layout.attend(0, q, k[:, :, place.context :], v[:, :, place.context :], None).transpose(1, 2)
+        if not made:
+            name = option or option_of("sdpa", q.device, q.dtype, q.shape[3])
+            fed = Fed(parts, place.batch, q.shape[1], k.shape[1], place.keys, q.dtype, q.device)
+            made.append(OPTIONS[name](fed).read(used))
+        keys, values = (one.transpose(1, 2).flatten(0, 1) for one in (k, v))
+        return made[0].attend(q, keys, values, None).transpose(1, 2)
 
     return attend
-
-
-def _flex(place: Place, device: str) -> Way:
-    """Compiled on a GPU; on a CPU, where it takes long to compile, as it is."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    def looks_at(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= place.causal) | (key <= place.context + query)
-
-    blocks = create_block_mask(looks_at, None, None, place.queries, place.keys, device=device) if place.causal else None
-    attend: Any = flex_attention
-    if device.startswith("cuda"):
-        torch.compiler.reset()  # or the limit of recompilations would let the last places run uncompiled
-        attend = torch.compile(flex_attention, dynamic=False)
-    return lambda q, k, v: attend(q, k, v, block_mask=blocks, enable_gqa=True)
 
 
 def _over_mask(times: Sequence[AttentionTime]) -> list[AttentionTime]:

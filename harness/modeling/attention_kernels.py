@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from harness.modeling import flash_attention
+from harness.modeling.captured_attention import option_of
 
 LEFT_OUT = "cudnn: torch's first choice on Hopper plans for 23 to 37 ms whenever a shape is new, as in every pass of NTP"
 """The kernel that scaled_dot_product_attention may not choose on a GPU, with the reason."""
@@ -28,10 +29,13 @@ def kernels_left() -> list[str]:
     return [name for name, is_on in enabled.items() if is_on]
 
 
-def captured_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """What attends in passes that are captured into graphs: never scaled_dot_product_attention."""
-    if not flash_attention.takes_flash(device, dtype, head_dim):
-        return "plain arithmetic over the used part of each row"
+def captured_kernel(attention: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
+    """What attends in passes that are captured into graphs, by what their part asks for."""
+    option = option_of(attention, device, dtype, head_dim)
+    if option == "masked":
+        return "scaled_dot_product_attention over whole rows, under a mask of what is used of each"
+    if option == "flex":
+        return "torch FlexAttention, compiled, over the blocks in use of each row"
     # An implementation that somebody has activated takes the place of torch's own; older releases have only that.
     activated = getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)()
     return f"{flash_attention.OPERATOR} ({activated or 'flash attention 2'}) over the used part of each row"

@@ -46,15 +46,18 @@ def execution_of(part: Part) -> Execution:
     )
 
 
-def compiled(model: PreTrainedModel, dynamic: bool = True) -> Callable[..., Any]:
-    """The model's forward, compiled when first called. Lengths are symbolic where ``dynamic``, so a growing context compiles
-    nothing anew; where shapes never change they need not be.
-
-    Going over the number of graphs is an error, not a slow forward.
-    """
+def allow_kinds_of_forward() -> None:
+    """Set torch.compile's number of graphs of one function; going over it is an error, not a slow forward."""
     settings: Any = torch._dynamo.config
     settings.recompile_limit = KINDS_OF_FORWARD
     settings.fail_on_recompile_limit_hit = True
+
+
+def compiled(model: PreTrainedModel, dynamic: bool = True) -> Callable[..., Any]:
+    """The model's forward, compiled when first called. Lengths are symbolic where ``dynamic``, so a growing context compiles
+    nothing anew; where shapes never change they need not be.
+    """
+    allow_kinds_of_forward()
     return torch.compile(model.forward, dynamic=dynamic)
 
 

@@ -148,7 +148,8 @@ class Engine:
         """Time one decode: of a decoder of ours, or of generate()."""
         request = self._request(case, prompts, seed)
         if case.is_check:
-            how = {"cache": case.arm["cache"], "attention": case.part.attention, "forward": self._forward_of_generate(case)}
+            attend, forward = case.part.model_attention, self._forward_of_generate(case)
+            how = {"cache": case.arm["cache"], "attention": attend, "forward": forward}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
         decoder = decoder_of(case, self._model, session, request, seed, lambda: self._drafter(case, request, session))

@@ -13,6 +13,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from harness.modeling.attention_kernels import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
+from harness.modeling.compiled_layers import compiled_unit
 from harness.modeling.compiling import execution_of
 from harness.modeling.loading import LoadedModel
 from harness.modelshape import ModelShape
@@ -28,12 +29,15 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
     captured = _captured_kernel(part, model.shape)
-    calls_sdpa = part.attention == "sdpa" and captured is None
+    calls_sdpa = part.attention != "eager" and captured is None
+    unit = compiled_unit(model.module, execution_of(part))
     return {
         "model_revision": revision,
         "model_revision_reason": None if revision else "the weights come from no hub",
         "tokenizer_sha256": digest,
         "tokenizer_sha256_reason": None if digest else "there is no tokenizer with a file form",
+        "compiled": unit,
+        "compiled_reason": None if unit else "forwards are not compiled",
         "sdpa": sdpa_backends(part, model.shape) if calls_sdpa else None,
         "sdpa_reason": None if calls_sdpa else _no_sdpa(part, captured),
         "sdpa_kernels": kernels_left(),
@@ -48,7 +52,7 @@ def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
     device = torch.device(part.device)
     if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
         return None
-    return captured_kernel(device, getattr(torch, part.dtype), shape.head_dim)
+    return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
 
 
 def _no_sdpa(part: Part, captured: str | None) -> str:

@@ -1,11 +1,13 @@
 """Flash attention over packed runs of keys, by the operator beneath torch.nn.attention.varlen.
 
-varlen_attn itself takes neither shared KV heads nor used lengths in torch 2.11; the operator has taken both since 2.5. Axes:
-N runs, n queries of each, T packed keys of all runs, H query heads, G KV heads, D head dimension.
+varlen_attn itself takes neither shared KV heads nor used lengths in torch 2.11; the operator has taken both since 2.5. Its
+kernel reads as many keys of a run as are said to be used, from where the run is said to begin (``block_info.h``), so runs may
+overlap. Axes: N runs, T queries of all runs, K packed keys, H query heads, G KV heads, D head dimension.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +23,24 @@ NAMED = ("scale", "seqused_k")
 GIVES = ("output", "softmax_logsumexp")
 LEAST_CAPABILITY = (8, 0)
 MOST_HEAD_DIM, HEAD_DIM_STEP = 256, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of packed queries, each over a run of packed keys; int32.
+
+    ``asked``   (N+1,): where the queries of each run begin, and where all end; ``widest``: the most of one run
+    ``starts``  (N+1,): where the keys of each run begin; the last entry is the end of all
+    ``used``    (N,): keys of each run; ``longest`` at most
+    ``empty``   (T,) bool: queries of runs without keys; None where each run has some
+    """
+
+    asked: Tensor
+    starts: Tensor
+    used: Tensor
+    widest: int
+    longest: int
+    empty: Tensor | None
 
 
 def takes_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
@@ -52,19 +72,17 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
         )
 
 
-def attend(
-    query: Tensor, keys: Tensor, values: Tensor, starts: Tensor, used: Tensor, longest: int, causal: bool, scaling: float | None
-) -> tuple[Tensor, Tensor]:
-    """Queries (N, n, H, D) over the ``used`` (N,) first ones of each run of keys (T, G, D): output like the queries,
-    log-sum-exp (N, n, H) in float32.
-
-    ``starts`` (N+1,): where each run begins. Causal: the last query sees all that is used, each earlier one fewer by one. A run
-    without used keys has log-sum-exp +inf, and an output that means nothing (flash attention 2).
+def attend(query: Tensor, keys: Tensor, values: Tensor, runs: Runs, scaling: float | None) -> tuple[Tensor, Tensor]:
+    """Queries (T, H, D) of all runs over the keys and values (K, G, D) that each run has: output like the queries, log-sum-exp
+    (T, H) in float32. A run without keys has output 0 and a log-sum-exp beside which every other outweighs it.
     """
-    many, width, heads, size = query.shape
-    of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
-        query.reshape(many * width, heads, size), keys, values, of_query, starts, width, longest, 0.0, causal, False,
-        scale=scaling, seqused_k=used,
+        query, keys, values, runs.asked, runs.starts, runs.widest, runs.longest, 0.0, False, False,
+        scale=scaling, seqused_k=runs.used,
     )  # fmt: skip
-    return out.reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)
+    lse = lse.transpose(0, 1)
+    if runs.empty is None:
+        return out, lse
+    # Flash attention 2 says +inf of a run without keys, which would outweigh all others; its output there may be NaN.
+    nothing = runs.empty[:, None]
+    return out.masked_fill(nothing[..., None], 0.0), lse.masked_fill(nothing, torch.finfo(lse.dtype).min)

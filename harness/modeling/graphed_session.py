@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,10 +19,11 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment
 from harness.decoding.uploading import page_locked
 from harness.modeling import flash_attention
+from harness.modeling.captured_attention import OPTIONS, option_of
 from harness.modeling.capturing import Capture
 from harness.modeling.segments import validity, wanted_logits
 from harness.modeling.static_session import StaticSession, head_dim_of
-from harness.modeling.used_kv import UsedKv, UsedPart, used_part
+from harness.modeling.used_kv import Fed, UsedKv
 from harness.roofline.kv_slots import slots_allocated
 
 Kind = tuple[tuple[int, str, int], ...]
@@ -44,7 +45,8 @@ class Captured:
 
 
 class GraphedSession(StaticSession):
-    """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled.
+    """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled; ``attention`` is
+    one of harness.modeling.captured_attention, or sdpa.
 
     Graphs are made anew where a batch needs other buffers, see harness.roofline.kv_slots. The logits of a pass are overwritten
     by the next one.
@@ -54,9 +56,11 @@ class GraphedSession(StaticSession):
     """
 
     def __init__(
-        self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1
-    ) -> None:
-        if flash_attention.takes_flash(model.device, model.dtype, head_dim_of(model.config)):
+        self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1,
+        attention: str = "sdpa",
+    ) -> None:  # fmt: skip
+        self._attention = option_of(attention, model.device, model.dtype, head_dim_of(model.config))
+        if self._attention == "flash":
             flash_attention.refuse_what_lacks_it(model.device)
         super().__init__(model, ranks=ranks)
         self._capture = capture
@@ -111,13 +115,16 @@ class GraphedSession(StaticSession):
         tokens, positions = (torch.cat([getattr(s, name) for s in segments], dim=1) for name in ("tokens", "positions"))
         tokens, positions, counts = (one.to(device, copy=True, non_blocking=True) for one in (tokens, positions, counts))
         wanted = wanted_logits(segments, device)
-        keys, values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
-        _, length, groups, _ = keys[0].shape
-        runs = [(s.tokens.shape[1], _is_causal(s)) for s in segments]
+        rows, groups, length, _ = self._keys[0].shape
+        keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
+        before = torch.arange(rows, device=device)[:, None] * length
+        parts = tuple((s.tokens.shape[1], _is_causal(s)) for s in segments)
+        heads = cast(Any, self._model.config).num_attention_heads // self._ranks
+        attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
 
         def work() -> Tensor:
-            slots, parts = _slots_and_parts(counts, runs, groups, length)
-            layout = UsedKv(keys=keys, values=values, slots=slots, parts=parts)
+            slots, used = _slots_and_used(counts, parts, length)
+            layout = UsedKv(keys=keys, values=values, places=(slots + before).flatten(), reading=attention.read(used))
             out = self._captured_forward(
                 input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
                 logits_to_keep=wanted, layout=layout,
@@ -128,19 +135,17 @@ class GraphedSession(StaticSession):
         return Captured(tokens, positions, counts, self._capture(work))
 
 
-def _slots_and_parts(
-    counts: Tensor, runs: Sequence[tuple[int, bool]], groups: int, length: int
-) -> tuple[Tensor, tuple[UsedPart, ...]]:
-    """(B, Q) where every fed token goes, padding to the last slot; and what each of ``runs``, (width, causal), sees of rows of
-    ``length`` slots. ``counts``: see Captured.
+def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: int) -> tuple[Tensor, Tensor]:
+    """(B, Q) where in its row of ``length`` slots every fed token goes, padding to the last; and (parts, B) int32 what each of
+    ``parts``, (width, causal), sees, see CapturedAttention. ``counts``: see Captured.
     """
-    seen, slots, parts = counts[0], [], []
-    for real, (width, causal) in zip(counts[1:], runs, strict=True):
+    seen, slots, used = counts[0], [], []
+    for real, (width, causal) in zip(counts[1:], parts, strict=True):
         own = seen[:, None] + torch.arange(width, dtype=torch.int32, device=counts.device)
         slots.append(torch.where(real[:, None] > 0, own, length - 1))
-        parts.append(used_part(width, causal, seen if causal else seen + real, groups, length))
+        used.append(seen if causal else seen + real)
         seen = seen + real
-    return torch.cat(slots, dim=1).long(), tuple(parts)
+    return torch.cat(slots, dim=1).long(), torch.stack(used)
 
 
 def _padded_within(segment: Segment) -> bool:

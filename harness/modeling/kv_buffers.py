@@ -18,11 +18,18 @@ from transformers import AttentionInterface, AttentionMaskInterface
 NAME = "sbd_used_kv"
 
 
+class LayerKv(Protocol):
+    """Where one forward writes and what it reads in one layer."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """Write the fed keys and values, (B, G, Q, D), then attend to what is used: query (B, H, Q, D), result (B, Q, H, D)."""
+
+
 class KvLayout(Protocol):
     """Where one forward writes and what it reads: travels from the session through transformers to ``attend``."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """Write the fed keys and values, (B, G, Q, D), then attend to what is used: query (B, H, Q, D), result (B, Q, H, D)."""
+    def of_layer(self, layer: int) -> LayerKv:
+        """The same of one layer, by its number."""
 
 
 @dataclass(slots=True)
@@ -50,9 +57,14 @@ class Layout(KvLayout):
     places: Tensor | None
     mask: Tensor | None
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    def of_layer(self, layer: int) -> LayerSlots:
+        """See KvLayout."""
+        return LayerSlots(self.keys[layer], self.values[layer], self)
+
+    def attend(
+        self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+    ) -> Tensor:
         """Write to the slots, attend to the first ``width`` of them."""
-        keys, values = self.keys[layer], self.values[layer]
         if self.start is not None:
             end = self.start + key.shape[2]
             keys[:, :, self.start : end] = key
@@ -85,6 +97,19 @@ def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor
     return out if index is None else out.gather(2, index)
 
 
+@dataclass(slots=True)
+class LayerSlots(LayerKv):
+    """One layer of a Layout."""
+
+    keys: Tensor
+    values: Tensor
+    layout: Layout
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """See Layout.attend."""
+        return self.layout.attend(self.keys, self.values, query, key, value, scaling)
+
+
 def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
     """Attention of query (B, H, Q, D) over keys and values (B, G, W, D), ``mask`` as masks.folded_mask makes it or None; result
     (B, H, Q, D).
@@ -107,10 +132,11 @@ def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor |
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: what the forward's layout says; (B, Q, H, D)."""
-    layout: KvLayout = options["layout"]
-    index: Any = module.layer_idx
-    return layout.attend(index, query, key, value, options.get("scaling")), None
+    """transformers' attention interface: what the forward's ``layout`` says of this layer, or ``kv``, which already is of one;
+    (B, Q, H, D).
+    """
+    kv: LayerKv = options["kv"] if "kv" in options else options["layout"].of_layer(module.layer_idx)
+    return kv.attend(query, key, value, options.get("scaling")), None
 
 
 def no_mask(*arguments: Any, **options: Any) -> None:

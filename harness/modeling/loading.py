@@ -143,7 +143,7 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     with torch.device(part.device if group is None else "cpu"):
         auto: Any = AutoModelForCausalLM  # its methods carry no types
         module = auto.from_config(
-            config, dtype=getattr(torch, part.dtype), attn_implementation=part.attention
+            config, dtype=getattr(torch, part.dtype), attn_implementation=part.model_attention
         )
     if shape.sliding_window is not None or module.num_parameters() != shape.params:
         raise UnknownModelError(
@@ -165,7 +165,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: Ra
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group) if loads_split(part.device) else {}
     with _said_by_transformers(name):
-        found = open_checkpoint(path, getattr(torch, part.dtype), part.attention, options, share)
+        found = open_checkpoint(path, getattr(torch, part.dtype), part.model_attention, options, share)
     module, tokenizer = found.module, found.tokenizer
     if group is not None and not share:
         split(module, name, part.device, group)

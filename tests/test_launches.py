@@ -1,0 +1,153 @@
+"""Launches and host waits of a pass, counted on the meta device: the counter against counts by hand and by another program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from benchmarks import launches  # noqa: E402 - after the import guards
+from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of  # noqa: E402
+from harness.modeling import used_kv  # noqa: E402
+from harness.modeling.captured_attention import OPTIONS  # noqa: E402
+from harness.modelshape import KNOWN_SHAPES  # noqa: E402
+from harness.roofline import kv_slots  # noqa: E402
+
+SHAPE = KNOWN_SHAPES["llama-3.1-8b"]
+
+
+def counted(work: Any) -> tuple[int, int]:
+    """(launches, waits) of what ``work`` does to a (4, 6) tensor on the device."""
+    with Counted() as counter, Uploads(counter.counts):
+        work(torch.empty(4, 6, device="meta"))
+    return counter.counts[LAUNCH], counter.counts[WAIT]
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (lambda x: x.view(6, 4).transpose(0, 1)[1:].expand(2, -1, -1), (0, 0)),
+        (lambda x: (x.unflatten(0, (2, 2)).detach(), torch.empty_like(x), x.new_empty(3)), (0, 0)),
+        (lambda x: torch.nn.functional.linear(x[None], torch.empty(5, 6, device="meta")), (1, 0)),
+        (lambda x: (x + 1).mul_(2), (2, 0)),
+        (lambda x: x.transpose(0, 1).contiguous(), (1, 0)),
+        (lambda x: x.contiguous(), (0, 0)),
+        (lambda x: torch.arange(3, device="meta"), (1, 0)),
+        (lambda x: x.index_put_((torch.empty(2, dtype=torch.long, device="meta"),), x[:2]), (1, 0)),
+        (lambda x: x.copy_(torch.zeros(4, 6)), (1, 1)),
+        (lambda x: x.copy_(torch.zeros(4, 6), non_blocking=True), (1, 0)),
+        (lambda x: torch.zeros(3).to("meta"), (1, 1)),
+        (lambda x: torch.tensor([1, 2], device="meta"), (1, 1)),
+        (lambda x: torch.where(x > 0, x, torch.tensor(1.0)), (2, 0)),
+        (lambda x: torch.zeros(3) + 1, (0, 0)),
+    ],
+)  # fmt: skip
+def test_an_operation_is_a_launch_and_a_view_is_none(work: Any, expected: tuple[int, int]) -> None:
+    """By hand: (launches, waits)."""
+    assert counted(work) == expected
+
+
+def test_pieces_of_a_function_are_those_that_can_be_named() -> None:
+    """Two products that inductor does not write itself, and all that lies between them in one loop."""
+
+    def work(x: Any, first: Any, second: Any) -> Any:
+        return torch.relu(x @ first + 1) * 2 @ second
+
+    given = tuple(torch.empty(8, 8, device="meta") for _ in range(3))
+    assert pieces_of(work, given) == 3
+
+
+@dataclass(frozen=True, slots=True)
+class FormerReading:
+    """Attention as it was when another program counted it: per part, and for what causal tokens see of themselves apart."""
+
+    fed: used_kv.Fed
+
+    def attend(self, query: Any, keys: Any, values: Any, scaling: float | None) -> Any:
+        """Values are of no account."""
+        rows, heads, _, size = query.shape
+        groups, shared = self.fed.groups, self.fed.shared
+        count = kv_slots.pieces_of(rows * groups, self.fed.slots)
+        outs, start = [], 0
+        torch.arange(rows, device=query.device)  # each layer made the rows' numbers anew
+        for width, causal in self.fed.parts:
+            asked = query[:, :, start : start + width].transpose(1, 2)
+            folded = asked.reshape(rows, width, groups, shared, size).transpose(2, 3).reshape(rows, 1, -1, groups, size)
+            folded = folded.expand(-1, count, -1, -1, -1).flatten(0, 1)
+            out, lse = self._kernel(folded, keys, values)
+            out = out.reshape(rows, count, width, shared, groups, size).transpose(3, 4)
+            lse = lse.reshape(rows, count, width, shared, groups).transpose(3, 4)
+            out, lse = self._merged(out.transpose(0, 1), lse.transpose(0, 1))
+            out, lse = out.reshape(asked.shape), lse.reshape(rows, width, heads)
+            if causal:
+                own, own_lse = self._kernel(asked, keys, values)
+                out, lse = self._merged(torch.stack([out, own]), torch.stack([lse, own_lse]))
+            outs.append(out)
+            start += width
+        return torch.cat(outs, dim=1).to(query.dtype)
+
+    @staticmethod
+    def _kernel(query: Any, keys: Any, values: Any) -> tuple[Any, Any]:
+        many, width, heads, _ = query.shape
+        of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
+        found, lse, *_ = torch.ops.aten._flash_attention_forward(
+            query.flatten(0, 1).contiguous(), keys, values, of_query, of_query, width, width, 0.0, False, False
+        )
+        torch.zeros((2,), dtype=torch.uint64, device=query.device)  # varlen_attn makes a random state that nobody asks for
+        return found.float().reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)
+
+    @staticmethod
+    def _merged(outs: Any, lses: Any) -> tuple[Any, Any]:
+        whole = lses.logsumexp(dim=0)
+        weights = (lses - whole.clamp(min=torch.finfo(lses.dtype).min)).exp()
+        return (weights[..., None] * outs).sum(dim=0), whole
+
+
+class Former:
+    """Makes FormerReadings, and what it made for each forward: three tensors a part, two more where it is causal."""
+
+    def __init__(self, fed: used_kv.Fed) -> None:
+        self._fed = fed
+
+    def read(self, used: Any) -> FormerReading:
+        """See CapturedAttention."""
+        for _, causal in self._fed.parts:
+            for _ in range(6 if causal else 4):
+                torch.arange(3, device=used.device)
+        return FormerReading(self._fed)
+
+
+def test_the_counter_finds_what_another_program_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,764 launches of a pass of one token, 2,635 of one that commits, before attention became one call."""
+    monkeypatch.setitem(OPTIONS, "flash", Former)
+    found = count_passes(SHAPE, compiled=False)
+    assert found["ntp"].launches == pytest.approx(1764, rel=0.05)
+    assert found["commit"].launches == pytest.approx(2635, rel=0.05)
+
+
+def test_a_pass_keeps_to_its_launches_and_waits_once() -> None:
+    """The bars of a graphed pass of Llama-3.1-8B with compiled layers."""
+    shallow = SHAPE.model_copy(update={"layers": 2})
+    figures = figures_of(count_passes(SHAPE, compiled=True), count_passes(shallow, compiled=False))
+    assert figures["ntp"] <= 700 and figures["decide"] <= 720 and figures["commit"] <= 900
+    assert figures["ntp_host_syncs"] <= 1 and figures["sbd_host_syncs"] <= 1
+    # A pass that commits feeds twice the tokens, and no more operations a layer.
+    assert figures["commit_not_compiled"] < figures["decide_not_compiled"] + shallow.layers
+    assert figures["ntp"] > 15 * SHAPE.layers, "a layer has seven products and what lies between them"
+
+
+def test_a_compiled_layer_writes_its_kv_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that is not in place would copy all of a buffer, in every layer."""
+    seen: list[tuple[Any, tuple[Any, ...]]] = []
+    monkeypatch.setattr(launches, "pieces_of", lambda function, arguments: seen.append((function, arguments)) or 1)
+    count_passes(SHAPE.model_copy(update={"layers": 1}), compiled=True)
+    for function, arguments in seen[-1:]:
+        kv: used_kv.UsedLayer = arguments[2]
+        made = [out for node in scheduled_of(function, arguments) for out in node.get_outputs()]
+        written = [out for out in made if out.get_mutations()]
+        fresh = [out.node.get_numel() for out in made if not out.get_mutations() and hasattr(out.node.layout, "size")]
+        assert len(written) == 2 and max(fresh) < kv.keys.numel()
