@@ -135,8 +135,8 @@ def test_a_pass_keeps_to_its_launches_and_waits_once() -> None:
     figures = figures_of(count_passes(SHAPE, compiled=True), count_passes(shallow, compiled=False))
     assert figures["ntp"] <= 700 and figures["decide"] <= 720 and figures["commit"] <= 900
     assert figures["ntp_host_syncs"] <= 1 and figures["sbd_host_syncs"] <= 1
-    # A pass that commits feeds twice the tokens, and no more operations a layer.
-    assert figures["commit_not_compiled"] < figures["decide_not_compiled"] + shallow.layers
+    # A pass that commits has one part more, a few operations of the pass; a layer has no more: it had 27.
+    assert figures["commit_not_compiled"] - figures["decide_not_compiled"] <= 10
     assert figures["ntp"] > 15 * SHAPE.layers, "a layer has seven products and what lies between them"
 
 
