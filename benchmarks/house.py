@@ -25,9 +25,9 @@ Graph = dict[str, set[str]]
 SENTENCE_END = re.compile(r"(?<=[.?!])\s+|\n\s*\n|\n\s*[*-] ")
 
 
-def name_of(file: Path, root: Path = ROOT) -> str:
+def name_of(file: Path) -> str:
     """``harness.stats`` for harness/stats.py; a package for its __init__.py."""
-    parts = file.relative_to(root).with_suffix("").parts
+    parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -82,19 +82,18 @@ def circles(graph: Graph) -> list[set[str]]:
     return [set(group) for group in groups if len(group) > 1]
 
 
-def room_of(module: str) -> str:
+def room_of(module: str, packages: set[str]) -> str:
     """The package of a module; flat modules are one room."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 2 else "flat"
+    place = module.split(".")[1:2]
+    return place[0] if place and place[0] in packages else "flat"
 
 
 def floors(graph: Graph, packages: set[str]) -> int:
     """Rooms on the longest chain of imports; 0 where rooms import one another in a circle."""
     rooms: Graph = defaultdict(set)
     for module, names in graph.items():
-        own = module.split(".")[1] if module.split(".")[1:2] and module.split(".")[1] in packages else room_of(module)
-        seen = {name.split(".")[1] for name in names if "." in name}
-        rooms[own] |= {one if one in packages else "flat" for one in seen} - {own}
+        own = room_of(module, packages)
+        rooms[own] |= {room_of(name, packages) for name in names if "." in name} - {own}
     depth: dict[str, int] = {}
     try:
         for room in TopologicalSorter(rooms).static_order():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from benchmarks.house import imports_of, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -83,30 +84,6 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
-def imports_of(source: str, module: str) -> Iterator[tuple[int, str]]:
-    """(line, module) of every import, those inside functions too; imports for type checkers alone are left out."""
-    tree = ast.parse(source)
-    unseen = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for part in node.body
-        for inner in ast.walk(part)
-    }
-    for node in ast.walk(tree):
-        if id(node) in unseen:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join([*module.split(".")[: -node.level], *([base] if base else [])])
-            yield node.lineno, base
-            if base == "harness" or base.startswith("harness."):
-                yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-
-
 def longest(module: str, table: dict[str, object]) -> str | None:
     """The key of ``table`` that names ``module`` (without ``harness.``) most closely; ``compare`` covers ``compare_arms``."""
     name = module.removeprefix("harness.")
@@ -138,8 +115,7 @@ def faults(source: str, module: str) -> list[str]:
 def modules() -> Iterator[tuple[str, Path]]:
     """Every module of the package with its file."""
     for file in sorted((ROOT / "harness").rglob("*.py")):
-        parts = file.relative_to(ROOT).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+        yield name_of(file), file
 
 
 def test_nothing_imports_what_it_must_not() -> None:
