@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 
 from harness.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import InvariantError
-from harness.frozen import Flag, Frozen, Name, Text
+from harness.config_file import Flag, Frozen, Name, Text
 from harness.modelshape import KNOWN_SHAPES, ModelShape
 from harness.yaml_lines import read_yaml
 

@@ -25,7 +25,7 @@ from harness.arms_masked import ApdArm, FreeDaveArm
 from harness.arms_public import BlockDiffusionArm
 from harness.arms_rivals import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
 from harness.axes import Counts, Numbers, Shares, as_list, distinct
-from harness.frozen import Frozen, Text, named_by_key
+from harness.config_file import Frozen, Text, named_by_key
 from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 from harness.solver_choice import SolverChoice, Younger
 

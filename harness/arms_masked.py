@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from harness.axes import Counts, Numbers, Shares
-from harness.frozen import Frozen
+from harness.config_file import Frozen
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
 """What nested drafts are lossless against."""

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from harness.axes import Counts, Numbers
 from harness.block_families import FAMILIES
 from harness.block_protocol import BlockProtocol, Commit
-from harness.frozen import Count
+from harness.config_file import Count
 from harness.solver_choice import SolverChoice, setting_id, setting_in_words
 
 GREEDY = 0.0

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from harness.axes import Counts, Numbers
-from harness.frozen import Count, Frozen, named_by_key
+from harness.config_file import Count, Frozen, named_by_key
 from harness.model_choice import ModelChoice, RandomModel, model_name
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2

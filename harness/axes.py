@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.frozen import Count, NonNegative, Share
+from harness.config_file import Count, NonNegative, Share
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Literal
 
-from harness import units
+from harness import formatting
 from harness.capacity import Question, plan
 from harness.capacity_acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
 from harness.capacity_point import gpus_needed
@@ -169,7 +169,7 @@ def _choice(found: _Arm) -> Choice:
     assert arm.block_size is not None and tokens is not None
     basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
     return Choice(
-        label=f"{arm.label}: {units.ratio(tokens)} fewer passes",
+        label=f"{arm.label}: {formatting.ratio(tokens)} fewer passes",
         basis=basis,
         model=cell.model,
         acceptance=Acceptance(
@@ -187,7 +187,7 @@ def _accuracy(arm: ArmResult) -> str:
     lost = arm.accuracy_difference
     if lost.value is None:
         return f"accuracy not known: {lost.reason}"
-    return f"accuracy against NTP {units.points(lost.value)}, observed"
+    return f"accuracy against NTP {formatting.points(lost.value)}, observed"
 
 
 def _published() -> tuple[Choice, ...]:
@@ -197,7 +197,7 @@ def _published() -> tuple[Choice, ...]:
         model, task, level = cell.split("/")
         found.append(
             Choice(
-                label=f"Table 1, {task}, γ {level}: {units.ratio(acceptance.nfe_speedup)} fewer passes", basis="published",
+                label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes", basis="published",
                 model=model, acceptance=acceptance, remark=f"published for {model} on {task}, not measured in this run",
                 arguments=("--table1", cell),
             )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.frozen import Count, Frozen, Name, NonNegative, Text
+from harness.config_file import Count, Frozen, Name, NonNegative, Text
 
 MetricName = Literal[
     "wall_speedup", "request_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s",

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from harness.claims import Claim, Claims
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.errors import ScenarioError
-from harness.frozen import Frozen
+from harness.config_file import Frozen
 from harness.yaml_lines import read_yaml
 
 PAPER = "paper"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from harness.capacity_answer import answer, own_break_even, pays_words
 from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Plan
-from harness.units import rate, ratio
+from harness.formatting import rate, ratio
 
 ABSENT = "?"
 WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines

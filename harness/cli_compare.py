@@ -92,7 +92,7 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
 
 
 def _shown(change: Change, value: float | str | None) -> str:
-    from harness.units import count, ratio, seconds
+    from harness.formatting import count, ratio, seconds
 
     if value is None:
         return "?"
@@ -104,7 +104,7 @@ def _shown(change: Change, value: float | str | None) -> str:
 
 
 def _changed(change: Change) -> str:
-    from harness.units import points, signed_percent
+    from harness.formatting import points, signed_percent
 
     if change.kind != "timed" and change.base is not None and change.base == change.new:
         return ""

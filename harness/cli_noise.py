@@ -83,7 +83,7 @@ def _measured(command: str, work: Path | None, wish: Any) -> StoredFloors:
 def _print(stored: list[StoredFloors], as_json: bool) -> None:
     from dataclasses import asdict
 
-    from harness.units import percent
+    from harness.formatting import percent
 
     if as_json:
         print(json.dumps([asdict(one) for one in stored], indent=1, ensure_ascii=False, default=str))

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from harness.frozen import Frozen, Text
+from harness.config_file import Frozen, Text
 from harness.prompts import Check, Pattern
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}

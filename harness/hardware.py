@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from harness.datafiles import data_dir, user_data_dir
+from harness.paths import data_dir, user_data_dir
 from harness.errors import UnknownHardwareError
-from harness.frozen import Flag, Frozen, Name, Text
+from harness.config_file import Flag, Frozen, Name, Text
 from harness.hardware_contradictions import contradictions, memory_agrees
 from harness.hardware_figures import (
     Bandwidth,

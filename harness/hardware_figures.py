@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.frozen import Frozen, Text
+from harness.config_file import Frozen, Text
 
 Grade = Literal["V", "R", "S", "U"]
 PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "tf32", "float32"]

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from harness.datafiles import user_data_dir
+from harness.paths import user_data_dir
 from harness.errors import MissingExtraError, StorageError, UserError
 
 SCHEMES = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}

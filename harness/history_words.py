@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import units
+from harness import formatting
 from harness.history_changes import Change
 from harness.history_metrics import METRICS
 from harness.history_series import Line
@@ -31,19 +31,19 @@ def figure_words(metric: str, value: float) -> str:
     """A value with its unit: ``2.31x``, ``31.5 ms``, ``+4.3 %``."""
     base, unit = metric.partition(".")[0], METRICS[metric].unit
     if unit == "x":
-        return units.ratio(value)
+        return formatting.ratio(value)
     if unit == "s/token":
-        return units.seconds(value)
+        return formatting.seconds(value)
     if unit == "tokens/s":
-        return f"{units.rate(value)}\u00a0tokens/s"
+        return f"{formatting.rate(value)}\u00a0tokens/s"
     if base == "accuracy_difference":
-        return units.points(value)
-    return units.signed_percent(value) if base.endswith("_error") else units.percent(value)
+        return formatting.points(value)
+    return formatting.signed_percent(value) if base.endswith("_error") else formatting.percent(value)
 
 
 def size_words(metric: str, size: float) -> str:
     """``-3.1 %`` of a ratio, ``+1.2 points`` of a share or an error."""
-    return units.points(size) if METRICS[metric].scale == "difference" else units.signed_percent(size)
+    return formatting.points(size) if METRICS[metric].scale == "difference" else formatting.signed_percent(size)
 
 
 def line_words(line: Line) -> str:

@@ -12,13 +12,13 @@ from typing import Literal, get_args
 
 import yaml
 
-from harness.datafiles import user_data_dir
+from harness.paths import user_data_dir
 from harness.errors import StorageError, UserError
 from harness.hardware import HardwareProfile, known_profiles, match_profile
 from harness.hardware_figures import Figure, PeakDtype
 from harness.measured import MeasuredCeilings, MeasuredFigure
 
-LONGEST_NAME = 64  # harness.frozen.Name
+LONGEST_NAME = 64  # harness.config_file.Name
 HEADER = """\
 # Written by `sbd calibrate`. What stands under measured was reached on this machine (grade R); every other figure is published,
 # or reported by the system where its source says so. null = not known; the source says why.

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from harness.frozen import Flag, Frozen, NonNegative, Text
+from harness.config_file import Flag, Frozen, NonNegative, Text
 
 MeasuredDtype = Literal["bfloat16", "float16", "float32", "float64"]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.block_checkpoints import native_config, recognised
 from harness.errors import UnknownModelError
-from harness.frozen import CountOrZero, Flag, Frozen, Text, named_by_key
+from harness.config_file import CountOrZero, Flag, Frozen, Text, named_by_key
 from harness.modelshape import KNOWN_SHAPES, ModelShape, shape_from_config
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.datafiles import user_data_dir
+from harness.paths import user_data_dir
 from harness.errors import UserError
 from harness.gate_noise import NoiseFloor, from_json, to_json
 from harness.history_machine import machine_of

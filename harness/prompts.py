@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ValidationError, model_validator
 
 from harness.errors import ScenarioError
-from harness.frozen import Frozen, Text
+from harness.config_file import Frozen, Text
 
 Check = Literal["exact", "contains", "number", "none"]
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")

@@ -7,7 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.environment import snapshot
 from harness.progress import Progress
 from harness.record import RunHeader

@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 from harness.arms import GREEDY, Arm, NtpArm
 from harness.axes import Counts, distinct
 from harness.claims import Claims, misplaced
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
-from harness.frozen import Count, CountOrZero, Flag, Frozen, Name
+from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
 from harness.model_choice import ModelChoice, RandomModel
 from harness.scenario_devices import by_device
 from harness.scenario_limits import HealthLimits, Until

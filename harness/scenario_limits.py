@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.frozen import Count, Frozen, NonNegative
+from harness.config_file import Count, Frozen, NonNegative
 
 
 class HealthLimits(Frozen):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.axes import Counts, Numbers, Shares, as_list, distinct
-from harness.frozen import Frozen
+from harness.config_file import Frozen
 
 Figure = Literal["entropy", "confidence", "margin"]
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
-from harness.frozen import Count, Flag, Frozen, Text
+from harness.config_file import Count, Flag, Frozen, Text
 from harness.prompts import digest, read_prompts
 from harness.tasks import TASKS
 

@@ -14,7 +14,7 @@ import pytest
 from harness.capacity_panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
 from harness.reporting.planner import planner_view
 from harness.reporting.planner_data import rate_carried, ratio_carried
-from harness.units import rate, ratio
+from harness.formatting import rate, ratio
 from tests.test_planner import FIGURES, asked, choices, quickstart, rendered
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.hardware import known_profiles
 from harness.replay import passes_per_block
-from harness.units import rate
+from harness.formatting import rate
 from tests.test_cli import sbd
 
 QUICKSTART = Path(__file__).parent.parent / "reports" / "quickstart"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli_hardware import figures_of, with_date
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.hardware import HardwareProfile, known_profiles
 from tests.test_cli import sbd
 

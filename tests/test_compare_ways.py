@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import units
+from harness import formatting
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
 from harness.compare_ways import name_of, telling_arms, ways
@@ -102,7 +102,7 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
     assert "3 slower ones are in the table only" in drawing.caption
     words = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing.image, flags=re.DOTALL)))
     for way in found[:MOST_WAYS]:
-        assert way.arm.label in words and f"{units.ratio(way.speed.value or 0)}, " in words
+        assert way.arm.label in words and f"{formatting.ratio(way.speed.value or 0)}, " in words
     assert ways_compared([], timed=True, name="x") is None
 
 

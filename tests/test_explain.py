@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-from harness import units
+from harness import formatting
 from harness.compare import compare
 from harness.compare_blocks import Timeline, block_passes, timeline
 from harness.compare_explain import residuals, roofline_points, waterfall
@@ -77,10 +77,10 @@ def test_the_waterfall_says_its_values() -> None:
     for cell in compare(FULL).cells:
         fall = waterfall(cell, cell.arms[1])
         assert fall is not None
-        passes, clock = units.ratio(fall.steps[0].factor), units.ratio(fall.product)
+        passes, clock = formatting.ratio(fall.steps[0].factor), formatting.ratio(fall.product)
         assert f"At batch {cell.batch_size}, {passes} fewer passes became {clock} by the clock" in aloud(drawing)
         for step in (fall.steps[0], fall.steps[2], fall.steps[3]):
-            assert f"×{units.figure(step.factor, 3)}" in drawn_text(drawing)
+            assert f"×{formatting.figure(step.factor, 3)}" in drawn_text(drawing)
         if fall.measured.low is not None:
             assert f"({fall.measured.low:.2f}–{fall.measured.high:.2f})" in drawn_text(drawing)
     assert "at least 3x fewer forward passes" in aloud(drawing) and "at least 3x fewer forward passes" in drawn_text(drawing)
@@ -90,7 +90,7 @@ def test_the_roofline_says_its_values() -> None:
     """Ends of the intensities with their rates, ridge, peak and read rate."""
     drawing, points = drawings(FULL)["Passes under the roofline"], roofline_points(compare(FULL).cells)
     for one in (min(points, key=lambda p: p.intensity_flops_per_byte), max(points, key=lambda p: p.intensity_flops_per_byte)):
-        giga = units.rate((one.attained_flops_per_s.value or 0.0) / 1e9)
+        giga = formatting.rate((one.attained_flops_per_s.value or 0.0) / 1e9)
         assert f"{one.intensity_flops_per_byte:.3g} flops per byte, {giga} GFLOP/s" in aloud(drawing)
     assert "calibrated matrix peak 240 GFLOP/s" in drawn_text(drawing) and "ridge at 38.7 flops per byte" in drawn_text(drawing)
     below = sum(one.intensity_flops_per_byte < 240 / 6.2 for one in points)
@@ -103,11 +103,11 @@ def test_predictions_say_their_errors() -> None:
     drawing, found = drawings(FULL)["Predicted against measured"], residuals(compare(FULL).cells)
     for one in found:
         for error in (one.speedup_error, one.time_error):
-            assert error is None or units.signed_percent(error) in drawn_text(drawing)
-        measured, predicted = units.ratio(one.measured.value or 0), units.ratio(one.predicted.value or 0)
+            assert error is None or formatting.signed_percent(error) in drawn_text(drawing)
+        measured, predicted = formatting.ratio(one.measured.value or 0), formatting.ratio(one.predicted.value or 0)
         assert f"measured {measured}, calibrated {predicted}" in aloud(drawing)
     errors = [one.speedup_error for one in found if one.speedup_error is not None]
-    low, high = units.signed_percent(min(errors)), units.signed_percent(max(errors))
+    low, high = formatting.signed_percent(min(errors)), formatting.signed_percent(max(errors))
     assert f"off by {low} to {high} in speedup" in aloud(drawing)
 
 

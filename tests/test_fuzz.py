@@ -18,7 +18,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.frames import load_run
 from harness.hardware import known_profiles
 from harness.methods import systems

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import datafiles
-from harness.datafiles import data_dir
+from harness import paths
+from harness.paths import data_dir
 from harness.errors import InvariantError, UnknownHardwareError
 from harness.hardware import known_profiles, load_profile, match_profile
 
@@ -151,7 +151,7 @@ def test_installed_data_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """In a wheel the data lie inside the package; where both are missing the installation is called incomplete."""
     package = tmp_path / "harness"
     (tmp_path / "scenarios").mkdir()
-    monkeypatch.setattr(datafiles, "_PACKAGE", package)
+    monkeypatch.setattr(paths, "_PACKAGE", package)
     assert data_dir("scenarios") == tmp_path / "scenarios"
     (package / "_data" / "scenarios").mkdir(parents=True)
     assert data_dir("scenarios") == package / "_data" / "scenarios"

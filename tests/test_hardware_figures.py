@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.datafiles import data_dir
+from harness.paths import data_dir
 from harness.errors import UnknownHardwareError
 from harness.hardware import HardwareProfile, known_profiles, load_profile
 from harness.hardware_figures import Figure

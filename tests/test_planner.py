@@ -26,7 +26,7 @@ from harness.record import Run
 from harness.reporting.planner import HEADS, PlannerView, planner_view
 from harness.reporting.planner_data import embedded, rate_carried, ratio_carried
 from harness.store import read_run
-from harness.units import rate
+from harness.formatting import rate
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 

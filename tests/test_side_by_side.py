@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import units
+from harness import formatting
 from harness.compare_several import SideBySide, compare_several, to_json
 from harness.errors import UserError
 from harness.record import Run
@@ -68,10 +68,10 @@ def test_every_number_has_its_place_in_the_json() -> None:
         plain = found["value"] if isinstance(found, dict) else found
         assert float(one.attrs["data-value"]) == plain
         if one.attrs["data-key"].endswith("/ratio"):
-            assert one.text.strip() == units.signed_percent(plain - 1)
+            assert one.text.strip() == formatting.signed_percent(plain - 1)
             if "data-low" in one.attrs:
                 assert float(one.attrs["data-low"]) == found["low"] and float(one.attrs["data-high"]) == found["high"]
-                assert one.small == f"{units.signed_percent(found['low'] - 1)} to {units.signed_percent(found['high'] - 1)}"
+                assert one.small == f"{formatting.signed_percent(found['low'] - 1)} to {formatting.signed_percent(found['high'] - 1)}"
 
 
 def test_how_the_runs_are_unlike_stands_before_what_changed() -> None:

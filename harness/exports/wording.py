@@ -11,7 +11,7 @@ from itertools import count as counted
 from harness.exports.plain import one_line
 from harness.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.stats import Quantity
-from harness.units import count, figure
+from harness.formatting import count, figure
 
 DIGITS = 4
 DIGITS_OF_A_COUNT = 6

@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import InvariantError, UserError
-from harness.frozen import Frozen, Text
+from harness.config_file import Frozen, Text
 from harness.hardware_figures import Figure
 from harness.methods.calls import MethodTrace, Setting
 from harness.methods.recipes import RECIPES

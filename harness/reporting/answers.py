@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import units
+from harness import formatting
 from harness.compare_values import ArmResult, Cell, Comparison, Highlight
 from harness.record import RunHeader
 from harness.reporting import sentences, wording
@@ -83,7 +83,7 @@ def _answer(
     if speed.value is None:
         return _card(title, about, "none", "no wall-clock figure", claims, told, weak, _marks(cell, arm))
     return Answer(
-        title=title, about=about, figure=units.ratio(speed.value), unit=_unit(speed, cell, arm),
+        title=title, about=about, figure=formatting.ratio(speed.value), unit=_unit(speed, cell, arm),
         interval=sentences.ground(speed, cell) if cell.timed else "", marks=_marks(cell, arm), key=pointers.of(speed),
         raw=speed.value, low=speed.low, high=speed.high, claims=tuple(claims), paragraphs=told, weaknesses=weak,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
         return "the speed of a baseline that wrote other tokens than generate()"
     given = ""
     if arm.replayed and arm.nfe_speedup.value is not None:
-        given = f", made to need {units.ratio(arm.nfe_speedup.value)} fewer passes (replayed: given, not found)"
+        given = f", made to need {formatting.ratio(arm.nfe_speedup.value)} fewer passes (replayed: given, not found)"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return f"the speed of NTP{given}: no clear difference"
     return f"faster by the clock{given}" if (speed.value or 0) > 1 else f"the speed of NTP{given}: slower by the clock"

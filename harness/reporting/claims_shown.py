@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from harness import units
+from harness import formatting
 from harness.claims import METRICS, Bound, Claim, MetricName
 from harness.claims_text import read_claim
 from harness.compare_values import Comparison
@@ -150,11 +150,11 @@ def _name(one: Held, asked: str) -> str:
 def writer(unit: str) -> Callable[[float], str]:
     """How a figure of this unit (harness.claims.METRICS) is written."""
     known: dict[str, Callable[[float], str]] = {
-        "x": units.ratio,
-        "s": units.seconds,
+        "x": formatting.ratio,
+        "s": formatting.seconds,
         "percentage points": lambda value: f"{value + 0.0:.1f}\u00a0points",
-        "of the read ceiling": units.percent,
-        "of the prompts": units.percent,
-        "predicted ÷ measured - 1": units.signed_percent,
+        "of the read ceiling": formatting.percent,
+        "of the prompts": formatting.percent,
+        "predicted ÷ measured - 1": formatting.signed_percent,
     }
-    return known.get(unit) or (lambda value: f"{units.figure(value, 4)}\u00a0{unit}")
+    return known.get(unit) or (lambda value: f"{formatting.figure(value, 4)}\u00a0{unit}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from harness import units
+from harness import formatting
 from harness.compare_values import ArmResult, Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
@@ -89,8 +89,8 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
     """What the slowest and the fastest SBD arm reached."""
     ends = [sbd[0]] if len(sbd) == 1 else [sbd[0], sbd[-1]]
     unit = "times as fast as NTP by the clock" if timed else "times fewer passes"
-    said = [f"{arm.label}: {_value(speed(arm)):.2f} {unit}, {units.percent(_value(arm.accuracy))} correct" for arm in ends]
-    reference = f" NTP: {units.percent(_value(ntp[0].accuracy))} correct." if ntp else ""
+    said = [f"{arm.label}: {_value(speed(arm)):.2f} {unit}, {formatting.percent(_value(arm.accuracy))} correct" for arm in ends]
+    reference = f" NTP: {formatting.percent(_value(ntp[0].accuracy))} correct." if ntp else ""
     return f"{'; '.join(said)}.{reference} Whiskers are 95 % intervals."
 
 
@@ -129,7 +129,7 @@ def _tokens_caption(best: ArmResult) -> str:
     alone = counts[1] / _count(best) if len(counts) > 1 else 0.0
     return (
         f"A pass of {best.label} makes {_value(best.nfe_speedup):.2f} output tokens final on average; "
-        f"{units.percent(alone, 0)} of its passes yield a single one. An NTP pass yields exactly one. "
+        f"{formatting.percent(alone, 0)} of its passes yield a single one. An NTP pass yields exactly one. "
         "Each strip is scaled to its tallest bar."
     )
 

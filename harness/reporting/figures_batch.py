@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from harness import units
+from harness import formatting
 from harness.compare_explain import Bandwidth
 from harness.compare_values import ArmResult, Cell
 from harness.reporting import svg
@@ -46,7 +46,7 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
         label, line = next(iter(shown.items()))
         caption = (
             f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
-            f"{units.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
+            f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
         )
         image = svg.to_inline(figure, name, caption)
     replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
@@ -69,7 +69,7 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
         ceilings = {one.ceiling.value: one.ceiling.method for one in found if one.ceiling.value is not None}
         for ceiling, method in ceilings.items():
             axes.axvline(ceiling / 1e9, color=svg.PURPLE, lw=1.2)
-            text = f"{method}, {units.gigabytes(ceiling)} GB/s"
+            text = f"{method}, {formatting.gigabytes(ceiling)} GB/s"
             axes.annotate(text, (ceiling / 1e9, -0.62), (-4, 0), textcoords="offset points", ha="right", va="center",
                           color=svg.PURPLE, fontsize=9)  # fmt: skip
         axes.set_ylim(len(found) - 0.45, -0.85)
@@ -89,7 +89,7 @@ def _bar(axes: Axes, quantity: Quantity, place: float, colour: str, word: str) -
     value = (quantity.value or 0.0) / 1e9
     filled = word == "counted"
     axes.barh(place, value, 0.34, facecolor=colour if filled else "none", edgecolor=colour, lw=1.2, ls="-" if filled else ":")
-    text = f"{units.gigabytes(quantity.value or 0.0)} {word}"
+    text = f"{formatting.gigabytes(quantity.value or 0.0)} {word}"
     axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
 
 
@@ -97,8 +97,8 @@ def _bandwidth_sentence(found: Sequence[Bandwidth]) -> str:
     said = []
     for one in (found[0], found[-1]) if len(found) > 1 else found:
         share = one.arm.ceiling_share
-        of = f", {units.percent(share.value, 0)} of the {share.method}" if share.value is not None else ""
-        said.append(f"{one.arm.label} moves {units.gigabytes(one.modelled.value or 0.0)} GB/s as modelled{of}")
+        of = f", {formatting.percent(share.value, 0)} of the {share.method}" if share.value is not None else ""
+        said.append(f"{one.arm.label} moves {formatting.gigabytes(one.modelled.value or 0.0)} GB/s as modelled{of}")
     missing = [one.ceiling.reason for one in found if one.ceiling.value is None and one.ceiling.reason]
     why = f" No ceiling is drawn: {missing[0].rstrip('.')}." if len(missing) == len(found) else ""
     return f"{'; '.join(said)}.{why}"
@@ -122,7 +122,7 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("energy per output token, prefill and decode (J)")
-        caption = "; ".join(f"{arm.label}: {units.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found)
+        caption = "; ".join(f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found)
         image = svg.to_inline(figure, name, f"{caption}.")
     return Drawing(heading="Energy", image=image, caption=f"{caption}. Whiskers are 95 % intervals.", marks=("measured",))
 
@@ -132,5 +132,5 @@ def _energy(axes: Axes, arm: ArmResult, joules: Quantity, row: int) -> None:
     axes.barh(row, value, 0.6, color=colour)
     if joules.low is not None and joules.high is not None:
         axes.plot([joules.low, joules.high], [row, row], color=svg.INK, lw=1.4)
-    text = units.rate(value)
+    text = formatting.rate(value)
     axes.annotate(text, (max(value, joules.high or 0), row), (5, 0), textcoords="offset points", va="center", fontsize=9.5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from harness import units
+from harness import formatting
 from harness.compare_blocks import BlockPasses
 from harness.compare_values import ArmResult
 from harness.reporting import svg
@@ -56,9 +56,9 @@ def heat_sentence(arm: ArmResult, blocks: BlockPasses) -> str:
     assert blocks.shares is not None, "there are positions to speak of"
     first = blocks.shares[0]
     return (
-        f"{arm.label}: the first pass decides position 1 in {units.percent(first[0], 0)} and position {len(first)} in "
-        f"{units.percent(first[-1], 0)} of the blocks where they are decided; {_reach(blocks)}. "
-        f"Numbers are per cent of {units.count(blocks.blocks)} blocks, each column adds up to 100."
+        f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
+        f"{formatting.percent(first[-1], 0)} of the blocks where they are decided; {_reach(blocks)}. "
+        f"Numbers are per cent of {formatting.count(blocks.blocks)} blocks, each column adds up to 100."
     )
 
 
@@ -78,14 +78,14 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
         axes.set_ylabel("positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
-            f"{_reach(blocks)}. Means over {units.count(blocks.blocks)} blocks; positions behind the end of an answer count."
+            f"{_reach(blocks)}. Means over {formatting.count(blocks.blocks)} blocks; positions behind the end of an answer count."
         )
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading="What each pass of a block decides", image=image, caption=caption, marks=_marks(arm))
 
 
 def _reach(blocks: BlockPasses) -> str:
-    again = units.percent(blocks.reached_share[1], 0) if len(blocks.reached) > 1 else "none"
+    again = formatting.percent(blocks.reached_share[1], 0) if len(blocks.reached) > 1 else "none"
     return f"{again} of the blocks take a second pass, the longest takes {len(blocks.reached)}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from harness import units
+from harness import formatting
 from harness.compare_changes import Change, Outcome
 from harness.compare_several import Against, SharedArm
 from harness.exports.plain import one_line
@@ -42,7 +42,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         _rows(axes, [_row_words(change) for change in reversed(shown)])
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.signed_percent(value).replace("\u00a0", " ")))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.signed_percent(value).replace("\u00a0", " ")))
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading=f"Times of run {against.letter} against run A", image=image, caption=caption, marks=("measured",))
 
@@ -70,7 +70,7 @@ def _bar(axes: Axes, place: int, change: Change) -> None:
 
 def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
     found = [
-        f"{_row_words(change)} {change.outcome}, {units.signed_percent((change.ratio.value or 1) - 1)}"
+        f"{_row_words(change)} {change.outcome}, {formatting.signed_percent((change.ratio.value or 1) - 1)}"
         for change in shown if change.outcome in COLOURS
     ]  # fmt: skip
     said = f"Run {against.letter} against run A: {'; '.join(found) or 'no time is shown to be better or worse'}. "
@@ -129,6 +129,6 @@ def _arm_words(arm: SharedArm) -> str:
 
 def _each(arm: SharedArm, letters: Sequence[str]) -> list[str]:
     return [
-        f"{letter} {units.ratio(speed.value) if speed and speed.value is not None else 'none'}"
+        f"{letter} {formatting.ratio(speed.value) if speed and speed.value is not None else 'none'}"
         for letter, speed in zip(letters, arm.wall_speedups, strict=True)
     ]

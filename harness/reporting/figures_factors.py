@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness import units
+from harness import formatting
 from harness.compare_explain import Step, Waterfall
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
@@ -84,14 +84,14 @@ def _step(axes: Axes, step: Step, place: int) -> None:
     colour = svg.GREEN if step.factor >= 1 else svg.VERMILION
     axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
     axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
-    _label(axes, high, place, f"×{units.figure(step.factor, 3)}")
+    _label(axes, high, place, f"×{formatting.figure(step.factor, 3)}")
 
 
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     measured = fall.measured.value or fall.product
     low, high = sorted((1.0, measured))
     axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
-    end, text = high, units.ratio(measured)
+    end, text = high, formatting.ratio(measured)
     if fall.measured.low is not None and fall.measured.high is not None:
         axes.plot([fall.measured.low, fall.measured.high], [place] * 2, color=svg.INK, lw=1.4)
         end, text = max(high, fall.measured.high), f"{text} ({fall.measured.low:.2f}–{fall.measured.high:.2f})"
@@ -106,8 +106,8 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
     """How the passes that were saved became the time that was saved."""
     by_name = {step.name: step.factor for step in fall.steps}
     passes = by_name.pop("fewer passes")
-    lost = ", ".join(f"{name} ×{units.figure(factor, 3)}" for name, factor in by_name.items() if round(factor, 3) != 1)
+    lost = ", ".join(f"{name} ×{formatting.figure(factor, 3)}" for name, factor in by_name.items() if round(factor, 3) != 1)
     where = f"At batch {fall.batch_size}, " if with_batch else ""
-    said = f"{where}{units.ratio(passes)} fewer passes became {units.ratio(fall.product)} by the clock"
+    said = f"{where}{formatting.ratio(passes)} fewer passes became {formatting.ratio(fall.product)} by the clock"
     claimed = f"; claimed is {fall.claimed.words}" if fall.claimed else ""
     return f"{said}{f' ({lost})' if lost else ''}{claimed}."

@@ -13,7 +13,7 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness import units
+from harness import formatting
 from harness.compare_explain import Residual
 from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.reporting import svg
@@ -65,7 +65,7 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
     for row, arm in enumerate(arms):
         step = LINE / (len(arm) + 1)
         places = [row + (i - len(arm) / 2) * step for i in range(len(arm) + 1)]
-        measured = (units.ratio(arm[0].measured.value or 0.0), "")
+        measured = (formatting.ratio(arm[0].measured.value or 0.0), "")
         _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION)
         _beside(beside, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, ("measured", *measured))
         for one, place in zip(arm, places[1:], strict=True):
@@ -88,7 +88,7 @@ def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None
 
 
 def _error(error: float | None) -> str:
-    return "" if error is None else units.signed_percent(error)
+    return "" if error is None else formatting.signed_percent(error)
 
 
 def residual_sentence(residuals: Sequence[Residual]) -> str:
@@ -105,13 +105,13 @@ def residual_sentence(residuals: Sequence[Residual]) -> str:
 
 
 def _range(errors: Sequence[float]) -> str:
-    low, high = units.signed_percent(min(errors)), units.signed_percent(max(errors))
+    low, high = formatting.signed_percent(min(errors)), formatting.signed_percent(max(errors))
     return low if low == high else f"{low} to {high}"
 
 
 def _every(arms: Sequence[Sequence[Residual]]) -> str:
     return " ".join(
-        f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {units.ratio(arm[0].measured.value or 0.0)}, "
-        + ", ".join(f"{price_words(one.price)} {units.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
+        f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
+        + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
         for arm in arms
     )  # fmt: skip

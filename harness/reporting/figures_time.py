@@ -8,7 +8,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from harness import units
+from harness import formatting
 from harness.compare_pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
 from harness.compare_values import Cell
 from harness.reporting import svg
@@ -84,7 +84,7 @@ def _pass_point(axes: Axes, width: PassWidth, top_ms: float, named: bool) -> Non
     axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
     if not named:
         return
-    text = f"{'NTP' if width.method == 'ntp' else width.role}\n{units.seconds(value / 1e3)}"
+    text = f"{'NTP' if width.method == 'ntp' else width.role}\n{formatting.seconds(value / 1e3)}"
     predicted = next((1e3 * price.value for price in width.predicted_s.values() if price.value), 0.0)
     below = predicted > value and low > top_ms / 6  # away from the line, but not onto the axis
     at, offset, side = (low, -5, "top") if below else (high, 5, "bottom")
@@ -99,9 +99,9 @@ def pass_time_sentence(cell: Cell) -> str:
         if width.method == "ntp" or width.cost.value is None:
             continue
         costs = {price: width.predicted_cost[price].value for price in one_a_rung(width.predicted_cost)}
-        predicted = [f"{price_words(price)} roofline {units.ratio(cost)}" for price, cost in costs.items() if cost]
+        predicted = [f"{price_words(price)} roofline {formatting.ratio(cost)}" for price, cost in costs.items() if cost]
         beside = f" ({', '.join(predicted)})" if predicted else ""
-        said.append(f"{width.query_tokens} query tokens ({width.role}) take {units.ratio(width.cost.value)}{beside}")
+        said.append(f"{width.query_tokens} query tokens ({width.role}) take {formatting.ratio(width.cost.value)}{beside}")
     if not said:
         return "Time of a forward pass by its query tokens; there are no two kinds of pass to compare."
     others = len(clocked(cell)) - len(named)

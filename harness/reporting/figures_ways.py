@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from harness import units
+from harness import formatting
 from harness.compare_accuracy import MARGIN
 from harness.compare_ways import Way
 from harness.reporting import svg
@@ -55,11 +55,11 @@ def _bar(axes: Axes, way: Way, row: int) -> None:
 
 
 def _words(way: Way) -> str:
-    said = [units.ratio(way.speed.value or 0.0)]
+    said = [formatting.ratio(way.speed.value or 0.0)]
     if way.arm.accuracy.value is not None:
-        said.append(f"{units.percent(way.arm.accuracy.value)} right")
+        said.append(f"{formatting.percent(way.arm.accuracy.value)} right")
     if way.arm.query_tokens_per_token is not None:
-        said.append(f"{units.figure(way.arm.query_tokens_per_token, 3)} fed a token")
+        said.append(f"{formatting.figure(way.arm.query_tokens_per_token, 3)} fed a token")
     return ", ".join(said)
 
 
@@ -79,7 +79,7 @@ def _leaders(ways: Sequence[Way], timed: bool) -> str:
     """The fastest of both kinds that keep NTP's accuracy; where none does, the fastest of all."""
 
     def said(way: Way) -> str:
-        return f"{way.arm.label}, {units.ratio(way.speed.value or 0.0)} {'by the clock' if timed else 'fewer passes'}"
+        return f"{way.arm.label}, {formatting.ratio(way.speed.value or 0.0)} {'by the clock' if timed else 'fewer passes'}"
 
     lossless = next((way for way in ways if way.lossless and way.keeps is not False), None)
     lossy = next((way for way in ways if not way.lossless and way.keeps), None)

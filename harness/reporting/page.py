@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness import units
+from harness import formatting
 from harness.capacity_panel import panel_of
 from harness.compare import MANY_SAMPLES
 from harness.compare_pass_values import reasons_in_words
@@ -113,7 +113,7 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
         if not has_contender(run.header, found):
             cell = comparison.summary(found.part, found.batch_size)
             right = next((arm.accuracy.value for arm in cell.arms if arm.accuracy.value is not None), None)
-            accuracy = f": {units.percent(right)} of the answers are right" if right is not None else ""
+            accuracy = f": {formatting.percent(right)} of the answers are right" if right is not None else ""
             said.append(f"Part {cell.part} (batch {cell.batch_size}) decodes {wording.model(cell)} by NTP alone{accuracy}.")
     return said
 
@@ -165,8 +165,8 @@ def _counter(cell: Cell) -> list[str]:
     theoretical = scale.theoretical_bytes_per_s_per_percent
     beside = f"none by memory clock and bus width ({theoretical.reason})"
     if theoretical.value is not None:
-        beside = f"{units.gigabytes(theoretical.value)} GB/s by {scale.theoretical_source}"
-    said = f"One percent of {scale.counter} is {units.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
+        beside = f"{formatting.gigabytes(theoretical.value)} GB/s by {scale.theoretical_source}"
+    said = f"One percent of {scale.counter} is {formatting.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
     lines = [f"{said} by a copy of known bytes in the measuring process, and {beside}."]
     return [*lines, f"Beware: {scale.disagreement}."] if scale.disagreement else lines
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness import units
+from harness import formatting
 from harness.capacity_panel import Panel, Point
 from harness.capacity_result import ArmPlan, Band, DevicePlan, Sourced
 from harness.reporting.planner_data import ITSELF, NONE, embedded, model_argument, pays_at, said_of, where
@@ -111,9 +111,9 @@ def _command(panel: Panel, model: str, context: int, batch: int) -> str:
 def _axes(panel: Panel) -> Iterator[Axis]:
     yield Axis(name="model", label="Model", options=tuple(shape.name for shape in panel.models))
     yield Axis(name="device", label="Device", options=("all of them", *panel.devices))
-    contexts = tuple(f"{units.count(tokens)} tokens" for tokens in panel.contexts)
+    contexts = tuple(f"{formatting.count(tokens)} tokens" for tokens in panel.contexts)
     yield Axis(name="context", label="Context of a row", options=contexts)
-    yield Axis(name="batch", label="Batch of a replica", options=tuple(map(units.count, panel.batches)), first=FIRST_BATCH)
+    yield Axis(name="batch", label="Batch of a replica", options=tuple(map(formatting.count, panel.batches)), first=FIRST_BATCH)
     choices = tuple(f"{one.label} ({one.remark})" for one in panel.choices)
     yield Axis(name="choice", label="γ, or acceptance", options=choices)
     yield Axis(name="load", label="Load", options=tuple(_load(panel, load) for load in panel.loads))
@@ -151,7 +151,7 @@ class _Reasons:
 def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
     """NTP and SBD, for one replica."""
     plan = point.plan
-    speedup = _figure(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, units.ratio)
+    speedup = _figure(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, formatting.ratio)
     beside = {"NTP": (Figure(text=ITSELF, raw=1), Figure(text=NONE)), "SBD": (speedup, Figure(text=pays_at(point)))}
     for name, arm in (("NTP", plan.ntp), ("SBD", plan.sbd)):
         yield Line(
@@ -162,13 +162,13 @@ def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
 
 def _arm(arm: ArmPlan | None, reason: str | None, reasons: _Reasons) -> tuple[Figure, ...]:
     if arm is None or arm.gpus is None:
-        return (_figure(None, arm.reason if arm else reason, reasons, units.rate),) * 5
+        return (_figure(None, arm.reason if arm else reason, reasons, formatting.rate),) * 5
     return (
-        Figure(text=units.count(arm.gpus), raw=arm.gpus),
-        _figure(arm.tokens_per_s_per_user, None, reasons, units.rate),
-        _figure(arm.tokens_per_s_per_gpu, None, reasons, units.rate),
-        _figure(arm.usd_per_million_tokens, arm.usd_reason, reasons, units.rate),
-        _figure(arm.kwh_per_million_tokens, arm.kwh_reason, reasons, units.rate),
+        Figure(text=formatting.count(arm.gpus), raw=arm.gpus),
+        _figure(arm.tokens_per_s_per_user, None, reasons, formatting.rate),
+        _figure(arm.tokens_per_s_per_gpu, None, reasons, formatting.rate),
+        _figure(arm.usd_per_million_tokens, arm.usd_reason, reasons, formatting.rate),
+        _figure(arm.kwh_per_million_tokens, arm.kwh_reason, reasons, formatting.rate),
     )
 
 

@@ -17,7 +17,7 @@ from harness.modelshape import KNOWN_SHAPES
 
 PLANNER_VERSION = 1
 DIGITS = 3
-"""As harness.units shows a rate: what is rounded twice may not be what is rounded once."""
+"""As harness.formatting shows a rate: what is rounded twice may not be what is rounded once."""
 ITSELF, NONE = "1.00x", "–"
 """In the rows of NTP: against itself, and where it would be asked at which batches it is the faster."""
 FOLDER = "FOLDER"
@@ -77,12 +77,12 @@ def pays_at(point: Point) -> str:
 
 
 def rate_carried(value: float) -> float:
-    """To the digits that harness.units.rate shows."""
+    """To the digits that harness.formatting.rate shows."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def ratio_carried(value: float) -> float:
-    """To the digits that harness.units.ratio shows."""
+    """To the digits that harness.formatting.ratio shows."""
     return round(value, 2) if abs(value) < 9.995 else rate_carried(value)
 
 

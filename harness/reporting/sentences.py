@@ -5,7 +5,7 @@ Values of a comparison put into words, nothing computed; a sentence whose values
 
 from __future__ import annotations
 
-from harness import units
+from harness import formatting
 from harness.compare_pass_values import price_words
 from harness.compare_values import ArmResult, Cell, Highlight
 from harness.reporting import wording
@@ -51,7 +51,7 @@ def why(cell: Cell, arm: ArmResult) -> str:
         said += f"; work around the passes changes it by a factor of {parts.overhead:.2f}"
     if abs(parts.rows_per_pass - 1) >= SAME:
         said += f"; rows that wait for the slowest of their batch by a factor of {parts.rows_per_pass:.2f}"
-    passes, clock = units.ratio(parts.passes), units.ratio(parts.product)
+    passes, clock = formatting.ratio(parts.passes), formatting.ratio(parts.product)
     return f"Over all prompts together, {passes} fewer passes became {clock} by the clock, because {said}."
 
 
@@ -62,11 +62,11 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
     speed, first = arm.request_speedup, arm.first_token_s
     if speed.value is None:
         return f"There is no request speedup: {speed.reason}."
-    said = f"Prompt included, a request is {units.ratio(speed.value)} as fast per output token ({interval(speed)})"
-    beside = f", NTP's after {units.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
+    said = f"Prompt included, a request is {formatting.ratio(speed.value)} as fast per output token ({interval(speed)})"
+    beside = f", NTP's after {formatting.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
     if first.value is None:
         return f"{said}."
-    return f"{said}; its first token comes after {units.seconds(first.value)}{beside} (medians)."
+    return f"{said}; its first token comes after {formatting.seconds(first.value)}{beside} (medians)."
 
 
 def ground(speed: Quantity, cell: Cell) -> str:
@@ -81,15 +81,15 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
         return ""
     needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
     if arm.nfe_speedup.value is not None:
-        needed = f"It needed {units.ratio(arm.nfe_speedup.value)} fewer forward passes over {units.count(arm.prompts)} prompts"
+        needed = f"It needed {formatting.ratio(arm.nfe_speedup.value)} fewer forward passes over {formatting.count(arm.prompts)} prompts"
     return f"{needed}. It was not timed: this says nothing about the clock."
 
 
 def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
     if arm.accuracy.value is None:
         return f"There is none: {arm.accuracy.reason}."
-    beside = f", NTP {units.percent(ntp.accuracy.value)}" if ntp and ntp.accuracy.value is not None else ""
-    return f"{units.percent(arm.accuracy.value)} of the answers are right{beside}."
+    beside = f", NTP {formatting.percent(ntp.accuracy.value)}" if ntp and ntp.accuracy.value is not None else ""
+    return f"{formatting.percent(arm.accuracy.value)} of the answers are right{beside}."
 
 
 def _predicted(arm: ArmResult) -> str:
@@ -108,7 +108,7 @@ def _predicted(arm: ArmResult) -> str:
 
 def _with_band(speed: Quantity) -> str:
     band = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}–{speed.high:.2f})"
-    return f"{units.ratio(speed.value or 0.0)}{band}"
+    return f"{formatting.ratio(speed.value or 0.0)}{band}"
 
 
 def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
@@ -117,7 +117,7 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
         return ""
     others = [arm for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None]
     said = [
-        f"{units.ratio(arm.wall_speedup.value or 0)} with {units.ratio(arm.nfe_speedup.value or 0)} fewer passes"
+        f"{formatting.ratio(arm.wall_speedup.value or 0)} with {formatting.ratio(arm.nfe_speedup.value or 0)} fewer passes"
         for arm in others
     ]
     return f"By the clock also {'; '.join(said)}." if said else ""
@@ -126,12 +126,12 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
 def _ground(highlight: Highlight, arm: ArmResult) -> str:
     """On what ground this arm was picked and not another."""
     margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
-    prompts, observed = units.count(highlight.pairs), units.points(difference.value or 0)
+    prompts, observed = formatting.count(highlight.pairs), formatting.points(difference.value or 0)
     if arm.simultaneous is not None:
         difference = arm.simultaneous.figures["accuracy_difference"]
     if highlight.basis == "shown" and difference.low is not None:
         level = "one-sided 95 %" if arm.simultaneous is None else f"simultaneous 95 %, {highlight.picked_from} arms:"
-        bound = f"{level} lower bound {units.points(difference.low)}, {prompts} prompts"
+        bound = f"{level} lower bound {formatting.points(difference.low)}, {prompts} prompts"
         return f"{arm.label} is the fastest arm that is shown to lose less than {margin} of accuracy ({bound})."
     if highlight.basis == "observed":
         cannot = f"{prompts} prompts do not show for any arm that accuracy stays within {margin} of NTP"
@@ -152,5 +152,5 @@ def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:
         return ""
     if found.value is None or found.low is None:
         return f"No comparison with part {cell.baseline_part}: {found.reason}."
-    bound = f"one-sided 95 % lower bound {units.points(found.low)}, {units.count(found.n)} prompts"
-    return f"NTP decoding of this model against part {cell.baseline_part}: {units.points(found.value)} ({bound})."
+    bound = f"one-sided 95 % lower bound {formatting.points(found.low)}, {formatting.count(found.n)} prompts"
+    return f"NTP decoding of this model against part {cell.baseline_part}: {formatting.points(found.value)} ({bound})."

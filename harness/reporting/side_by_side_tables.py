@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness import units
+from harness import formatting
 from harness.compare_changes import OUTCOME_WORDS, Change
 from harness.compare_several import SharedArm, SideBySide
 from harness.metrics import DEFINITIONS
@@ -17,10 +17,10 @@ from harness.stats import Quantity
 
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
-    ("nfe_speedup", "NFE speedup", "counted", units.ratio),
-    ("wall_speedup", "Wall speedup", "measured", units.ratio),
-    ("request_speedup", "Request speedup", "measured", units.ratio),
-    ("accuracy", "Accuracy", "counted", units.percent),
+    ("nfe_speedup", "NFE speedup", "counted", formatting.ratio),
+    ("wall_speedup", "Wall speedup", "measured", formatting.ratio),
+    ("request_speedup", "Request speedup", "measured", formatting.ratio),
+    ("accuracy", "Accuracy", "counted", formatting.percent),
 )
 """Field, column, what it rests on and how it is written."""
 
@@ -58,15 +58,15 @@ def _value(change: Change, value: float | str | None, key: str) -> Entry:
     if isinstance(value, str):
         return Entry(text=value[:HASH_DIGITS])
     if change.unit.startswith("s"):
-        return Entry(text=units.seconds(value), raw=value, key=key)
+        return Entry(text=formatting.seconds(value), raw=value, key=key)
     if change.unit == "x":
-        return Entry(text=units.ratio(value), raw=value, key=key)
-    return Entry(text=units.figure(value, 4) if "/" in change.unit else units.count(value), raw=value, key=key)
+        return Entry(text=formatting.ratio(value), raw=value, key=key)
+    return Entry(text=formatting.figure(value, 4) if "/" in change.unit else formatting.count(value), raw=value, key=key)
 
 
 def _change(change: Change, key: str) -> Entry:
     one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
-    write = units.signed_percent if change.difference is None else units.points
+    write = formatting.signed_percent if change.difference is None else formatting.points
     if one.value is None:
         return Entry(text="other" if change.base is not None and change.base != change.new else "none")
     known = one.low is not None and one.high is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness import units
+from harness import formatting
 from harness.compare_values import ArmResult, Cell, GenerateMode
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
@@ -76,13 +76,13 @@ def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
     given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, request, right = arm.wall_speedup, arm.request_speedup, arm.accuracy
     return {
-        "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", units.count), "prompts"),
-        "NFE speedup": notes.entry(arm.nfe_speedup, units.ratio, marks=given),
-        "Wall speedup": notes.entry(wall, units.ratio, small=between(wall, units.ratio)),
-        "Request speedup": notes.entry(request, units.ratio, small=between(request, units.ratio)),
-        "First token": notes.entry(arm.first_token_s, units.seconds),
-        "Tokens/s": notes.entry(arm.tokens_per_s, units.rate),
-        "Accuracy": notes.entry(right, units.percent, small=between(right, units.percent)),
+        "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", formatting.count), "prompts"),
+        "NFE speedup": notes.entry(arm.nfe_speedup, formatting.ratio, marks=given),
+        "Wall speedup": notes.entry(wall, formatting.ratio, small=between(wall, formatting.ratio)),
+        "Request speedup": notes.entry(request, formatting.ratio, small=between(request, formatting.ratio)),
+        "First token": notes.entry(arm.first_token_s, formatting.seconds),
+        "Tokens/s": notes.entry(arm.tokens_per_s, formatting.rate),
+        "Accuracy": notes.entry(right, formatting.percent, small=between(right, formatting.percent)),
         "Against NTP": _difference(arm.accuracy_difference, notes),
         **({} if arm.baseline_difference is None else {"Against baseline": _difference(arm.baseline_difference, notes)}),
         **({"Identical to NTP": _identity(arm, notes)} if lossless else {}),
@@ -91,25 +91,25 @@ def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
 
 def _identity(arm: ArmResult, notes: Notes) -> Entry:
     """Counted, and beside it what the arm is lossless against by construction."""
-    return notes.entry(arm.identical_to_ntp, units.percent, small=f"lossless against {arm.lossless}" if arm.lossless else "")
+    return notes.entry(arm.identical_to_ntp, formatting.percent, small=f"lossless against {arm.lossless}" if arm.lossless else "")
 
 
 def _difference(found: Quantity, notes: Notes) -> Entry:
-    least = "" if found.low is None else f"at least {units.points(found.low)}"
-    return notes.entry(found, units.points, small=least)
+    least = "" if found.low is None else f"at least {formatting.points(found.low)}"
+    return notes.entry(found, formatting.points, small=least)
 
 
 def _count_row(arm: ArmResult, notes: Notes, drafted: bool) -> Row:
     graded = Entry(text="none", note=None if arm.accuracy.reason is None else notes.number(arm.accuracy.reason))
     return {
         "Arm": arm_name(arm),
-        "Prompts timed": notes.plain(arm.wall_speedup, "n", units.count),
+        "Prompts timed": notes.plain(arm.wall_speedup, "n", formatting.count),
         "Prompts for ±5 %": _prompts_needed(arm, notes),
-        "Correct": graded if arm.correct is None else notes.plain(arm, "correct", units.count),
-        "NFE": notes.plain(arm, "nfe", units.count),
-        "Decode tokens": notes.plain(arm, "decode_tokens", units.count),
-        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, units.count),
-        **({"Draft passes": notes.plain(arm, "draft_passes", units.count)} if drafted else {}),
+        "Correct": graded if arm.correct is None else notes.plain(arm, "correct", formatting.count),
+        "NFE": notes.plain(arm, "nfe", formatting.count),
+        "Decode tokens": notes.plain(arm, "decode_tokens", formatting.count),
+        "Query tokens per pass": notes.entry(arm.query_tokens_per_pass, formatting.count),
+        **({"Draft passes": notes.plain(arm, "draft_passes", formatting.count)} if drafted else {}),
     }
 
 
@@ -117,18 +117,18 @@ def _rate_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row
     totals, latency, energy = arm.wall_speedup_totals, arm.latency_s, _energy(arm)
     row = {
         "Arm": arm_name(arm),
-        "Ratio of totals": notes.entry(totals, units.ratio, small=between(totals, units.ratio)),
-        "Request latency": notes.entry(latency, units.seconds, small="median"),
-        "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, units.gigabytes),
-        "Share of ceiling": notes.entry(arm.ceiling_share, units.percent, small=arm.ceiling_share.method or ""),
+        "Ratio of totals": notes.entry(totals, formatting.ratio, small=between(totals, formatting.ratio)),
+        "Request latency": notes.entry(latency, formatting.seconds, small="median"),
+        "GB/s": notes.entry(arm.modelled_bandwidth_bytes_per_s, formatting.gigabytes),
+        "Share of ceiling": notes.entry(arm.ceiling_share, formatting.percent, small=arm.ceiling_share.method or ""),
     }
     if counted:
         measured, over = arm.measured_bandwidth_bytes_per_s, arm.measured_over_modelled
-        row["GB/s, counter"] = notes.entry(measured, units.gigabytes, small="prefill and decode")
-        row["Counter ÷ modelled"] = notes.entry(over, units.ratio, small="same window")
+        row["GB/s, counter"] = notes.entry(measured, formatting.gigabytes, small="prefill and decode")
+        row["Counter ÷ modelled"] = notes.entry(over, formatting.ratio, small="same window")
     if metered:
         absent = Entry(text="none", note=notes.number("no energy was read over these decodes"))
-        row["J/token"] = absent if energy is None else notes.entry(energy, units.rate, small=between(energy, units.rate))
+        row["J/token"] = absent if energy is None else notes.entry(energy, formatting.rate, small=between(energy, formatting.rate))
     return row
 
 
@@ -141,7 +141,7 @@ def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
     """What it takes to know the wall speedup to 5 %."""
     if arm.prompts_for_5_percent is None:
         return Entry(text="none", note=notes.number("without an interval of the wall speedup nothing can be planned"))
-    return notes.plain(arm, "prompts_for_5_percent", units.count)
+    return notes.plain(arm, "prompts_for_5_percent", formatting.count)
 
 
 def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -168,7 +168,7 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
         return row | {head: notes.plain(arm.factors, name, lambda value: f"{value:.3f}") for head, name in FACTORS.items()}
     note = notes.number("the forward passes were not timed one by one")
     none = {head: Entry(text="none", note=note) for head in FACTORS}
-    return row | none | {"Wall speedup (totals)": notes.entry(arm.wall_speedup_totals, units.ratio)}
+    return row | none | {"Wall speedup (totals)": notes.entry(arm.wall_speedup_totals, formatting.ratio)}
 
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -182,6 +182,6 @@ def _generate_row(mode: GenerateMode, notes: Notes) -> Row:
     speed = mode.ntp_speed
     return {
         "Decoded by": Entry(text=mode.label, small="transformers"),
-        "Speed of our NTP arm beside it": notes.entry(speed, units.ratio, small=between(speed, units.ratio)),
-        "Prompts": notes.plain(speed, "n", units.count),
+        "Speed of our NTP arm beside it": notes.entry(speed, formatting.ratio, small=between(speed, formatting.ratio)),
+        "Prompts": notes.plain(speed, "n", formatting.count),
     }

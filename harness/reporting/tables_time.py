@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness import units
+from harness import formatting
 from harness.compare_pass_values import PassWidth, one_a_rung, price_words
 from harness.compare_values import ArmResult, Cell, Prediction
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
@@ -39,16 +39,16 @@ def _cost_head(rung: str) -> str:
 def _pass_row(width: PassWidth, notes: Notes) -> Row:
     measured, head = width.measured_s, Entry(text="NTP" if width.method == "ntp" else width.role)
     row = {
-        "Pass": with_count(head, notes.plain(width, "count", units.count), "passes"),
-        "Query tokens per row": notes.plain(width, "query_tokens", units.count),
-        "Measured": notes.entry(measured, units.seconds, small=between(measured, units.seconds)),
+        "Pass": with_count(head, notes.plain(width, "count", formatting.count), "passes"),
+        "Query tokens per row": notes.plain(width, "query_tokens", formatting.count),
+        "Measured": notes.entry(measured, formatting.seconds, small=between(measured, formatting.seconds)),
     }
     for rung in one_a_rung(width.predicted_s):
         price = width.predicted_s[rung]
-        row[_time_head(rung)] = notes.entry(price, units.seconds, small=between(price, units.seconds))
-    row["Cost in NTP passes"] = notes.entry(width.cost, units.ratio)
+        row[_time_head(rung)] = notes.entry(price, formatting.seconds, small=between(price, formatting.seconds))
+    row["Cost in NTP passes"] = notes.entry(width.cost, formatting.ratio)
     for rung in one_a_rung(width.predicted_cost):
-        row[_cost_head(rung)] = notes.entry(width.predicted_cost[rung], units.ratio)
+        row[_cost_head(rung)] = notes.entry(width.predicted_cost[rung], formatting.ratio)
     return row
 
 
@@ -67,10 +67,10 @@ def _parts_row(arm: ArmResult, notes: Notes) -> Row:
     parts = arm.pass_parts
     return {
         "Arm": arm_name(arm),
-        "Passes": notes.plain(arm, "passes", units.count),
-        "Forward": notes.entry(parts.forward_s, units.seconds),
-        "Sampler": notes.entry(parts.sampler_s, units.seconds),
-        "Rest of the loop": notes.entry(parts.rest_s, units.seconds),
+        "Passes": notes.plain(arm, "passes", formatting.count),
+        "Forward": notes.entry(parts.forward_s, formatting.seconds),
+        "Sampler": notes.entry(parts.sampler_s, formatting.seconds),
+        "Rest of the loop": notes.entry(parts.rest_s, formatting.seconds),
     }
 
 
@@ -92,11 +92,11 @@ def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
     decode, speed = one.decode_s, one.wall_speedup
     return {
         "Arm": arm_name(arm, small=f"{price_words(one.price)} roofline"),
-        "Decode, measured": notes.entry(arm.decode_s, units.seconds),
-        "of that in forwards": notes.entry(arm.forward_s, units.seconds),
-        "Decode, predicted": notes.entry(decode, units.seconds, small=between(decode, units.seconds)),
-        "Error": notes.entry(one.decode_error, units.signed_percent),
-        "Wall speedup, measured": notes.entry(arm.wall_speedup_totals, units.ratio),
-        "Wall speedup, predicted": notes.entry(speed, units.ratio, small=between(speed, units.ratio)),
-        "Error of speedup": notes.entry(one.wall_speedup_error, units.signed_percent),
+        "Decode, measured": notes.entry(arm.decode_s, formatting.seconds),
+        "of that in forwards": notes.entry(arm.forward_s, formatting.seconds),
+        "Decode, predicted": notes.entry(decode, formatting.seconds, small=between(decode, formatting.seconds)),
+        "Error": notes.entry(one.decode_error, formatting.signed_percent),
+        "Wall speedup, measured": notes.entry(arm.wall_speedup_totals, formatting.ratio),
+        "Wall speedup, predicted": notes.entry(speed, formatting.ratio, small=between(speed, formatting.ratio)),
+        "Error of speedup": notes.entry(one.wall_speedup_error, formatting.signed_percent),
     }

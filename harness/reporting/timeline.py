@@ -10,7 +10,7 @@ from collections import Counter
 
 from markupsafe import Markup, escape
 
-from harness import units
+from harness import formatting
 from harness.compare_blocks import DecodedBlock, Timeline
 from harness.compare_values import ArmResult
 from harness.reporting.drawing import Drawing
@@ -45,7 +45,7 @@ def timeline_sentence(found: Timeline) -> str:
     tokens, passes = sum(len(block.output_ids) for block in found.blocks), sum(block.passes for block in found.blocks)
     said = ", ".join(f"{count} in pass {number}" for number, count in sorted(per_pass.items()))
     shown = f"{len(found.blocks)} of {found.blocks_in_all} blocks" if found.blocks_in_all > len(found.blocks) else "all blocks"
-    return f"{units.count(tokens)} tokens took {units.count(passes)} passes ({said} of their block); {shown} of this answer."
+    return f"{formatting.count(tokens)} tokens took {formatting.count(passes)} passes ({said} of their block); {shown} of this answer."
 
 
 def _line(number: int, block: DecodedBlock, found: Timeline) -> Markup:

@@ -5,7 +5,7 @@ Said beside the figure itself, because a reader of the figure alone would be mis
 
 from __future__ import annotations
 
-from harness import units
+from harness import formatting
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.record import RunHeader
 from harness.reporting import sentences
@@ -40,7 +40,7 @@ def _against_generate(cell: Cell) -> str:
     if speed is None or speed.value is None:
         return f"The NTP arm was not held against transformers' generate(): {check.reason}."
     ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
-    ran = f"The NTP arm ran at {units.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
+    ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
     if check.state == "kept_up":
         return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
     if check.state == "slow":
@@ -79,7 +79,7 @@ def _estimated(arm: ArmResult) -> str:
 
 def _unpaired(arm: ArmResult) -> str:
     lost = arm.paired.one_sided
-    return f"{units.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
+    return f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
 
 
 def _processes(arm: ArmResult) -> str:
@@ -95,7 +95,7 @@ def _picked(arm: ArmResult) -> str:
     said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
     if speedup.low is None or speedup.high is None:
         return f"{said}: verdicts take its figures at a simultaneous 95 % level."
-    ends = f"{units.ratio(speedup.low)} to {units.ratio(speedup.high)}"
+    ends = f"{formatting.ratio(speedup.low)} to {formatting.ratio(speedup.high)}"
     return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {ends}."
 
 
