@@ -42,7 +42,7 @@ from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
 from harness.modeling.compiled_layers import with_compiled_layers
 from harness.modeling.graphed_session import GraphedSession
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.models import KNOWN_SHAPES, ModelShape
 from harness.trace import ForwardPass, Generation
 
 DEVICE = torch.device("meta")

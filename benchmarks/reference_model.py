@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
-from harness.model_choice import REFERENCE_DIR
+from harness.models.choice import REFERENCE_DIR
 from harness.modeling.reference_training import STAGES
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.stats import Quantity
 from harness.store import read_run
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.results_file import write_results
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.grid import predict_grid
 

@@ -1,6 +1,6 @@
 """The arm that decodes as a public family of block models does: its protocol, any solver.
 
-Knows no model: which families there are, and how each decodes, is data of harness.block_families.
+Knows no model: which families there are, and how each decodes, is data of harness.models.block_families.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.axes import Counts, Numbers
-from harness.block_families import FAMILIES
-from harness.block_protocol import BlockProtocol, Commit
+from harness.models.block_families import FAMILIES
+from harness.models.block_protocol import BlockProtocol, Commit
 from harness.config_file import Count
 from harness.solver_choice import SolverChoice, setting_id, setting_in_words
 

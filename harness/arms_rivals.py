@@ -16,7 +16,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from harness.axes import Counts, Numbers
 from harness.config_file import Count, Frozen, named_by_key
-from harness.model_choice import ModelChoice, RandomModel, model_name
+from harness.models.choice import ModelChoice, RandomModel, model_name
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""

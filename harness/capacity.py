@@ -19,11 +19,11 @@ from harness.capacity_notes import missing_figures, notes_of
 from harness.capacity_point import figures_at
 from harness.capacity_replica import Replica
 from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import HardwareProfile
 from harness.hardware_figures import Figure, PeakDtype
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_of
 
 Method = Literal["ntp", "sbd"]

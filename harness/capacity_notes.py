@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity_acceptance import Acceptance
 from harness.capacity_result import Workload
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.hardware import HardwareProfile
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 
 def missing_figures(profile: HardwareProfile, dtype: str) -> str:

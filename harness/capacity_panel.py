@@ -17,9 +17,9 @@ from harness.capacity_acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_tabl
 from harness.capacity_point import gpus_needed
 from harness.capacity_result import DevicePlan, Goal, Workload
 from harness.compare_values import ArmResult, Cell, Comparison
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.models import KNOWN_SHAPES, ModelShape
 from harness.record import Run
 
 DTYPE = "bfloat16"

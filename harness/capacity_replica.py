@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.capacity_acceptance import Acceptance
-from harness.deployment import Deployment
-from harness.modelshape import ModelShape
+from harness.models.deployment import Deployment
+from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import SpeedupPrediction, predict_speedup, price_three_passes
 from harness.roofline.grid import SpeedupGrid, predict_grid

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harness.capacity_acceptance import Acceptance
 from harness.capacity_memory import MemoryNeed
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UserError
 
 CAPACITY_VERSION = 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.arms import Batching
-    from harness.modelshape import ModelShape
+    from harness.models import ModelShape
     from harness.replay import RecordedArm
     from harness.roofline.ceilings import Ceilings
 

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from harness.capacity_acceptance import Acceptance
     from harness.capacity_result import Goal, Workload
-    from harness.deployment import Deployment
+    from harness.models.deployment import Deployment
 
 CONTEXTS = (1024, 8192, 32_768, 131_072)
 CONTEXT = 4096
@@ -88,7 +88,7 @@ def capacity_command(
     from harness.cli_capacity_table import in_order, render, render_break_even
     from harness.errors import UserError
     from harness.hardware import known_profiles, load_profile
-    from harness.model_choice import shape_called
+    from harness.models.choice import shape_called
 
     if as_json and as_csv:
         raise UserError("--json and --csv were given; choose one")
@@ -176,7 +176,7 @@ def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | Non
 
 
 def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deployment:
-    from harness.deployment import WEIGHT_FORMATS, Deployment
+    from harness.models.deployment import WEIGHT_FORMATS, Deployment
     from harness.errors import UserError
 
     if weights is not None and weights not in WEIGHT_FORMATS:

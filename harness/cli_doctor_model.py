@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from harness.model_facts import ModelFacts, read_model_facts
+from harness.models.checkpoint_facts import ModelFacts, read_model_facts
 from harness.model_scenario import ANY_NTP_MODEL, scenario_text
 
 MODEL_VERSION = 1

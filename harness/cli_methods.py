@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from harness.methods.calls import MethodTrace, Setting
     from harness.methods.pricing import MethodPrice
     from harness.methods.systems import System
-    from harness.modelshape import ModelShape
+    from harness.models import ModelShape
     from harness.roofline.ceilings import Ceilings
 
 METHODS_VERSION = 1
@@ -36,7 +36,7 @@ def print_methods(
     from harness.hardware import load_profile
     from harness.methods.calls import Setting
     from harness.methods.systems import known_systems, read_systems
-    from harness.modelshape import KNOWN_SHAPES
+    from harness.models import KNOWN_SHAPES
     from harness.roofline.ceilings import ceilings_of
 
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)

@@ -64,7 +64,7 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
     from harness.estimates import estimate_memory, estimate_time
-    from harness.model_choice import model_name
+    from harness.models.choice import model_name
 
     memory, memory_reason = estimate_memory(case)
     ceilings, time_reason = ceilings_for(case)
@@ -159,7 +159,7 @@ def _profile_ceilings(name: str) -> CeilingsFor:
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
     """Ceilings from a calibration that this machine has in its cache for the case's device, dtype and model size."""
-    from harness.modelshape import DTYPE_BYTES
+    from harness.models import DTYPE_BYTES
     from harness.roofline.ceilings import ceilings_from_calibration
     from harness.roofline.storage import shard
 

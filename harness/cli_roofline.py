@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from harness.modelshape import ModelShape
+    from harness.models import ModelShape
     from harness.roofline.decode import SpeedupPrediction
 
 WHAT_IF_VERSION = 1
@@ -57,7 +57,7 @@ def roofline_command(
     Runs nothing.
     """
     from harness.errors import UserError
-    from harness.model_choice import shape_called
+    from harness.models.choice import shape_called
 
     if explain:
         from harness.cli_explain import explain_paper

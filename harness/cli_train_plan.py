@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from harness.errors import UserError
 from harness.hardware import HardwareProfile, load_profile
-from harness.model_choice import HuggingFaceModel, shape_of
-from harness.modelshape import KNOWN_SHAPES, ModelShape
-from harness.modelshape.known import KNOWN_MODELS
+from harness.models.choice import HuggingFaceModel, shape_of
+from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.known import KNOWN_MODELS
 from harness.train_recipe import TrainRecipe
 from harness.training_cost import UTILISATION, TrainingCost, training_cost
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from harness.compare_pass_values import PRICES
 from harness.compare_pricing import deployment_of
 from harness.compare_trace import TraceArrays
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import RecordError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.record import CaseHeader
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import SbdError
 from harness.hardware import Calibration, HardwareProfile
-from harness.modelshape import DTYPE_BYTES
+from harness.models import DTYPE_BYTES
 from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,

@@ -29,12 +29,12 @@ from harness.decoding.drafter import Drafter
 from harness.decoding.request import DecodeRequest
 from harness.decoding.stopping import StopRule
 from harness.errors import UserError
-from harness.model_decodable import why_undecodable
+from harness.models.decodable import why_undecodable
 from harness.modeling.decoders import decoder_of
 from harness.modeling.engine import drain
 from harness.modeling.loading import LoadedModel
 from harness.modeling.static_session import StaticSession
-from harness.modelshape import shape_from_config
+from harness.models import shape_from_config
 from harness.plan import Case
 from harness.single_arm import read_arm, single_case
 from harness.trace import Generation

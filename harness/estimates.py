@@ -12,10 +12,10 @@ from typing import Literal
 
 from harness import estimates_blocks
 from harness.arms_rivals import stages
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
-from harness.modelshape import DTYPE_BYTES, ModelShape
+from harness.models import DTYPE_BYTES, ModelShape
 from harness.plan import Case
 from harness.plan_drafts import draft_shapes
 from harness.prompts import read_prompts

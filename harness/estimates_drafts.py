@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.arms_rivals import stages
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.plan_drafts import draft_shapes
 from harness.roofline.storage import kv_cache_bytes
 from harness.trace import Role

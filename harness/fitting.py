@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.capacity_memory import memory_need
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates import prompt_tokens_at_most
 from harness.plan import Case

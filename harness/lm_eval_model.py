@@ -21,7 +21,7 @@ from harness.decode_log import DecodeLog, answers
 from harness.errors import ScenarioError
 from harness.eval_request import Asked
 from harness.machine import device_here
-from harness.model_choice import REFERENCE_MODELS
+from harness.models.choice import REFERENCE_MODELS
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.loading import TextTokenizer
 from harness.plan import Case

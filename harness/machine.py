@@ -18,13 +18,13 @@ from harness.meters.cuda import cuda_index
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
-from harness.model_choice import RandomModel
+from harness.models.choice import RandomModel
 from harness.modeling.compiling import execution_of
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.loading import checkpoint_shape
 from harness.modeling.sessions import stepping
 from harness.modeling.split_engine import SplitEngine, dismiss, open_split_engine
-from harness.modelshape import DTYPE_BYTES, ModelShape
+from harness.models import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.roofline.storage import shard
 from harness.runner_machine import Machine

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from harness.block_families import BlockModelFamily
-from harness.model_facts import DTYPE, ModelFacts
+from harness.models.block_families import BlockModelFamily
+from harness.models.checkpoint_facts import DTYPE, ModelFacts
 
 NEW_TOKENS, PROMPTS = 128, 16
 USUAL_BLOCK = 16

@@ -13,9 +13,9 @@ from typing import Any
 
 from harness.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
-from harness.model_choice import ModelChoice, model_name, shape_of, source_of
-from harness.model_decodable import refuse_undecodable
-from harness.modelshape import ModelShape
+from harness.models.choice import ModelChoice, model_name, shape_of, source_of
+from harness.models.decodable import refuse_undecodable
+from harness.models import ModelShape
 from harness.plan_drafts import draft_models, draft_shapes
 from harness.plan_names import arm_id, arm_label
 from harness.plan_order import balanced_order

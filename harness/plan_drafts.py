@@ -8,8 +8,8 @@ from typing import Any
 from harness.arms_rivals import draft_choice, stages
 from harness.errors import UserError
 from harness.methods.calls import with_layers
-from harness.model_choice import ModelChoice, model_name, shape_of
-from harness.modelshape import ModelShape
+from harness.models.choice import ModelChoice, model_name, shape_of
+from harness.models import ModelShape
 
 
 def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from harness.errors import ScenarioError, UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.scenario import Part, Scenario
 
 RENDEZVOUS = "SBD_RENDEZVOUS"

@@ -30,7 +30,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.record_packed import PackedPasses, read_passes
 from harness.record_passes import PassColumns
 from harness.record_values import ArmValues, Facts, Moment, Place, Reading, Seconds, Seed, Tokens

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.plan import Case
 from harness.progress import Progress
 from harness.scenario import Part, Scenario

@@ -19,7 +19,7 @@ from harness.claims import Claims, misplaced
 from harness.paths import data_dir
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
-from harness.model_choice import ModelChoice, RandomModel
+from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario_devices import by_device
 from harness.scenario_limits import HealthLimits, Until
 from harness.workload_choice import SOURCES, Workload

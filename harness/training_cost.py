@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.decode import describe_pass
 from harness.roofline.ops import forward_operations
 from harness.train_recipe import TrainRecipe

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.record import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 
 SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, head_dim=64, vocab=8000)

@@ -12,7 +12,7 @@ from harness.compare import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
 from harness.metrics_counted import counted
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.reporting.page import render
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.arms_public import protocol_of
-from harness.block_families import FAMILIES
+from harness.models.block_families import FAMILIES
 from harness.compare import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.scenario import load_scenario

@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.prefill import prefill  # noqa: E402 - after the import guards
 from harness.decoding.session import Segment  # noqa: E402
-from harness.model_choice import REFERENCE_DIR  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from harness.tasks import TASKS  # noqa: E402

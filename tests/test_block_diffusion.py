@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.block_families import FAMILIES  # noqa: E402 - after the import guards
+from harness.models.block_families import FAMILIES  # noqa: E402 - after the import guards
 from harness.decoding import block_diffusion  # noqa: E402
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
 from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402

@@ -17,7 +17,7 @@ from harness.hardware import Calibration
 from harness.meters import calibration as module
 from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass

@@ -17,10 +17,10 @@ from harness.capacity_acceptance import Acceptance, from_passes, from_speedup, f
 from harness.capacity_answer import answer, pays_words
 from harness.capacity_break_even import paying_ranges
 from harness.capacity_result import BreakEven, DevicePlan, Goal, Plan, Workload
-from harness.deployment import WEIGHT_FORMATS, Deployment
+from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UserError
 from harness.hardware import HardwareProfile, known_profiles, load_profile
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.decode import predict_speedup
 

@@ -26,7 +26,7 @@ from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
 from harness.modeling.captured_attention import OPTIONS
 from harness.modeling.used_kv import Fed
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.plan import make_plan
 from harness.record import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes

@@ -13,7 +13,7 @@ from harness.custom_generate import DIRECTORY, sbd  # noqa: E402 - after the imp
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.errors import ScenarioError, UserError  # noqa: E402
-from harness.model_choice import REFERENCE_DIR  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.decoders import decoder_of  # noqa: E402
 from harness.modeling.engine import drain  # noqa: E402
 from harness.modeling.loading import LoadedModel  # noqa: E402

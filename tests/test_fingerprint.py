@@ -15,7 +15,7 @@ from harness.modeling import sessions
 from harness.modeling.attention_kernels import choose_kernels
 from harness.modeling.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.modeling.sessions import open_session
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.scenario import Part
 
 SHAPE = ModelShape(name="tiny", layers=1, hidden=32, intermediate=48, heads=4, kv_heads=2, head_dim=8, vocab=64)
@@ -135,7 +135,7 @@ def test_a_tokenizers_digest_is_that_of_its_file():
 
     from transformers import AutoTokenizer
 
-    from harness.model_choice import REFERENCE_DIR
+    from harness.models.choice import REFERENCE_DIR
     from harness.modeling.loading import TextTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")

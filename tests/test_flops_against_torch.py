@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.modelshape import shape_from_config
+from harness.models import shape_from_config
 from harness.roofline.decode import describe_pass
 from harness.roofline.ops import forward_operations
 

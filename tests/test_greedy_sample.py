@@ -16,7 +16,7 @@ from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.meters.graphs import CAPTURES  # noqa: E402
-from harness.model_choice import REFERENCE_DIR  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling import fusing  # noqa: E402
 from harness.modeling.compiling import can_compile  # noqa: E402
 from harness.modeling.engine import drain  # noqa: E402

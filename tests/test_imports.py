@@ -73,7 +73,7 @@ OUTSIDE_OF = {
 # Closer rules of the design: what a room must not know, although its layer would allow it.
 FORBIDDEN = {
     "decoding": {"harness.meters", "harness.modeling", "harness.hardware", "harness.tasks", "pathlib", "time"},
-    "meters": {"harness.decoding", "harness.modeling", "harness.modelshape"},
+    "meters": {"harness.decoding", "harness.modeling", "harness.models"},
     "reporting": {
         "harness.roofline", "harness.meters", "harness.modeling", "harness.decoding", "harness.runner", "scipy", "statistics",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.kv_slots import SMALLEST_PIECE, WANTED_GROUPS, pieces_of, slots_allocated
 from harness.roofline.storage import kv_cache_bytes
 

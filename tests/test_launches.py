@@ -14,7 +14,7 @@ from benchmarks import launches  # noqa: E402 - after the import guards
 from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of  # noqa: E402
 from harness.modeling import used_kv  # noqa: E402
 from harness.modeling.captured_attention import OPTIONS  # noqa: E402
-from harness.modelshape import KNOWN_SHAPES  # noqa: E402
+from harness.models import KNOWN_SHAPES  # noqa: E402
 from harness.roofline import kv_slots  # noqa: E402
 
 SHAPE = KNOWN_SHAPES["llama-3.1-8b"]

@@ -155,7 +155,7 @@ def by_hand(model: SbdModel, context: list[int], answer: list[int]) -> tuple[flo
     """Token after token through the plain module with its own attention, mask token impossible."""
     from transformers import AutoModelForCausalLM
 
-    from harness.model_choice import REFERENCE_DIR
+    from harness.models.choice import REFERENCE_DIR
 
     module = AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64)
     total, greedy, fed = 0.0, True, list(context)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.errors import UnknownModelError  # noqa: E402 - after the import guards
-from harness.model_choice import RandomModel  # noqa: E402
+from harness.models.choice import RandomModel  # noqa: E402
 from harness.modeling import engine  # noqa: E402
 from harness.modeling.loading import load_model  # noqa: E402
 from harness.scenario import Scenario  # noqa: E402

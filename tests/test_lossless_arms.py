@@ -13,7 +13,7 @@ from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.metrics_counted import counted
 from harness.metrics_judged import judge_counted
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.replay import passes_per_block, recorded_arms
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import arms_table

@@ -19,7 +19,7 @@ from harness.methods.exits import caught_up, copied_state
 from harness.methods.pricing import price_method
 from harness.methods.speculative import Drafter, expected_tokens, hierarchy, speculative
 from harness.methods.tree import small_drafter, tree_drafting
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.decode import describe_pass, predict_speedup
 from harness.roofline.pricing import price_pass

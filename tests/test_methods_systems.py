@@ -20,7 +20,7 @@ from harness.methods.recipes import RECIPES
 from harness.methods.speculative import speculative
 from harness.methods.systems import System, known_systems, read_systems
 from harness.methods.verified import verified_set_block
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup, tasks_of
 from harness.roofline.ceilings import ceilings_from_profile
 

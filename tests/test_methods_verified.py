@@ -9,7 +9,7 @@ from harness.errors import UserError
 from harness.methods.block import set_block
 from harness.methods.calls import Setting
 from harness.methods.verified import verified_set_block
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 
 AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], batch=1, context_tokens=1000)
 

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.errors import UnknownModelError, UserError  # noqa: E402 - after the import guards
-from harness.model_choice import HuggingFaceModel, RandomModel  # noqa: E402
-from harness.model_decodable import refuse_undecodable, why_undecodable  # noqa: E402
-from harness.modelshape import shape_from_config  # noqa: E402
+from harness.models.choice import HuggingFaceModel, RandomModel  # noqa: E402
+from harness.models.decodable import refuse_undecodable, why_undecodable  # noqa: E402
+from harness.models import shape_from_config  # noqa: E402
 from harness.plan import make_plan  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.runner_machine import Machine  # noqa: E402

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from harness.block_checkpoints import native_config, recognised
-from harness.block_families import ALIKE, FAMILIES, misuse
+from harness.models.block_checkpoints import native_config, recognised
+from harness.models.block_families import ALIKE, FAMILIES, misuse
 from harness.errors import UnknownModelError
-from harness.model_choice import REFERENCE_DIR
-from harness.model_facts import read_model_facts
-from harness.modelshape import KNOWN_SHAPES, shape_from_config
+from harness.models.choice import REFERENCE_DIR
+from harness.models.checkpoint_facts import read_model_facts
+from harness.models import KNOWN_SHAPES, shape_from_config
 from harness.plan import make_plan
 from harness.scenario import load_scenario
 from tests.test_cli import sbd
@@ -163,7 +163,7 @@ def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "bd3lm", "architectures": ["BD3LM"]}, ["'bd3lm'", "harness/block_families.py", "trust_remote_code"]),
+        ({"model_type": "bd3lm", "architectures": ["BD3LM"]}, ["'bd3lm'", "harness/models/block_families.py", "trust_remote_code"]),
         ({"architectures": ["X"]}, ["model_type None"]),
         (config_of("llada-8b") | {"architectures": ["LLaDAMoEModelLM"]}, ["'llada'", "LLaDAMoEModelLM"]),
         (config_of("llada-8b") | {"include_qkv_bias": True}, ["does not fit the native class", "include_qkv_bias: True"]),

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import UnknownModelError
-from harness.modelshape import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape, shape_from_config
+from harness.models import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape, shape_from_config
 
 # Totals of the hub repositories (safetensors metadata; parameter counts in GGUF conversions and model cards agree). Qwen3's
 # small models are counted without the copy of the tied head that their files hold. DeepSeek-V3: the main model, whose report

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.block_families import FAMILIES  # noqa: E402
+from harness.models.block_families import FAMILIES  # noqa: E402
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes  # noqa: E402
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel  # noqa: E402
 from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UnknownModelError, UserError
 from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.paper_table1 import nfe_speedup
 from harness.plan import Case, Plan, Slot, make_plan
 from harness.plan_order import balanced_order

@@ -20,8 +20,8 @@ from harness.capacity_answer import pays_words
 from harness.capacity_panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
 from harness.capacity_result import BreakEven
 from harness.compare import Comparison, compare
-from harness.model_choice import REFERENCE_DIR
-from harness.modelshape import KNOWN_SHAPES
+from harness.models.choice import REFERENCE_DIR
+from harness.models import KNOWN_SHAPES
 from harness.record import Run
 from harness.reporting.planner import HEADS, PlannerView, planner_view
 from harness.reporting.planner_data import embedded, rate_carried, ratio_carried

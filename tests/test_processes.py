@@ -155,7 +155,7 @@ class InThisProcess:
 @pytest.fixture
 def shape():
     """Any shape."""
-    from harness.modelshape import KNOWN_SHAPES
+    from harness.models import KNOWN_SHAPES
 
     return KNOWN_SHAPES["llama-250m"]
 

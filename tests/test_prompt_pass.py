@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.arms import Arm
-from harness.block_families import FAMILIES
+from harness.models.block_families import FAMILIES
 from harness.compare import compare
 from harness.compare_tally import Tally, charged, tally
 from harness.compare_trace import TraceArrays

@@ -153,7 +153,7 @@ def split_run(devices: int, device: str, **header: object) -> Run:
 
 def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:
     """Bytes, flops and seconds as the roofline's own deployment of two says, and fewer than all of the model's."""
-    from harness.deployment import Deployment
+    from harness.models.deployment import Deployment
 
     profile = load_profile("h100-sxm")
     run = split_run(2, "cuda", hardware=profile.model_dump(mode="json"), calibration=None)

@@ -55,7 +55,7 @@ class Letters:
 
 def test_the_record_says_which_prompts_are_related(tmp_path: Path) -> None:
     """Every row has its label as text; where the workload names no field the record has no such key."""
-    from harness.modelshape import KNOWN_SHAPES
+    from harness.models import KNOWN_SHAPES
 
     unnamed = SCENARIO.replace("cluster: document, ", "")
     for name, text, wanted in (("with", SCENARIO, ["a", "a", "7"]), ("without", unnamed, None)):

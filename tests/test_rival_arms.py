@@ -15,8 +15,8 @@ from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.frames import load_run
 from harness.methods.calls import with_layers
-from harness.model_choice import RandomModel, ReferenceModel, shape_of
-from harness.modelshape import KNOWN_SHAPES
+from harness.models.choice import RandomModel, ReferenceModel, shape_of
+from harness.models import KNOWN_SHAPES
 from harness.record import PassColumns
 from harness.record_packed import from_stored, pack
 from harness.roofline.decode import describe_pass

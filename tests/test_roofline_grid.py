@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.deployment import WEIGHT_FORMATS, Deployment
+from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UserError
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.decode import predict_speedup

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.deployment import WEIGHT_FORMATS, Deployment
+from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
+from harness.models import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
 from harness.roofline.attention import attention_flops, ideal_attention_flops, visible_pairs
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.decode import describe_pass, predict_speedup

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES, ModelShape
+from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap
 from harness.roofline.decode import describe_pass, predict_speedup

@@ -122,7 +122,7 @@ def scenario(tmp_path):
 @pytest.fixture
 def shape():
     """Any shape."""
-    from harness.modelshape import KNOWN_SHAPES
+    from harness.models import KNOWN_SHAPES
 
     return KNOWN_SHAPES["llama-250m"]
 

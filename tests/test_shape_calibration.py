@@ -17,7 +17,7 @@ from harness.compare_pricer import Pricer
 from harness.compare_pricing import ladder
 from harness.compare_tally import tally
 from harness.errors import UserError
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import predict_speedup
 from harness.roofline.grid import predict_grid

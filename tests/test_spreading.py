@@ -13,7 +13,7 @@ from harness import spreading
 from harness.cluster import LostError
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
 from harness.keeping import Begun
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.progress import Silent
 from harness.ray_node import header_here, taken_here
 from harness.record import Sample

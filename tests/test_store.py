@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
 from harness.journal import Journal, read_lines
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.record import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
 from harness.store import RunStore, finished_keys, publish, read_run
 

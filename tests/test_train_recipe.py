@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli_train_plan import render_plan, shape_of_recipe
 from harness.errors import ScenarioError, UserError
-from harness.modelshape import shape_from_config
+from harness.models import shape_from_config
 from harness.train_recipe import TrainRecipe, load_recipe
 from harness.training_cost import activation_bytes, training_cost
 

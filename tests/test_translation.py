@@ -14,7 +14,7 @@ from harness.decoding.draft_model import DraftModel  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402
-from harness.model_choice import REFERENCE_DIR  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.loading import TextTokenizer  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from harness.modeling.tokenizer import train_tokenizer  # noqa: E402

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.hardware import load_profile
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
 from harness.roofline.batches_assumed import slowest_row_passes

@@ -32,7 +32,7 @@ from typing import Any
 
 from harness import journal, ray_cluster
 from harness.errors import DoesNotFitError
-from harness.model_choice import shape_of
+from harness.models.choice import shape_of
 from harness.plan import Case
 from harness.ray_node import machine_here
 from harness.runner_machine import Machine

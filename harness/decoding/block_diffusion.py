@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 from torch import Tensor
 
-from harness.block_protocol import BlockProtocol
+from harness.models.block_protocol import BlockProtocol
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks
 from harness.decoding.block_diffusion_canvas import Canvas

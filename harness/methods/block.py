@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.errors import UserError
 from harness.methods.calls import MethodTrace, Setting, at_least, other_call, target_call
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 
 def next_token(at: Setting) -> MethodTrace:

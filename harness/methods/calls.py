@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from harness.errors import UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.decode import describe_pass
 from harness.trace import ForwardPass, Role
 

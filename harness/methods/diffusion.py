@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.errors import UserError
 from harness.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 
 def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrace:

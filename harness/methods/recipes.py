@@ -12,7 +12,7 @@ from harness.methods.exits import caught_up, copied_state
 from harness.methods.speculative import Drafter, hierarchy, speculative
 from harness.methods.tree import small_drafter, tree_drafting
 from harness.methods.verified import verified_set_block
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 Given = Mapping[str, float]
 Build = Callable[[Setting, Given, ModelShape | None], MethodTrace]

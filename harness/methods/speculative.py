@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.errors import UserError
 from harness.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 # (drafter, width of its pass) -> expected passes
 Passes = Mapping[tuple[int, int], float]

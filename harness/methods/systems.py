@@ -17,7 +17,7 @@ from harness.config_file import Frozen, Text
 from harness.hardware_figures import Figure
 from harness.methods.calls import MethodTrace, Setting
 from harness.methods.recipes import RECIPES
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.yaml_lines import read_yaml
 
 MARK = "priced, not run"

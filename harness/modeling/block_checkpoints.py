@@ -26,8 +26,8 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from harness.block_checkpoints import Config, native_config, recognised
-from harness.block_families import BlockModelFamily
+from harness.models.block_checkpoints import Config, native_config, recognised
+from harness.models.block_families import BlockModelFamily
 from harness.errors import UnknownModelError
 
 FUSED = ".attention.query_key_value."

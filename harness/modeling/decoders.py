@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.arms_public import protocol_of
 from harness.arms_rivals import RIVALS
-from harness.block_families import misuse, same_config
+from harness.models.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion

@@ -19,11 +19,11 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.translated_drafts import TranslatedDrafts
 from harness.errors import ScenarioError
-from harness.model_choice import ModelChoice, model_name
+from harness.models.choice import ModelChoice, model_name
 from harness.modeling.early_exit import first_layers
 from harness.modeling.loading import LoadedModel
 from harness.modeling.translation import TextTranslation
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.plan import Case
 from harness.plan_drafts import draft_shapes
 

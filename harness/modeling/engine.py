@@ -38,7 +38,7 @@ from harness.modeling.loading import LoadedModel, TextTokenizer, load_model
 from harness.modeling.rank_group import RankGroup
 from harness.modeling.rank_session import RankClock, RankSession
 from harness.modeling.sessions import open_session
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.plan import Case
 from harness.roofline.storage import shard
 from harness.scenario import Part

@@ -16,7 +16,7 @@ from harness.modeling.attention_kernels import LEFT_OUT, captured_kernel, choose
 from harness.modeling.compiled_layers import compiled_unit
 from harness.modeling.compiling import execution_of
 from harness.modeling.loading import LoadedModel
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.scenario import Part
 
 MOST_KV_BYTES = 2**28

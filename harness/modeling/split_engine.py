@@ -16,7 +16,7 @@ from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioEr
 from harness.modeling.engine import Decoded, Engine, open_engine
 from harness.modeling.loading import TextTokenizer
 from harness.modeling.rank_group import LOST_S, Order, RankGroup, is_lost, joined
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.plan import Case
 from harness.scenario import Part
 

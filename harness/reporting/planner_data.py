@@ -13,7 +13,7 @@ from typing import Any
 from harness.capacity_answer import pays_words
 from harness.capacity_panel import Choice, Panel, Point
 from harness.capacity_result import ArmPlan, Band
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 
 PLANNER_VERSION = 1
 DIGITS = 3

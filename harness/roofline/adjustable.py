@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.modelshape import KNOWN_SHAPES
+from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.decode import describe_pass
 from harness.roofline.ops import Operation, element_bytes, forward_operations, sampler_operation

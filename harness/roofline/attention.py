@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.arrays import choose, larger, smaller
 from harness.roofline.operation import Operation, PassCounts
 from harness.trace import ForwardPass

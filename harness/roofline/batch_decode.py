@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.batches import BatchPasses, RecordedRow, chance_of_all
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.deployment import element_bytes
+from harness.models.deployment import element_bytes
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware import Calibration, HardwareProfile
 from harness.roofline.arrays import interpolate

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.arrays import smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts

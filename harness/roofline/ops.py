@@ -9,8 +9,8 @@ it launches is not known here: their cost is the fixed cost of the ceilings.
 
 from __future__ import annotations
 
-from harness.deployment import Deployment, as_deployment, element_bytes
-from harness.modelshape import ModelShape
+from harness.models.deployment import Deployment, as_deployment, element_bytes
+from harness.models import ModelShape
 from harness.roofline.arrays import some
 from harness.roofline.attention import attention_operations
 from harness.roofline.feed_forward import activated_width, feed_forward_operations

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.deployment import Deployment
+from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.deployment import Deployment, as_deployment
+from harness.models.deployment import Deployment, as_deployment
 from harness.errors import UserError
-from harness.modelshape import ModelShape
+from harness.models import ModelShape
 
 
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:

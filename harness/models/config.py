@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.errors import UnknownModelError
-from harness.modelshape.shape import LatentAttention, MixtureOfExperts, ModelShape
+from harness.models.shape import LatentAttention, MixtureOfExperts, ModelShape
 
 Config = dict[str, Any]
 

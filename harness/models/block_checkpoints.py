@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.block_families import FAMILIES, BlockModelFamily
+from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.errors import UnknownModelError
 
 Config = dict[str, Any]

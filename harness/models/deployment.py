@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.errors import UserError
-from harness.modelshape import DTYPE_BYTES
+from harness.models import DTYPE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ A ModelShape can be read off a transformers config, taken from the table of know
 written by hand; the roofline prices it.
 """
 
-from harness.modelshape.config import shape_from_config
-from harness.modelshape.known import KNOWN_MODELS, KNOWN_SHAPES
-from harness.modelshape.shape import DTYPE_BYTES, LatentAttention, MixtureOfExperts, ModelShape
+from harness.models.config import shape_from_config
+from harness.models.known import KNOWN_MODELS, KNOWN_SHAPES
+from harness.models.shape import DTYPE_BYTES, LatentAttention, MixtureOfExperts, ModelShape
 
 __all__ = [
     "DTYPE_BYTES",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.modelshape.config import Config, shape_from_config
-from harness.modelshape.shape import ModelShape
+from harness.models.config import Config, shape_from_config
+from harness.models.shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.block_checkpoints import block_size, mask_id, native_config, recognised
-from harness.block_families import FAMILIES, BlockModelFamily
+from harness.models.block_checkpoints import block_size, mask_id, native_config, recognised
+from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.errors import UnknownModelError
-from harness.model_decodable import why_undecodable
-from harness.modelshape import ModelShape, shape_from_config
-from harness.modelshape.config import FAMILIES as NTP_FAMILIES
+from harness.models.decodable import why_undecodable
+from harness.models import ModelShape, shape_from_config
+from harness.models.config import FAMILIES as NTP_FAMILIES
 
 Kind = Literal["block model", "sbd", "ntp"]
 DTYPE = "bfloat16"
@@ -93,7 +93,7 @@ def _unknown(file: Path, config: dict[str, Any]) -> str:
     return (
         f"{file}: model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
         f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
-        f"{', '.join(plain)}; to add a block model, write an entry in harness/block_families.py: the native class that "
+        f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.py: the native class that "
         "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
         "whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: true "
         "in a scenario's model, at your own risk"
