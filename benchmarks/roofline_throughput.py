@@ -19,7 +19,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.grid import predict_grid

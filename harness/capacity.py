@@ -21,8 +21,8 @@ from harness.capacity_replica import Replica
 from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
 from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware import HardwareProfile
-from harness.hardware_figures import Figure, PeakDtype
+from harness.hardware.profile import HardwareProfile
+from harness.hardware.figures import Figure, PeakDtype
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_of
 

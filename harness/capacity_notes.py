@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.capacity_acceptance import Acceptance
 from harness.capacity_result import Workload
 from harness.models.deployment import Deployment
-from harness.hardware import HardwareProfile
+from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 
 

@@ -18,7 +18,7 @@ from harness.capacity_point import gpus_needed
 from harness.capacity_result import DevicePlan, Goal, Workload
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.models.deployment import Deployment
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.record import Run
 

@@ -8,7 +8,7 @@ from typing import Literal
 from harness.capacity_memory import MemoryNeed
 from harness.capacity_replica import Replica
 from harness.capacity_result import ArmPlan, Band, Goal, Workload
-from harness.hardware import HardwareProfile
+from harness.hardware.profile import HardwareProfile
 from harness.roofline.decode import SpeedupPrediction
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts

@@ -29,7 +29,7 @@ Percentages are predicted over published, less 1."""
 def print_anchors(as_json: bool) -> None:
     """The table, or all of it as JSON."""
     from harness.anchors import known_anchors
-    from harness.hardware import known_profiles
+    from harness.hardware.profile import known_profiles
     from harness.roofline.anchors import compare_anchors
 
     table = known_anchors()

@@ -25,7 +25,7 @@ def describe_batches(
         RecordError: no run, or no SBD arm of this block size with real acceptance.
         UserError: more rows than recorded prompts.
     """
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.replay import recorded_arms
     from harness.roofline.ceilings import ceilings_of
     from harness.store import read_run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from harness.measured import MeasuredCeilings, MeasuredCurve, MeasuredDtype
+    from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
@@ -36,7 +36,7 @@ def calibrate_command(
 ) -> None:
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
     from harness.cli_progress import TerminalProgress
-    from harness.local_profile import local_profile, save_profile
+    from harness.hardware.local_profile import local_profile, save_profile
 
     dtypes = measurable(dtype or DTYPES)
     need_torch()
@@ -60,7 +60,7 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
     from typing import get_args
 
     from harness.errors import UserError
-    from harness.measured import MeasuredDtype
+    from harness.hardware.measured_ceilings import MeasuredDtype
 
     allowed: tuple[MeasuredDtype, ...] = get_args(MeasuredDtype)
     wrong = [name for name in dtypes if name not in allowed]

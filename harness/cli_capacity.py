@@ -87,7 +87,7 @@ def capacity_command(
     from harness.cli_capacity_csv import to_csv
     from harness.cli_capacity_table import in_order, render, render_break_even
     from harness.errors import UserError
-    from harness.hardware import known_profiles, load_profile
+    from harness.hardware.profile import known_profiles, load_profile
     from harness.models.choice import shape_called
 
     if as_json and as_csv:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.bandwidth_scale import BandwidthScale
+    from harness.hardware.counter_scale import BandwidthScale
 
 MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
 """Whose shapes the attention kernel is asked about; a run asks, and records, for its own."""
@@ -46,7 +46,7 @@ def _attention(device: str) -> list[dict[str, Any]]:
 
 
 def _scale_lines(found: dict[str, Any]) -> list[str]:
-    from harness.bandwidth_scale import BandwidthScale
+    from harness.hardware.counter_scale import BandwidthScale
 
     lines = ["", "one percent of the memory counter"]
     if found["bandwidth_scale"] is None:

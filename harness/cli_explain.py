@@ -55,7 +55,7 @@ def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
         UserError: no such cell; unknown dtype. UnknownHardwareError: the part has no peak for ``dtype``.
     """
     from harness.errors import UserError
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.roofline.adjustable import MODEL, Cell
     from harness.roofline.ceilings import ceilings_from_profile
     from harness.roofline.waterfall import explain_slowdown, explain_speedup

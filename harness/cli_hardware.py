@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.hardware import HardwareProfile
-    from harness.hardware_figures import Figure
+    from harness.hardware.profile import HardwareProfile
+    from harness.hardware.figures import Figure
 
 HARDWARE_VERSION = 1
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
@@ -30,7 +30,7 @@ def hardware_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
-    from harness.hardware import known_profiles, load_profile, local_profiles
+    from harness.hardware.profile import known_profiles, load_profile, local_profiles
 
     chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
     if as_json:

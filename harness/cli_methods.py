@@ -33,7 +33,7 @@ def print_methods(
     Raises:
         UserError: an unknown device or dtype, a size out of range, or a file that is refused.
     """
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.methods.calls import Setting
     from harness.methods.systems import known_systems, read_systems
     from harness.models import KNOWN_SHAPES

@@ -11,7 +11,7 @@ import typer
 from harness.cli_progress import format_duration
 
 if TYPE_CHECKING:
-    from harness.hardware import Calibration
+    from harness.hardware.profile import Calibration
     from harness.plan import Case, Plan
     from harness.roofline.ceilings import Ceilings
     from harness.scenario import Part
@@ -143,7 +143,7 @@ def _time(time: dict[str, Any] | None) -> str:
 
 def _profile_ceilings(name: str) -> CeilingsFor:
     from harness.errors import UnknownHardwareError
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.roofline.ceilings import ceilings_of
 
     profile = load_profile(name)
@@ -174,7 +174,7 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
-    from harness.hardware import engine_words
+    from harness.hardware.profile import engine_words
     from harness.meters.calibration_cache import cache_dir, kept_at
     from harness.meters.processor import cpu_name
     from harness.scenario import EXECUTIONS

@@ -104,7 +104,7 @@ def describe_prediction(
         UnknownHardwareError: no such profile. UserError: a value out of range.
     """
     from harness.errors import UserError
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.roofline.batches_assumed import slowest_row_passes
     from harness.roofline.ceilings import ceilings_of
     from harness.roofline.decode import predict_speedup

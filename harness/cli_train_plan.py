@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.errors import UserError
-from harness.hardware import HardwareProfile, load_profile
+from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models.choice import HuggingFaceModel, shape_of
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.known import KNOWN_MODELS

@@ -17,7 +17,7 @@ from harness.compare_pricing import SAME_SIZE
 from harness.compare_result import Arm
 from harness.compare_tally import Tally
 from harness.compare_values import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
-from harness.hardware import Calibration
+from harness.hardware.profile import Calibration
 from harness.models import DTYPE_BYTES
 from harness.record import CaseHeader
 from harness.roofline.storage import shard

@@ -1,6 +1,6 @@
 """What the device's memory counter says of a sample, in bytes: percent x scale, beside the bytes modelled for the same window.
 
-The counter's window is the whole sample, prefill included. Scales are those that the run recorded (harness.bandwidth_scale).
+The counter's window is the whole sample, prefill included. Scales are those that the run recorded (harness.hardware.counter_scale).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from harness.bandwidth_scale import BandwidthScale
+from harness.hardware.counter_scale import BandwidthScale
 from harness.compare_pricer import Pricer
 from harness.compare_trace import TraceArrays
 from harness.compare_values import CounterScale

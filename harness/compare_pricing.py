@@ -15,7 +15,7 @@ from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
 from harness.compare_passes import Missing, machine_spread, measured_passes
 from harness.models.deployment import Deployment
 from harness.errors import SbdError
-from harness.hardware import Calibration, HardwareProfile
+from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.record import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (

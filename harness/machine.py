@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from harness.errors import UserError
-from harness.hardware import HardwareProfile, find_local_profile, match_profile
-from harness.local_profile import unknown_device
-from harness.measured import MeasuredCeilings, MeasuredDtype
+from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
+from harness.hardware.local_profile import unknown_device
+from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
 from harness.meters.cuda import cuda_index
 from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes

@@ -224,7 +224,7 @@ def build(
 
 def calibration(dram_bound: bool | None = True) -> dict[str, Any]:
     """A calibration of the CPU of ``build`` in which a 16-token pass is somewhat dearer than a one-token pass."""
-    from harness.hardware import BandwidthPoint, Calibration, DtypeRates
+    from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 
     bandwidth = 6.2e9
     resident = tuple((m, 30e9 * min(m, 8)) for m in (1, 2, 4, 8, 16, 32, 64))

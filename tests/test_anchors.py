@@ -12,7 +12,7 @@ import pytest
 
 from harness.anchors import Anchor, AnchorTable, known_anchors
 from harness.errors import UnknownHardwareError
-from harness.hardware import known_profiles, load_profile
+from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.decode import describe_pass

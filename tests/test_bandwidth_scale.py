@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.bandwidth_scale import BandwidthScale, MemoryInterface, Streamed
+from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters import available
 from harness.meters.clock import HostClock
 from harness.meters.copy_calibration import TorchStreams, find_scale, measure_scale, memory_interface

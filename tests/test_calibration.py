@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.hardware import Calibration
+from harness.hardware.profile import Calibration
 from harness.meters import calibration as module
 from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
@@ -429,6 +429,6 @@ def test_calibration_touches_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, harness.meters.calibration_cache, harness.roofline.decode, harness.roofline.tables, harness.hardware; "
+    code = "import sys, harness.meters.calibration_cache, harness.roofline.decode, harness.roofline.tables, harness.hardware.profile; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -19,7 +19,7 @@ from harness.capacity_break_even import paying_ranges
 from harness.capacity_result import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UserError
-from harness.hardware import HardwareProfile, known_profiles, load_profile
+from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.decode import predict_speedup

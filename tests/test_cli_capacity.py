@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.paths import data_dir
-from harness.hardware import known_profiles
+from harness.hardware.profile import known_profiles
 from harness.replay import passes_per_block
 from harness.formatting import rate
 from tests.test_cli import sbd

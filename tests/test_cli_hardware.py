@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli_hardware import figures_of, with_date
 from harness.paths import data_dir
-from harness.hardware import HardwareProfile, known_profiles
+from harness.hardware.profile import HardwareProfile, known_profiles
 from tests.test_cli import sbd
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from harness.paths import data_dir
 from harness.frames import load_run
-from harness.hardware import known_profiles
+from harness.hardware.profile import known_profiles
 from harness.methods import systems
 from harness.record import CaseOutcome
 from harness.replay import passes_per_block
@@ -285,7 +285,8 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 )
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
-    from harness import hardware, scenario
+    from harness import scenario
+    from harness.hardware.profile import profile
 
     def endless(name: str) -> None:
         while True:
@@ -298,7 +299,7 @@ def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: Wor
 
     monkeypatch.setattr("tests.watched_command.LONGEST_CPU_S", 0.3)
     monkeypatch.setattr(scenario, "load_scenario", lambda path: 1 / 0)
-    monkeypatch.setattr(hardware, "load_profile", endless)
+    monkeypatch.setattr(profile, "load_profile", endless)
     monkeypatch.setattr(scenario.Scenario, "model_json_schema", elsewhere)
     fault = fault_of([command] if command == "schema" else [command, "x"], world.root)
     assert isinstance(fault, Fault) and fault.kind.startswith(kind)

@@ -9,7 +9,7 @@ import pytest
 from harness import paths
 from harness.paths import data_dir
 from harness.errors import InvariantError, UnknownHardwareError
-from harness.hardware import known_profiles, load_profile, match_profile
+from harness.hardware.profile import known_profiles, load_profile, match_profile
 
 MIB = 1 << 20
 

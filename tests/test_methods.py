@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.methods.block import chunks, next_token, pruned, pruned_decoding, set_block
 from harness.methods.calls import MethodTrace, Setting, whole_widths, with_layers
 from harness.methods.diffusion import approximate_cache, block_diffusion, longest_prefix, whole_sequence, with_auxiliary

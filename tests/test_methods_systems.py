@@ -10,8 +10,8 @@ from statistics import mean
 import pytest
 
 from harness.errors import UserError
-from harness.hardware import load_profile
-from harness.hardware_figures import Figure
+from harness.hardware.profile import load_profile
+from harness.hardware.figures import Figure
 from harness.methods.block import next_token
 from harness.methods.calls import Setting
 from harness.methods.diffusion import whole_sequence

@@ -23,7 +23,7 @@ from harness import processes
 from harness.cli_plan import describe_plan, render
 from harness.continuing import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
-from harness.hardware import Calibration
+from harness.hardware.profile import Calibration
 from harness.pace import Pace
 from harness.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
@@ -72,7 +72,7 @@ def test_parts_are_taken_in_turns_and_as_often_as_each_asks():
 
 def test_the_plan_counts_every_process():
     """Samples and time of `sbd plan`, and the sum of the slots, are three times those of one process; the text says so."""
-    from harness.hardware import load_profile
+    from harness.hardware.profile import load_profile
     from harness.roofline.ceilings import ceilings_of
 
     ceilings = ceilings_of(load_profile("h100-sxm"), "bfloat16")

@@ -14,7 +14,7 @@ from harness.compare_pricer import Pricer
 from harness.compare_pricing import ladder
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.plan import Case, make_plan
 from harness.processes import Errand
 from harness.processes_ranks import end_all, first_end, start, threads_shared

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UserError
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile

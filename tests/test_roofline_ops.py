@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
 from harness.roofline.attention import attention_flops, ideal_attention_flops, visible_pairs
 from harness.roofline.ceilings import ceilings_from_profile

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap

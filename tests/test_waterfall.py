@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.hardware import load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup

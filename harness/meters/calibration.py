@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from harness.errors import UserError
-from harness.hardware import BandwidthPoint, Calibration, DtypeRates
+from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.roofline.ceilings import ceilings_from_calibration
 
 Kernel = Callable[[], object]

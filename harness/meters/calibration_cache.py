@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.hardware import Calibration
+from harness.hardware.profile import Calibration
 from harness.meters.calibration import Bench, Progress, Stepping, measure, why_unusable
 
 

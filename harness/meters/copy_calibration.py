@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import torch
 from pydantic import ValidationError
 
-from harness.bandwidth_scale import BandwidthScale, MemoryInterface, Streamed
+from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters.kernel import warm_up
 from harness.meters.window import Meter, Unreadable, words
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from harness.errors import InvariantError, UserError
 from harness.config_file import Frozen, Text
-from harness.hardware_figures import Figure
+from harness.hardware.figures import Figure
 from harness.methods.calls import MethodTrace, Setting
 from harness.methods.recipes import RECIPES
 from harness.models import ModelShape

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.hardware import engine_words
+from harness.hardware.profile import engine_words
 from harness.meters.calibration import Stepping
 from harness.modeling.attention_kernels import choose_kernels
 from harness.modeling.capturing import CudaGraphs

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.anchors import Anchor, AnchorTable
 from harness.errors import UnknownHardwareError
-from harness.hardware import HardwareProfile
+from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published
 from harness.roofline.operation import PassCounts

@@ -13,7 +13,7 @@ from typing import Literal
 
 from harness.models.deployment import element_bytes
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware import Calibration, HardwareProfile
+from harness.hardware.profile import Calibration, HardwareProfile
 from harness.roofline.arrays import interpolate
 from harness.roofline.pass_factors import PassFactors
 

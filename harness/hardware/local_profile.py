@@ -14,9 +14,9 @@ import yaml
 
 from harness.paths import user_data_dir
 from harness.errors import StorageError, UserError
-from harness.hardware import HardwareProfile, known_profiles, match_profile
-from harness.hardware_figures import Figure, PeakDtype
-from harness.measured import MeasuredCeilings, MeasuredFigure
+from harness.hardware.profile import HardwareProfile, known_profiles, match_profile
+from harness.hardware.figures import Figure, PeakDtype
+from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredFigure
 
 LONGEST_NAME = 64  # harness.config_file.Name
 HEADER = """\
