@@ -21,9 +21,9 @@ from harness.modeling.engine import drain
 from harness.modeling.loading import LoadedModel, load_model
 from harness.modeling.static_session import StaticSession
 from harness.scenario import Part
-from harness.tasks import TASKS
-from harness.tasks.problem import Problem
-from harness.tasks.splits import problems
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.problem import Problem
+from harness.workloads.tasks.splits import problems
 
 HERE = Path(__file__).parent
 TASK_NAMES = ("word_problems", "record_to_json", "variable_trace", "short_trace")

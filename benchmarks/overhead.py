@@ -24,7 +24,7 @@ from harness.modeling.engine import open_engine
 from harness.modeling.fusing import CompiledWork
 from harness.plan import Case, make_plan
 from harness.scenario import Scenario
-from harness.workload import prompt_items
+from harness.workloads.loader import prompt_items
 
 ROUNDS, WARM_ROUNDS = 10, 3
 VOCAB_OF_8B, POSITIONS = 128_256, 16

@@ -102,7 +102,7 @@ def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
-    from harness.dataset_prompts import dataset_pairs
+    from harness.workloads.datasets import dataset_pairs
     from harness.modeling.fine_tuning import fine_tune, read_pairs
     from harness.modeling.training import TrainingConfig
 

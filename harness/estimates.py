@@ -18,7 +18,7 @@ from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.plan import Case
 from harness.plan_drafts import draft_shapes
-from harness.prompts import read_prompts
+from harness.workloads.prompts import read_prompts
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
@@ -26,7 +26,7 @@ from harness.roofline.kv_slots import slots_allocated
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
 from harness.scenario import Part
-from harness.tasks import TASKS, problems
+from harness.workloads.tasks import TASKS, problems
 from harness.trace import ForwardPass, Role
 
 FLOAT32_BYTES = 4

@@ -23,7 +23,7 @@ from harness.plan_replay import ReplaySpec, replay_spec
 from harness.ranks import refuse_uneven_heads
 from harness.record import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
-from harness.workload_choice import Workload
+from harness.workloads.spec import Workload
 
 PLAN_VERSION = 1
 

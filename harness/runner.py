@@ -25,7 +25,7 @@ from harness.runner_machine import Machine
 from harness.spreading import spread
 from harness.store import RunStore, read_run
 from harness.taking import take, work_of
-from harness.workload import given_prompts
+from harness.workloads.loader import given_prompts
 
 
 def run(

@@ -11,7 +11,7 @@ from harness.plan import Case
 from harness.progress import Progress
 from harness.scenario import Part, Scenario
 from harness.trace import Generation
-from harness.workload import Tokenizer
+from harness.workloads.loader import Tokenizer
 
 
 class Readings(Protocol):

@@ -10,7 +10,7 @@ from harness.plan import Case, Slot
 from harness.record import PassColumns, RowResult, Sample
 from harness.runner_machine import Decoded, Engine
 from harness.trace import ForwardPass, Generation
-from harness.workload import PromptItem, Tokenizer
+from harness.workloads.loader import PromptItem, Tokenizer
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.record import Sample
-from harness.workload import Tokenizer
+from harness.workloads.loader import Tokenizer
 
 SHOWN_GROUPS = 2
 """Of every case, the decodes of so many groups of prompts have their tokens spelt out in the record."""

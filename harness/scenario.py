@@ -22,7 +22,7 @@ from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario_devices import by_device
 from harness.scenario_limits import HealthLimits, Until
-from harness.workload_choice import SOURCES, Workload
+from harness.workloads.spec import SOURCES, Workload
 from harness.yaml_lines import read_yaml
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]

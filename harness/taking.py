@@ -27,7 +27,7 @@ from harness.runner_machine import Engine, Machine
 from harness.runner_sample import pass_columns, take_sample
 from harness.runner_texts import TokenTexts
 from harness.scenario import Part
-from harness.workload import PromptItem, prompt_items
+from harness.workloads.loader import PromptItem, prompt_items
 
 MEASURE_EVERY_S = 10.0
 """Seconds of decoding after which a timed part's passes may be measured once more: memory and cores of a shared machine do not

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from harness.paths import data_dir
-from harness.dataset_choice import DatasetChoice
+from harness.workloads.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
 from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text
 from harness.yaml_lines import read_yaml

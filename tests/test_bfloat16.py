@@ -12,8 +12,8 @@ from harness.decoding.session import Segment  # noqa: E402
 from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
-from harness.tasks import TASKS  # noqa: E402
-from harness.tasks.splits import problems  # noqa: E402
+from harness.workloads.tasks import TASKS  # noqa: E402
+from harness.workloads.tasks.splits import problems  # noqa: E402
 
 BLOCK = 8
 

@@ -19,7 +19,7 @@ from harness.modeling.engine import drain  # noqa: E402
 from harness.modeling.loading import LoadedModel  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.single_arm import single_case  # noqa: E402
-from harness.tasks import TASKS, problems  # noqa: E402
+from harness.workloads.tasks import TASKS, problems  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, few_words, some_work  # noqa: E402
 
 PAD = 3

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.dataset_choice import DatasetChoice, digest_of
+from harness.workloads.dataset_choice import DatasetChoice, digest_of
 from harness.errors import MissingExtraError, ScenarioError
-from harness.prompts import Prompt, read_prompts
+from harness.workloads.prompts import Prompt, read_prompts
 from harness.scenario import load_scenario
 
 ROWS = [
@@ -151,7 +151,7 @@ def test_jsonl_files_take_a_pattern_too(tmp_path: Path) -> None:
 
 def test_without_the_library_the_message_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback of an import: what to install."""
-    from harness.dataset_prompts import dataset_prompts
+    from harness.workloads.datasets import dataset_prompts
 
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     choice = DatasetChoice(path=str(folder / "data"), prompt="{question} or not")
@@ -172,7 +172,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("form", ["folder", "file", "parquet", "csv", "hub"])
 def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same two rows from every form, the hub's cache among them; numbers as text; braces in a row stay what they are."""
-    from harness.dataset_prompts import dataset_prompts
+    from harness.workloads.datasets import dataset_prompts
 
     path, options = folder / "data", {}
     if form == "file":
@@ -211,7 +211,7 @@ def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pyte
 )
 def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int, words: str | None) -> None:
     """Dataset, row and remedy; nothing is filled up or skipped in silence."""
-    from harness.dataset_prompts import dataset_prompts
+    from harness.workloads.datasets import dataset_prompts
 
     keys = {"prompt": "{question}", "answer": "{answer}", "answer_pattern": "#### (.+)"}
     choice = DatasetChoice(path=str(folder / "data"), **(keys | changes))
@@ -225,7 +225,7 @@ def test_what_a_dataset_lacks_is_said(folder: Path, library, changes, count: int
 
 def test_a_commit_that_is_not_here_is_asked_for(folder: Path, library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline and not in the cache: which command fetches it."""
-    from harness.dataset_prompts import dataset_prompts
+    from harness.workloads.datasets import dataset_prompts
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -239,7 +239,7 @@ def test_a_run_on_a_dataset_is_the_run_on_the_same_prompts(tmp_path: Path, libra
     pytest.importorskip("torch")
     from harness.runner import run
     from harness.store import read_run
-    from harness.tasks import TASKS, problems
+    from harness.workloads.tasks import TASKS, problems
 
     drawn = problems(TASKS["word_problems"], "test", 6, 2)
     lines = [json.dumps({"question": one.prompt, "worked": one.solution}) for one in drawn]

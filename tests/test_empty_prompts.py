@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ScenarioError
-from harness.workload import prompt_items
-from harness.workload_choice import Workload
+from harness.workloads.loader import prompt_items
+from harness.workloads.spec import Workload
 
 
 class Blind:

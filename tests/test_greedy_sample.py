@@ -22,8 +22,8 @@ from harness.modeling.compiling import can_compile  # noqa: E402
 from harness.modeling.engine import drain  # noqa: E402
 from harness.modeling.fusing import CompiledWork, called, fuse_of  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
-from harness.tasks import TASKS  # noqa: E402
-from harness.tasks.splits import problems  # noqa: E402
+from harness.workloads.tasks import TASKS  # noqa: E402
+from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.drawn_logits import decide_alike, defined, random_rows, some_logits  # noqa: E402
 from tests.few_words import MASK_ID, SETTINGS, few_words, some_work  # noqa: E402
 

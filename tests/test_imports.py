@@ -72,7 +72,7 @@ OUTSIDE_OF = {
 }
 # Closer rules of the design: what a room must not know, although its layer would allow it.
 FORBIDDEN = {
-    "decoding": {"harness.meters", "harness.modeling", "harness.hardware.profile", "harness.tasks", "pathlib", "time"},
+    "decoding": {"harness.meters", "harness.modeling", "harness.hardware.profile", "harness.workloads.tasks", "pathlib", "time"},
     "meters": {"harness.decoding", "harness.modeling", "harness.models"},
     "reporting": {
         "harness.roofline", "harness.meters", "harness.modeling", "harness.decoding", "harness.runner", "scipy", "statistics",

@@ -19,7 +19,7 @@ from harness.errors import ScenarioError  # noqa: E402 - after the import guards
 from harness.lm_eval_model import SbdModel  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.store import read_run  # noqa: E402
-from harness.tasks import TASKS, problems  # noqa: E402
+from harness.workloads.tasks import TASKS, problems  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED, COUNT = 2, 12

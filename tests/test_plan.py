@@ -26,7 +26,7 @@ from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.scenario import Scenario
-from harness.tasks import TASKS, problems
+from harness.workloads.tasks import TASKS, problems
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.compare import compare
-from harness.dataset_choice import DatasetChoice
+from harness.workloads.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
-from harness.prompts import read_prompts
+from harness.workloads.prompts import read_prompts
 from harness.record import Run
 from harness.runner import run
 from harness.scenario import load_scenario
@@ -103,14 +103,14 @@ def test_built_in_prompts_have_no_such_field(tmp_path: Path, source: str) -> Non
 
 def test_rows_of_a_dataset_name_their_relatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """The field of the row, or the dataset and the row that lacks it."""
-    from harness import dataset_prompts
+    from harness.workloads import datasets
 
     rows = [{"question": "x", "title": "a"}, {"question": "y"}]
-    monkeypatch.setattr(dataset_prompts, "read_rows", lambda choice: rows)
+    monkeypatch.setattr(datasets, "read_rows", lambda choice: rows)
     choice = DatasetChoice(path="some/rows", prompt="{question} and its relatives")
-    assert [one.cluster for one in dataset_prompts.dataset_prompts(choice, 1, "title")] == ["a"]
+    assert [one.cluster for one in datasets.dataset_prompts(choice, 1, "title")] == ["a"]
     with pytest.raises(ScenarioError, match="some/rows, test, row 1: has no field 'title'"):
-        dataset_prompts.dataset_prompts(choice, 2, "title")
+        datasets.dataset_prompts(choice, 2, "title")
 
 
 def labelled(held: Run, size: int) -> Run:

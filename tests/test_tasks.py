@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tasks import SPLITS, TASKS, Problem, Task, problem_at, problems, split_of, task
-from harness.tasks.problem import final_answer
+from harness.workloads.tasks import SPLITS, TASKS, Problem, Task, problem_at, problems, split_of, task
+from harness.workloads.tasks.problem import final_answer
 
 NAMES = list(TASKS)
 SEEDS = st.integers(min_value=0, max_value=2**32)

@@ -209,7 +209,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""
     from harness.modeling.tokenizer import train_tokenizer
-    from harness.tasks import TASKS, problems
+    from harness.workloads.tasks import TASKS, problems
 
     return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
 

@@ -19,8 +19,8 @@ from harness.modeling.loading import TextTokenizer  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from harness.modeling.tokenizer import train_tokenizer  # noqa: E402
 from harness.modeling.translation import TextTranslation  # noqa: E402
-from harness.tasks import TASKS  # noqa: E402
-from harness.tasks.splits import problems  # noqa: E402
+from harness.workloads.tasks import TASKS  # noqa: E402
+from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.few_words import Work  # noqa: E402
 from tests.test_exactness import drain  # noqa: E402
 

@@ -22,8 +22,8 @@ from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
-from harness.tasks import TASKS  # noqa: E402
-from harness.tasks.splits import problems  # noqa: E402
+from harness.workloads.tasks import TASKS  # noqa: E402
+from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402
 from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits  # noqa: E402
 

@@ -51,7 +51,7 @@ class LoadedModel:
 
 
 class TextTokenizer:
-    """A transformers tokenizer behind harness.workload.Tokenizer."""
+    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

@@ -16,8 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from harness.modeling.noising import Example, SpecialIds
 from harness.modeling.tokenizer import train_tokenizer
-from harness.tasks import TASKS
-from harness.tasks.splits import problem_at
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.splits import problem_at
 
 VOCAB_SIZE = 1024
 TOKENIZER_PROBLEMS_PER_TASK = 4000

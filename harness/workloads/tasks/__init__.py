@@ -6,11 +6,11 @@ wrote, without downloading a benchmark or trusting a second model to judge.
 
 from __future__ import annotations
 
-from harness.tasks.problem import Problem, Task, UnknownNameError
-from harness.tasks.record_to_json import RecordToJson
-from harness.tasks.splits import SPLITS, problem_at, problems, split_of
-from harness.tasks.variable_trace import VariableTrace
-from harness.tasks.word_problems import WordProblems
+from harness.workloads.tasks.problem import Problem, Task, UnknownNameError
+from harness.workloads.tasks.record_to_json import RecordToJson
+from harness.workloads.tasks.splits import SPLITS, problem_at, problems, split_of
+from harness.workloads.tasks.variable_trace import VariableTrace
+from harness.workloads.tasks.word_problems import WordProblems
 
 __all__ = [
     "SPLITS",

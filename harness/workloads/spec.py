@@ -9,11 +9,11 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.dataset_choice import DatasetChoice
+from harness.workloads.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
 from harness.config_file import Count, Flag, Frozen, Text
-from harness.prompts import digest, read_prompts
-from harness.tasks import TASKS
+from harness.workloads.prompts import digest, read_prompts
+from harness.workloads.tasks import TASKS
 
 SOURCES = ("tasks", "prompts_file", "dataset", "synthetic")
 """Keys of a workload that say where its prompts come from."""

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from harness.config_file import Frozen, Text
-from harness.prompts import Check, Pattern
+from harness.workloads.prompts import Check, Pattern
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 """Endings of a single file, and what `datasets` calls them."""

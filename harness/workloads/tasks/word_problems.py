@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from harness.tasks.problem import ANSWER_MARK, Problem, final_answer
+from harness.workloads.tasks.problem import ANSWER_MARK, Problem, final_answer
 
 _SHE = ("Mia", "Ana", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa")
 _HE = ("Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn")

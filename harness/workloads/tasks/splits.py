@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from harness.tasks.problem import Problem, Task, UnknownNameError
+from harness.workloads.tasks.problem import Problem, Task, UnknownNameError
 
 SPLITS = ("train", "validation", "test")
 

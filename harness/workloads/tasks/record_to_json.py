@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 
-from harness.tasks.problem import Problem
+from harness.workloads.tasks.problem import Problem
 
 _FIRST = (
     "Ana", "Mia", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from harness.tasks.problem import ANSWER_MARK, Problem, final_answer
+from harness.workloads.tasks.problem import ANSWER_MARK, Problem, final_answer
 
 FAMILY = "variable_trace"
 
