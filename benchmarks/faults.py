@@ -37,10 +37,10 @@ from benchmarks.results_file import write_results
 from harness.plan import make_plan
 from harness.processes import Errand
 from harness.progress import Silent
-from harness.record import Run
+from harness.record.schema import Run
 from harness.runner import run, run_errand
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIO = ROOT / "benchmarks" / "faults.yaml"

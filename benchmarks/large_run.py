@@ -24,8 +24,8 @@ from typing import TypeVar
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 from benchmarks.results_file import write_results
-from harness.record import PassColumns, RowResult, Run, Sample
-from harness.store import EVENTS, HEADER, SAMPLES
+from harness.record.schema import PassColumns, RowResult, Run, Sample
+from harness.record.store import EVENTS, HEADER, SAMPLES
 from tests import synthetic_run as synthetic
 
 PARTS, TASKS = 5, ("word_problems", "record_to_json", "short_trace", "code", "summary")
@@ -184,7 +184,7 @@ def timed(what: Callable[[], T]) -> tuple[T, float, float]:
 def read(directory: Path) -> dict[str, float]:
     """Load the run, then make its page from the directory as `sbd report` does, which loads it again."""
     from harness.reporting import write_report
-    from harness.store import read_run
+    from harness.record.store import read_run
 
     run, load_s, load_cpu_s = timed(lambda: read_run(directory))
     assert isinstance(run, Run)

@@ -43,7 +43,7 @@ from harness.decoding.stopping import NEVER
 from harness.modeling.compiled_layers import with_compiled_layers
 from harness.modeling.graphed_session import GraphedSession
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 DEVICE = torch.device("meta")
 PROMPT_TOKENS, NEW_TOKENS, BLOCK_SIZE, PASSES_OF_A_BLOCK = 512, 64, 16, 4

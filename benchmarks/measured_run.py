@@ -7,9 +7,9 @@ from pathlib import Path
 
 from harness.cli_report import take_and_tell
 from harness.compare import Comparison
-from harness.record import Run
+from harness.record.schema import Run
 from harness.runner import run
-from harness.store import read_run
+from harness.record.store import read_run
 
 
 def measured_run(scenario: Path) -> Run:

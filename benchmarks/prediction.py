@@ -26,7 +26,7 @@ from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult, Cell, Comparison, Prediction
 from harness.estimates import MEASURED_CONTEXT
-from harness.record import Run
+from harness.record.schema import Run
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 

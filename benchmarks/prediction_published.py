@@ -21,8 +21,8 @@ from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.compare_passes import measured_passes
-from harness.record import Run
-from harness.store import read_on_one_machine
+from harness.record.schema import Run
+from harness.record.store import read_on_one_machine
 
 REPORTS = Path(__file__).parents[1] / "reports"
 NAMES = {EX_ANTE_SHAPE: "ex_ante", "calibrated": "ex_ante_calibrated", DURING_RUN: "during_run"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
-from harness.record import Run, Sample
+from harness.record.schema import Run, Sample
 
 SCENARIO = Path(__file__).parent / "ragged.yaml"
 

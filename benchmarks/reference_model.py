@@ -17,7 +17,7 @@ from harness.models.choice import REFERENCE_DIR
 from harness.modeling.reference_training import STAGES
 from harness.models import ModelShape
 from harness.stats import Quantity
-from harness.store import read_run
+from harness.record.store import read_run
 
 EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent

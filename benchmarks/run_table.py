@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.check.cells import rows, widths
 from harness.check.tables import cells_table
 from harness.errors import SbdError
-from harness.store import RunStore, read_run
+from harness.record.store import RunStore, read_run
 
 
 def table(directory: Path) -> str:

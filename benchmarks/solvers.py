@@ -23,7 +23,7 @@ from benchmarks.results_file import write_results
 from harness.compare import compare
 from harness.compare_values import ArmResult, Cell
 from harness.stats import Quantity
-from harness.store import read_run
+from harness.record.store import read_run
 
 EASY = "word_problems"
 GREEDY = "greedy NTP, same weights"

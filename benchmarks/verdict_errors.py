@@ -50,7 +50,7 @@ from harness.compare_accuracy import highlight
 from harness.compare_arms import wall_speedups
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.stats import CONFIDENCE, Quantity, absent, simultaneous_confidence
 from harness.stats_percentile import percentile_over_processes
 from harness.stats_ratios import geometric_mean_ratio

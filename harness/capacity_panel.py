@@ -20,7 +20,7 @@ from harness.compare_values import ArmResult, Cell, Comparison
 from harness.models.deployment import Deployment
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.record import Run
+from harness.record.schema import Run
 
 DTYPE = "bfloat16"
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "l40s", "rtx-4090")

@@ -119,7 +119,7 @@ def publish_command(
     A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
     TARGET.
     """
-    from harness.store import publish
+    from harness.record.store import publish
 
     print(publish(run, target))
 

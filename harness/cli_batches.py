@@ -28,7 +28,7 @@ def describe_batches(
     from harness.hardware.profile import load_profile
     from harness.replay import recorded_arms
     from harness.roofline.ceilings import ceilings_of
-    from harness.store import read_run
+    from harness.record.store import read_run
 
     ceilings = ceilings_of(load_profile(hardware), dtype)
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")

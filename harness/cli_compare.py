@@ -36,7 +36,7 @@ def compare_command(
     from harness.compare_runs import compare_runs, to_json
     from harness.errors import UserError
     from harness.likeness import refuse_unlike, shared_prompts
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
 
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")

@@ -79,7 +79,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     from harness.metrics_judged import judge_counted, judge_timed, judged_metric
     from harness.metrics_timed import processes_of
     from harness.noise_floors import known_floors
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
 
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow

@@ -60,7 +60,7 @@ def add_command(
     """
     from harness.history_record import Revision
     from harness.history_run import record_of
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
 
     if committed_at is not None:
         _time(committed_at)
@@ -159,7 +159,7 @@ def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """What became of it; a run that is not there any more keeps the figures it has."""
     from harness.errors import RecordError
     from harness.history_run import record_of
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
 
     try:
         run = read_on_one_machine(Path(old.path))

@@ -124,7 +124,7 @@ def _is_special(file: Path) -> bool:
 def _write(file: Path, text: str) -> Exception | None:
     """Whole or not at all; returns what the disk refused with."""
     from harness.errors import StorageError
-    from harness.journal import write_whole
+    from harness.record.journal import write_whole
 
     try:
         if _is_special(file):

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from harness.history_trend import Trend
     from harness.progress import Progress
-    from harness.record import Run
+    from harness.record.schema import Run
 
 REPORT_JSON_VERSION = 1
 SIDE_BY_SIDE = "side_by_side.html"
@@ -124,9 +124,9 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
     from harness.compare import compare, to_json
     from harness.exports import export
-    from harness.journal import write_whole
+    from harness.record.journal import write_whole
     from harness.judgement import to_json as judgements_json
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
     from harness.verdict import verdict
     from harness.verdict_claims import claims_for
 
@@ -150,8 +150,8 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
     from harness.compare_several import compare_several, to_json
-    from harness.machines import by_machine
-    from harness.store import read_run
+    from harness.record.machines import by_machine
+    from harness.record.store import read_run
 
     records = [one for run in runs for one in by_machine(read_run(run))]
     found = compare_several(records)

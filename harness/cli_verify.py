@@ -41,7 +41,7 @@ def verify_command(
     """
     from harness.cli_judged import finish
     from harness.compare import compare
-    from harness.store import read_on_one_machine
+    from harness.record.store import read_on_one_machine
     from harness.verdict import verdict
     from harness.verdict_claims import claims_for
 

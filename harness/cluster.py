@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from harness.keeping import Entry
 from harness.plan import Share
-from harness.record import Run, RunHeader
+from harness.record.schema import Run, RunHeader
 from harness.scenario import Part
 
 STARTING, START_S = "starting the process", 600.0

@@ -27,8 +27,8 @@ from harness.compare_values import COMPARISON_VERSION, ArmResult, Cell, Comparis
 from harness.compare_widths import curves, pass_widths
 from harness.forked import side_by_side
 from harness.health import Voids, together, without_void_times
-from harness.machines import of_one_machine
-from harness.record import CaseHeader, Run, Sample
+from harness.record.machines import of_one_machine
+from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario import Part
 from harness.stats import simultaneous_confidence
 

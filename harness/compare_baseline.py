@@ -19,7 +19,7 @@ from harness.compare_tally import Tally
 from harness.compare_values import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
 from harness.hardware.profile import Calibration
 from harness.models import DTYPE_BYTES
-from harness.record import CaseHeader
+from harness.record.schema import CaseHeader
 from harness.roofline.storage import shard
 from harness.stats import Quantity
 

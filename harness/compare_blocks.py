@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from harness.compare_passes import Missing
-from harness.record import PassColumns, Run, Sample
+from harness.record.schema import PassColumns, Run, Sample
 
 NO_POSITIONS = "the record does not say which positions a pass decided (it is older than version 5, or made by another decoder)"
 NO_DECODE = "no decode of this arm is in the record"

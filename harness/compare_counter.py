@@ -19,7 +19,7 @@ from harness.hardware.counter_scale import BandwidthScale
 from harness.compare_pricer import Pricer
 from harness.compare_trace import TraceArrays
 from harness.compare_values import CounterScale
-from harness.record import Run, Sample
+from harness.record.schema import Run, Sample
 from harness.stats import Quantity, absent, exact
 
 PERCENT = "dram_bandwidth_pct"

@@ -14,7 +14,7 @@ from harness.claims import Bound
 from harness.compare_pass_values import PassWidth
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.errors import RecordError
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.stats import Quantity, absent
 from harness.verdict_claims import claims_for
 from harness.verdict_place import Place, places

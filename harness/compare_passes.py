@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.health import kernel_times_s
-from harness.record import PassColumns, Run
+from harness.record.schema import PassColumns, Run
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, MeasuredPass
 

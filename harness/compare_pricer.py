@@ -14,12 +14,12 @@ from harness.compare_trace import TraceArrays
 from harness.models.deployment import Deployment
 from harness.errors import RecordError
 from harness.models import ModelShape
-from harness.record import CaseHeader
+from harness.record.schema import CaseHeader
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.ops import count_operations
 from harness.roofline.pricing import price_counts
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""

@@ -17,7 +17,7 @@ from harness.models.deployment import Deployment
 from harness.errors import SbdError
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
-from harness.record import CaseHeader, Run, RunHeader
+from harness.record.schema import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
     ceilings_from_calibration,

@@ -20,7 +20,7 @@ from harness.compare_identity import Outputs, identical_outputs, outputs
 from harness.compare_pricing import Ladder
 from harness.compare_tally import Tally
 from harness.compare_values import ArmResult, CounterScale, Simultaneous
-from harness.record import CaseHeader
+from harness.record.schema import CaseHeader
 from harness.stats import CONFIDENCE, Quantity, absent, exact, simultaneous_confidence
 from harness.stats_planning import prompts_for_width
 

@@ -20,7 +20,7 @@ from harness.errors import RecordError, UserError
 from harness.judgement import Judgements
 from harness.judgement import to_json as judgements_json
 from harness.likeness import Unlike, shared_prompts, unlike
-from harness.record import Run, RunHeader
+from harness.record.schema import Run, RunHeader
 from harness.stats import Quantity
 from harness.verdict import verdict
 from harness.verdict_claims import claims_for

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from harness.compare_counter import Counted, TrafficCounter
 from harness.compare_pricer import Band, Places, Pricer
 from harness.compare_trace import PREFILL, TraceArrays
-from harness.record import CaseHeader, Sample
+from harness.record.schema import CaseHeader, Sample
 from harness.roofline.decode import describe_pass
 
 Key = tuple[str, int, int, int]

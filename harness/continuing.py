@@ -8,9 +8,9 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.pace import Pace
 from harness.plan import Plan, Slot
-from harness.record import Run
+from harness.record.schema import Run
 from harness.scenario import Part
-from harness.store import RunStore, finished_keys, read_run
+from harness.record.store import RunStore, finished_keys, read_run
 
 
 def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:

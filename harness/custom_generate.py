@@ -37,7 +37,7 @@ from harness.modeling.static_session import StaticSession
 from harness.models import shape_from_config
 from harness.plan import Case
 from harness.single_arm import read_arm, single_case
-from harness.trace import Generation
+from harness.record.trace import Generation
 
 DIRECTORY = str(Path(__file__).parent / "hub_repository")
 """A folder that generate() takes as a repository of a custom decoding method."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import StorageError
-from harness.trace import Generation
+from harness.record.trace import Generation
 
 NO_MEASUREMENT = "decoded once, without warm-up or a baseline: counts are exact, times are no measurement (sbd run makes one)"
 

@@ -27,7 +27,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
 from harness.scenario import Part
 from harness.workloads.tasks import TASKS, problems
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.arms_public import protocol_of
 from harness.roofline.decode import describe_pass
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 Arm = dict[str, Any]
 

@@ -9,7 +9,7 @@ from harness.arms_rivals import stages
 from harness.models import ModelShape
 from harness.plan_drafts import draft_shapes
 from harness.roofline.storage import kv_cache_bytes
-from harness.trace import Role
+from harness.record.trace import Role
 
 
 def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes: int) -> int:

@@ -20,8 +20,8 @@ from harness.compare_trace import ROLES, TraceArrays
 from harness.compare_values import Cell
 from harness.frames_values import flat
 from harness.health import void_reasons
-from harness.record import Run, RunHeader
-from harness.store import read_on_one_machine
+from harness.record.schema import Run, RunHeader
+from harness.record.store import read_on_one_machine
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
 SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}
@@ -46,7 +46,7 @@ class RunFrames:
     """
 
     def __init__(self, run: Run) -> None:
-        """``run``: as harness.store.read_run gives it."""
+        """``run``: as harness.record.store.read_run gives it."""
         self._run = run
 
     def __repr__(self) -> str:

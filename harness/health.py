@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from harness.record import CaseHeader, Run, Sample
+from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario_limits import HealthLimits
 
 SLOWEST_CLOCK = 0.9

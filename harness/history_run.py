@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness.compare import compare
 from harness.history_figures import figures_of
-from harness.history_machine import machine_of, software_of
+from harness.record.machine import machine_of, software_of
 from harness.history_record import HistoryRecord, Revision, utc
-from harness.record import Run
+from harness.record.schema import Run
 
 
 def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:

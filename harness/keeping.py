@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.progress import Progress
-from harness.record import CaseOutcome, Run, Sample
-from harness.store import RunStore
+from harness.record.schema import CaseOutcome, Run, Sample
+from harness.record.store import RunStore
 
 ATTEMPT = "attempt"
 """The event of a failed try after which there may be another."""

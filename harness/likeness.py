@@ -15,9 +15,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from harness.differing import ABSENT, differing
+from harness.record.diff import ABSENT, differing
 from harness.errors import UserError
-from harness.record import Run, RunHeader
+from harness.record.schema import Run, RunHeader
 from harness.scenario import NOT_MEASURED, Scenario
 
 Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]

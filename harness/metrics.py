@@ -15,7 +15,7 @@ from harness.compare import compare
 from harness.errors import UserError
 from harness.gate_metric import MOST_TIMED_METRICS
 from harness.judgement import Basis, Better, Kind
-from harness.record import CaseHeader, Run
+from harness.record.schema import CaseHeader, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

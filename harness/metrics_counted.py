@@ -17,7 +17,7 @@ from harness.compare_tally import tally
 from harness.compare_trace import TraceArrays
 from harness.errors import SbdError
 from harness.metrics import Metric, metric_of
-from harness.record import CaseHeader, Run, Sample
+from harness.record.schema import CaseHeader, Run, Sample
 
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 

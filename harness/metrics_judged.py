@@ -15,7 +15,7 @@ from harness.likeness import Unlike
 from harness.metrics import Metric
 from harness.metrics_counted import METERS, Count, counted
 from harness.metrics_timed import numbers, processes_of
-from harness.record import Run
+from harness.record.schema import Run
 from harness.stats import FEWEST_PROCESSES, absent
 
 _Sides = tuple[str, Count, Count]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from harness.compare_tally import Tally, charged, tally
 from harness.health import without_void_times
 from harness.metrics import Metric
-from harness.record import Run
+from harness.record.schema import Run
 from harness.stats_two_runs import Observations
 
 _Prompts = tuple[tuple[str, str], ...]

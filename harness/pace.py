@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from harness.plan import Case, Plan, Slot
-from harness.record import Run, Sample
+from harness.record.schema import Run, Sample
 
 SETTLED = 0.05
 """Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""

@@ -21,7 +21,7 @@ from harness.plan_names import arm_id, arm_label
 from harness.plan_order import balanced_order
 from harness.plan_replay import ReplaySpec, replay_spec
 from harness.ranks import refuse_uneven_heads
-from harness.record import CaseHeader, SampleKey, is_check
+from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario import Part, Scenario
 from harness.workloads.spec import Workload
 

@@ -10,7 +10,7 @@ from harness import arms_masked, arms_public
 from harness.arms import GREEDY
 from harness.arms_rivals import RIVALS, rival_id, rival_label
 from harness.plan_replay import ReplaySpec
-from harness.record import is_check
+from harness.record.schema import is_check
 from harness.solver_choice import setting_id, setting_in_words
 
 Arm = dict[str, Any]

@@ -22,7 +22,7 @@ from typing import Protocol
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.plan import Share
 from harness.processes_ranks import end_all, first_end, start
-from harness.store import Lent
+from harness.record.store import Lent
 
 COMMAND = "run-process"
 """The hidden command that runs an errand."""

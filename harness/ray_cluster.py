@@ -15,7 +15,7 @@ from harness.cluster import LostError, Order
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.keeping import Entry
 from harness.ray_node import Unit, header_here, machine_here
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.runner_machine import Machine
 from harness.scenario import Part
 

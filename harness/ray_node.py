@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.keeping import Begun, Entry
 from harness.plan import Share
 from harness.progress import Silent
-from harness.record import Run, RunHeader
+from harness.record.schema import Run, RunHeader
 from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine

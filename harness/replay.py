@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.record import CaseHeader, PassColumns, Run
+from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.roofline.batches import RecordedRow
-from harness.store import read_run
+from harness.record.store import read_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

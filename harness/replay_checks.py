@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import RecordError
-from harness.record import CaseHeader, PassColumns, Run
-from harness.store import read_run
+from harness.record.schema import CaseHeader, PassColumns, Run
+from harness.record.store import read_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,11 +27,11 @@ from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.gate_order import PairOrder, PairStage
-from harness.journal import refused, write_whole
+from harness.record.journal import refused, write_whole
 from harness.progress import Progress
-from harness.record import Run
+from harness.record.schema import Run
 from harness.revisions_launch import Launcher, launch
-from harness.store import read_on_one_machine
+from harness.record.store import read_on_one_machine
 
 Side = Literal["base", "new"]
 Stage = PairStage

@@ -22,7 +22,7 @@ from harness.metrics_counted import counted
 from harness.metrics_judged import CountedPair, judge_counted_pairs, judged_metric
 from harness.metrics_timed import Process, numbers, processes_of
 from harness.progress import Progress
-from harness.record import Run
+from harness.record.schema import Run
 from harness.revisions import Revisions, Stage
 
 MOST_VOID_PAIRS = 3

@@ -16,7 +16,7 @@ from harness.gate_noise import FEWEST_REPEATS, NoiseFloor, noise_floor
 from harness.gate_order import place_terms
 from harness.metrics import primary_metrics
 from harness.progress import Progress
-from harness.record import Run
+from harness.record.schema import Run
 from harness.revisions import Revisions
 from harness.revisions_gate import Pairs
 from harness.stats_one_sided import freed_mean

@@ -18,12 +18,12 @@ from harness.plan import Share
 from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
 from harness.ranks import ranks_here, refuse_other_world
-from harness.record import Run
+from harness.record.schema import Run
 from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine
 from harness.spreading import spread
-from harness.store import RunStore, read_run
+from harness.record.store import RunStore, read_run
 from harness.taking import take, work_of
 from harness.workloads.loader import given_prompts
 

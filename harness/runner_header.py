@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.paths import data_dir
 from harness.environment import snapshot
 from harness.progress import Progress
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.runner_job import Job
 from harness.runner_machine import Machine
 

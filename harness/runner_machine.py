@@ -10,7 +10,7 @@ from harness.models import ModelShape
 from harness.plan import Case
 from harness.progress import Progress
 from harness.scenario import Part, Scenario
-from harness.trace import Generation
+from harness.record.trace import Generation
 from harness.workloads.loader import Tokenizer
 
 

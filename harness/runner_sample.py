@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness.plan import Case, Slot
-from harness.record import PassColumns, RowResult, Sample
+from harness.record.schema import PassColumns, RowResult, Sample
 from harness.runner_machine import Decoded, Engine
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 from harness.workloads.loader import PromptItem, Tokenizer
 
 

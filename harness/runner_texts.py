@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.record import Sample
+from harness.record.schema import Sample
 from harness.workloads.loader import Tokenizer
 
 SHOWN_GROUPS = 2

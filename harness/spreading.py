@@ -21,9 +21,9 @@ from harness.keeping import Begun, Failure, Keeper
 from harness.plan import Share, Slot
 from harness.processes import KEPT
 from harness.progress import Progress
-from harness.record import Run, RunHeader, Sample
+from harness.record.schema import Run, RunHeader, Sample
 from harness.runner_job import Job
-from harness.store import RunStore, read_run
+from harness.record.store import RunStore, read_run
 from harness.taking import work_of
 
 CLOCK: Callable[[], float] = time.monotonic

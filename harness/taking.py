@@ -22,7 +22,7 @@ from harness.keeping import Begun, Entry, Failure, Skipped
 from harness.pace import Pace
 from harness.plan import Case, Plan, Share, Slot
 from harness.progress import Progress
-from harness.record import Run
+from harness.record.schema import Run
 from harness.runner_machine import Engine, Machine
 from harness.runner_sample import pass_columns, take_sample
 from harness.runner_texts import TokenTexts

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from harness.claims import METRICS, Bound, Claim, Claims
 from harness.compare_values import Comparison
 from harness.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.stats import absent
 from harness.verdict_bound import CONTINUE, Finding, judge
 from harness.verdict_place import Nowhere, Place, in_words, places

@@ -13,7 +13,7 @@ from harness.claims import Claim, Claims
 from harness.claims_file import OURS, PAPER, load_claims
 from harness.claims_text import read_claim
 from harness.errors import RecordError
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 
 
 def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | str]) -> Claims:

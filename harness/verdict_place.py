@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.claims import METRICS, Claim, Where
 from harness.compare_values import ArmResult, Cell, Comparison
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

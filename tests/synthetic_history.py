@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.compare_values import COMPARISON_VERSION
 from harness.history_metrics import METRICS, Figure
 from harness.history_record import HistoryRecord, Revision
-from harness.record import RECORD_VERSION
+from harness.record.schema import RECORD_VERSION
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CELL, ARM = "reference/word_problems/b1", "SBD k=16 γ=0.35"

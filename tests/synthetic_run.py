@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.models import ModelShape
-from harness.record import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
+from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 
 SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, head_dim=64, vocab=8000)
 PASS_S = {1: 0.010, 16: 0.013, 32: 0.016}

@@ -17,7 +17,7 @@ from harness.reporting.page import render
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 from tests.test_reporting import words
 

@@ -16,7 +16,7 @@ from harness.models import KNOWN_SHAPES
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
 SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}

@@ -10,7 +10,7 @@ from benchmarks.prediction import Row, figures, rows
 from benchmarks.prediction_published import summary, visits_variances
 from harness.compare import compare
 from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE
-from harness.record import Run
+from harness.record.schema import Run
 from tests import synthetic_run as synthetic
 
 

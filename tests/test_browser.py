@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from harness.compare import compare, to_json
-from harness.record import CaseOutcome, Run
+from harness.record.schema import CaseOutcome, Run
 from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_reporting import FULL
 

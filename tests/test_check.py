@@ -28,7 +28,7 @@ from harness.modeling.captured_attention import OPTIONS
 from harness.modeling.used_kv import Fed
 from harness.models import KNOWN_SHAPES
 from harness.plan import make_plan
-from harness.record import CaseOutcome, Run
+from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
 from harness.scenario import Scenario
 from tests import synthetic_run as synthetic

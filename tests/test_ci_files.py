@@ -17,8 +17,8 @@ import yaml
 
 from harness.cli import app
 from harness.errors import EXIT_USER_ERROR
-from harness.record import Run
-from harness.store import RunStore
+from harness.record.schema import Run
+from harness.record.store import RunStore
 from tests.synthetic_run import Part, build
 from tests.test_cli import sbd
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import RecordError
-from harness.record import Run
+from harness.record.schema import Run
 from harness.replay import recorded_arms
-from harness.store import RunStore
+from harness.record.store import RunStore
 from tests.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.test_cli import sbd
 

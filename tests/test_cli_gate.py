@@ -13,7 +13,7 @@ import pytest
 from harness import revisions
 from harness.gate_noise import NoiseFloor
 from harness.noise_floors import floors_file, known_floors, save_floors
-from harness.record import CaseOutcome
+from harness.record.schema import CaseOutcome
 from harness.scenario import load_scenario
 from tests.synthetic_run import NTP, Part, build
 from tests.test_cli import sbd

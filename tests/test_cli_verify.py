@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.judgement import JUDGEMENT_VERSION
-from harness.record import Run
-from harness.store import RunStore
+from harness.record.schema import Run
+from harness.record.store import RunStore
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 

@@ -14,7 +14,7 @@ from harness.compare import COMPARISON_VERSION, compare, to_json
 from harness.compare_arms import ratio_of_independent
 from harness.compare_values import ArmResult, Comparison
 from harness.hardware.profile import Calibration
-from harness.record import CaseOutcome, Run
+from harness.record.schema import CaseOutcome, Run
 from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import pass_bytes, price_trace
 from tests import synthetic_run as synthetic

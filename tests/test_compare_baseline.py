@@ -11,7 +11,7 @@ from harness.compare import compare
 from harness.compare_baseline import state_of, token_check
 from harness.reporting.page import render
 from harness.stats import Quantity, absent
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 
 ROOT = Path(__file__).resolve().parent.parent

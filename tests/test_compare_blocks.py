@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.compare_blocks import NO_DECODE, NO_POSITIONS, BlockPasses, Timeline, block_passes, decoded_blocks, timeline
-from harness.record import PassColumns, RowResult, Run, Sample
-from harness.store import read_run
+from harness.record.schema import PassColumns, RowResult, Run, Sample
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 
 RECORDS = Path(__file__).parent / "data" / "records"

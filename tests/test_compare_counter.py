@@ -9,7 +9,7 @@ import pytest
 from harness.compare import compare
 from harness.reporting.page import render
 from harness.roofline.pricing import pass_bytes
-from harness.store import RunStore, read_run
+from harness.record.store import RunStore, read_run
 from tests.synthetic_run import SHAPE, build
 
 WHY = "scale not taken"

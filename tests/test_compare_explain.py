@@ -9,7 +9,7 @@ from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_
 from harness.compare_pricer import Pricer
 from harness.compare_values import ArmResult, Cell
 from harness.models import ModelShape
-from harness.record import Run
+from harness.record.schema import Run
 from harness.roofline.decode import describe_pass
 from tests import synthetic_run as synthetic
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness.compare import compare
 from harness.compare_values import ArmResult
-from harness.record import Run
+from harness.record.schema import Run
 from harness.roofline.pricing import pass_bytes
 from tests import synthetic_run as synthetic
 

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 
 from harness.compare import compare, to_json
 from harness.compare_values import ArmResult
-from harness.record import Run, Sample
+from harness.record.schema import Run, Sample
 from harness.reporting.page import render
 from harness.stats import Quantity
 from tests import synthetic_run as synthetic

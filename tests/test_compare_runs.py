@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 
 from harness.compare_changes import Change, judge_changes
 from harness.compare_runs import compare_runs
-from harness.record import Run
+from harness.record.schema import Run
 from harness.stats import Quantity, absent, exact
 from harness.stats_one_sided import holm
 from tests.synthetic_run import ARMS, NTP, Arm, Part, build

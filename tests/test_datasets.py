@@ -238,7 +238,7 @@ def test_a_run_on_a_dataset_is_the_run_on_the_same_prompts(tmp_path: Path, libra
     """The built-in word problems written to a file and read as a dataset: same outputs, same passes, same verdicts."""
     pytest.importorskip("torch")
     from harness.runner import run
-    from harness.store import read_run
+    from harness.record.store import read_run
     from harness.workloads.tasks import TASKS, problems
 
     drawn = problems(TASKS["word_problems"], "test", 6, 2)

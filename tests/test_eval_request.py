@@ -7,7 +7,7 @@ import pytest
 from harness.decode_log import answers, summary
 from harness.errors import ScenarioError
 from harness.eval_request import Asked
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 
 @pytest.mark.parametrize(

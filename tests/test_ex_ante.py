@@ -16,10 +16,10 @@ from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a
 from harness.compare_passes import UNTOLD, measured_passes
 from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_shape_calibration import BASE, MEASURED, SHAPE, TRUTH, seen
 

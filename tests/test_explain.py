@@ -15,7 +15,7 @@ from harness.compare import compare
 from harness.compare_blocks import Timeline, block_passes, timeline
 from harness.compare_explain import residuals, roofline_points, waterfall
 from harness.compare_values import Cell
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting import figures_blocks, svg
 from harness.reporting.drawing import Drawing
 from harness.reporting.explain import MOST_BATCHES, explain_drawings
@@ -23,7 +23,7 @@ from harness.reporting.figures_roofline import MOST_LABELS, named
 from harness.reporting.figures_time import pass_time, telling
 from harness.reporting.timeline import timeline_drawing, token_text
 from harness.stats import absent
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_compare_blocks import run as run_of
 from tests.test_compare_blocks import sample

@@ -14,8 +14,8 @@ import harness
 from harness import frames
 from harness.errors import RecordError
 from harness.frames import RunFrames
-from harness.record import Run
-from harness.store import RunStore, read_run
+from harness.record.schema import Run
+from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic
 
 ROOT = Path(__file__).resolve().parent.parent

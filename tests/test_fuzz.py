@@ -22,7 +22,7 @@ from harness.paths import data_dir
 from harness.frames import load_run
 from harness.hardware.profile import known_profiles
 from harness.methods import systems
-from harness.record import CaseOutcome
+from harness.record.schema import CaseOutcome
 from harness.replay import passes_per_block
 from harness.scenario import load_scenario
 from tests import synthetic_run as synthetic

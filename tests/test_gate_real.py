@@ -15,8 +15,8 @@ from benchmarks import gate_real
 from harness import revisions
 from harness.metrics_counted import counted
 from harness.progress import Silent
-from harness.record import Run
-from harness.store import read_run
+from harness.record.schema import Run
+from harness.record.store import read_run
 from tests.synthetic_run import NTP
 from tests.two_runs import MORE_PASSES, noisy, stored, two_arms
 

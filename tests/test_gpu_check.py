@@ -20,7 +20,7 @@ from benchmarks.run_table import table
 from harness.check.grid import made_small
 from harness.plan import make_plan
 from harness.scenario import Scenario, find_scenario
-from harness.store import RunStore
+from harness.record.store import RunStore
 from tests import synthetic_run as synthetic
 from tests.test_store import begun
 

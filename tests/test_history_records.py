@@ -13,13 +13,13 @@ from harness.compare import compare
 from harness.errors import RecordError, UserError
 from harness.history import History, Wanted
 from harness.history_figures import reciprocal
-from harness.history_machine import machine_of, software_of
+from harness.record.machine import machine_of, software_of
 from harness.history_metrics import DEFAULT_METRICS, METRICS, PRICES, known_metrics
 from harness.history_record import HistoryRecord, Revision, utc
 from harness.history_run import record_of
-from harness.record import RECORD_VERSION, Run
+from harness.record.schema import RECORD_VERSION, Run
 from harness.stats import Quantity, absent
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_record_packed import unpacked_by_hand
 

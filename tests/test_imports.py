@@ -126,12 +126,12 @@ def test_nothing_imports_what_it_must_not() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "words"),
     [
-        ("harness.record", "import torch", "allowed from outside: pydantic"),
+        ("harness.record.schema", "import torch", "allowed from outside: pydantic"),
         ("harness.plan", "def f():\n    from transformers import AutoModel", "harness.plan:2 imports transformers"),
-        ("harness.roofline.ops", "from harness.store import read_run", "imports harness.store (layer 3)"),
-        ("harness.roofline.ops", "from harness import store", "imports harness.store (layer 3)"),
+        ("harness.roofline.ops", "from harness.record.store import read_run", "imports harness.record.store (layer 3)"),
+        ("harness.roofline.ops", "from harness import store", "imports harness.record.store (layer 3)"),
         ("harness.roofline.ops", "from .. import runner", "imports harness.runner (layer 4)"),
-        ("harness.trace", "from harness.plan import Plan", "(layer 1) imports harness.plan (layer 2)"),
+        ("harness.record.trace", "from harness.plan import Plan", "(layer 1) imports harness.plan (layer 2)"),
         ("harness.errors", "import yaml", "allowed from outside: nothing"),
         ("harness.decoding.set_block", "import time", "must not know time"),
         ("harness.decoding.set_block", "from harness.hardware.profile import load_profile", "must not know harness.hardware.profile"),
@@ -152,8 +152,8 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("harness.store", "from harness.record import Run\nimport gzip"),
-        ("harness.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.store import RunStore"),
+        ("harness.record.store", "from harness.record.schema import Run\nimport gzip"),
+        ("harness.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.record.store import RunStore"),
         ("harness.meters.nvml", "import pynvml"),
         ("harness.stats", "from scipy import special"),
     ],

@@ -21,7 +21,7 @@ from harness.roofline.attention import ideal_attention_flops
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 from harness.verdict import verdict
 from tests import synthetic_run as synthetic
 from tests.test_plan import CEILINGS, PART, case_of, plan_of

@@ -9,9 +9,9 @@ import pytest
 from harness.compare import compare, to_json
 from harness.compare_several import compare_several
 from harness.errors import UserError
-from harness.machines import by_machine, of_one_machine
-from harness.record import Run
-from harness.store import read_on_one_machine
+from harness.record.machines import by_machine, of_one_machine
+from harness.record.schema import Run
+from harness.record.store import read_on_one_machine
 from tests.synthetic_run import NTP, Arm, Part, build
 from tests.two_runs import slower, stored
 

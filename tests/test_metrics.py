@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.metrics import Metric, primary_metrics, timed_metrics
 from harness.metrics_counted import counted
 from harness.metrics_timed import numbers, observed, processes_of
-from harness.record import CaseOutcome, Run
+from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
 from tests.synthetic_run import ARMS, SHAPE, Part, build
 from tests.two_runs import in_processes, slower, two_arms

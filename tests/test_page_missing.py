@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.compare import compare
-from harness.record import CaseOutcome, Run, Sample
+from harness.record.schema import CaseOutcome, Run, Sample
 from harness.reporting.page import render
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_health import KERNEL
 from tests.test_reporting import REPLAYED, headlines, words

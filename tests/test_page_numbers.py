@@ -15,9 +15,9 @@ import pytest
 
 from harness.compare import compare, to_json
 from harness.frames import RunFrames
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting.page import render
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_reporting import FULL
 

@@ -22,10 +22,10 @@ from harness.capacity_result import BreakEven
 from harness.compare import Comparison, compare
 from harness.models.choice import REFERENCE_DIR
 from harness.models import KNOWN_SHAPES
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting.planner import HEADS, PlannerView, planner_view
 from harness.reporting.planner_data import embedded, rate_carried, ratio_carried
-from harness.store import read_run
+from harness.record.store import read_run
 from harness.formatting import rate
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd

@@ -28,11 +28,11 @@ from harness.pace import Pace
 from harness.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
-from harness.record import Run
+from harness.record.schema import Run
 from harness.replay import recorded_arms
 from harness.runner import run, run_errand
 from harness.scenario import Scenario, scenario_digest
-from harness.store import RunStore, read_run
+from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic
 from tests.running import is_running
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
@@ -321,7 +321,7 @@ def test_too_many_processes_lost_at_no_case_end_the_run_and_the_same_command_goe
 MARKING = """
 import sys
 from pathlib import Path
-from harness.store import RunStore
+from harness.record.store import RunStore
 store = RunStore(Path(sys.argv[1]))
 while True:
     store.mark("a/long/case/with/a/name")

@@ -15,8 +15,8 @@ from harness.compare_tally import Tally, charged, tally
 from harness.compare_trace import TraceArrays
 from harness.frames import load_run
 from harness.metrics_timed import processes_of
-from harness.record import Run
-from harness.store import read_run
+from harness.record.schema import Run
+from harness.record.store import read_run
 
 ARMS = {
     "sbd": [{"gamma": 0.1}, {"gamma": 0.1, "batching": "ragged"}],

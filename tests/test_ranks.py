@@ -20,12 +20,12 @@ from harness.processes import Errand
 from harness.processes_ranks import end_all, first_end, start, threads_shared
 from harness.progress import Silent
 from harness.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
-from harness.record import Run
+from harness.record.schema import Run
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
 from harness.runner import run, run_errand
 from harness.scenario import Scenario, load_scenario, scenario_digest
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_processes import InThisProcess
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine

@@ -19,7 +19,7 @@ import pytest
 from harness import ray_cluster
 from harness.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario import Part
-from harness.store import read_run
+from harness.record.store import read_run
 from tests.test_processes import calibrated as calibrated
 
 ROOT = Path(__file__).resolve().parent.parent

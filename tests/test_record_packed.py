@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from harness.compare_trace import ROLES, TraceArrays
 from harness.errors import RecordError
-from harness.record import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
-from harness.record_packed import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
-from harness.store import RunStore, publish, read_run
+from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
+from harness.record.record_packed import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
+from harness.record.store import RunStore, publish, read_run
 from tests import synthetic_run as synthetic
 from tests.two_runs import stored
 
@@ -83,7 +83,7 @@ def test_every_column_has_a_place() -> None:
 
 
 def unpacked_by_hand(stored: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of one row's passes but its slots, by the description at the top of harness.record_packed alone."""
+    """The columns of one row's passes but its slots, by the description at the top of harness.record.record_packed alone."""
     data, found = zlib.decompress(base64.b64decode(stored["data"])), {}
     names = "role query_tokens context_tokens logit_tokens kept_tokens decided_tokens final_tokens active"
     for name, kind in zip(

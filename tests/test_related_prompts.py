@@ -11,11 +11,11 @@ from harness.compare import compare
 from harness.workloads.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
 from harness.workloads.prompts import read_prompts
-from harness.record import Run
+from harness.record.schema import Run
 from harness.runner import run
 from harness.scenario import load_scenario
 from harness.stats import Quantity
-from harness.store import read_run
+from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_runner import FakeEngine, fake_machine
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from harness.errors import RecordError, ScenarioError
 from harness.plan import make_plan
-from harness.record import PassColumns
+from harness.record.schema import PassColumns
 from harness.replay_checks import Check, checks_of_row, miss_rates, recorded_checks
 from harness.scenario import load_scenario
-from harness.store import read_run
-from harness.trace import ForwardPass
+from harness.record.store import read_run
+from harness.record.trace import ForwardPass
 
 SIZE = 4
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.compare import COMPARISON_VERSION, compare
-from harness.record import CaseOutcome, Run
+from harness.record.schema import CaseOutcome, Run
 from harness.reporting import write_report
 from harness.reporting.page import render
-from harness.store import RunStore
+from harness.record.store import RunStore
 from tests import synthetic_run as synthetic
 
 REPLAYED = synthetic.Arm(label="SBD k=16 replayed 4x", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})

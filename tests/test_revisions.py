@@ -20,7 +20,7 @@ from harness.gate_decision import plan_of
 from harness.gate_noise import NoiseFloor
 from harness.judgement import Judgement, Judgements
 from harness.progress import Silent
-from harness.record import Run
+from harness.record.schema import Run
 from harness.revisions import Commands, Revisions, default_work
 from harness.revisions_gate import GateWish, gate_revisions
 from harness.revisions_launch import launch

@@ -17,12 +17,12 @@ from harness.frames import load_run
 from harness.methods.calls import with_layers
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
 from harness.models import KNOWN_SHAPES
-from harness.record import PassColumns
-from harness.record_packed import from_stored, pack
+from harness.record.schema import PassColumns
+from harness.record.record_packed import from_stored, pack
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
 GREEDY = "greedy NTP, same weights"

@@ -18,8 +18,8 @@ from harness.errors import DoesNotFitError, NotPossibleError, StorageError, User
 from harness.meters.window import Readings
 from harness.runner import run
 from harness.runner_machine import Machine
-from harness.store import RunStore, read_run
-from harness.trace import ForwardPass, Generation
+from harness.record.store import RunStore, read_run
+from harness.record.trace import ForwardPass, Generation
 
 SCENARIO = """
 version: 1

@@ -12,7 +12,7 @@ import pytest
 from harness import formatting
 from harness.compare_several import SideBySide, compare_several, to_json
 from harness.errors import UserError
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting.side_by_side import render, write_side_by_side
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd

@@ -16,9 +16,9 @@ from harness.keeping import Begun
 from harness.models import KNOWN_SHAPES
 from harness.progress import Silent
 from harness.ray_node import header_here, taken_here
-from harness.record import Sample
+from harness.record.schema import Sample
 from harness.runner import run
-from harness.store import read_run
+from harness.record.store import read_run
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
 SHAPE = KNOWN_SHAPES["llama-250m"]

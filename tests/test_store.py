@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
-from harness.journal import Journal, read_lines
+from harness.record.journal import Journal, read_lines
 from harness.models import KNOWN_SHAPES
-from harness.record import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
-from harness.store import RunStore, finished_keys, publish, read_run
+from harness.record.schema import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
+from harness.record.store import RunStore, finished_keys, publish, read_run
 
 
 def make_header(**changes: object) -> RunHeader:
@@ -147,7 +147,7 @@ import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from tests.test_store import make_header, make_sample
-from harness.store import RunStore
+from harness.record.store import RunStore
 with RunStore(Path({folder!r})) as store:
     store.create(make_header())
     group = 0

@@ -212,7 +212,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from harness.modeling.tokenizer import train_tokenizer
-    from harness.store import read_run
+    from harness.record.store import read_run
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
     tokenizer.mask_token = None  # as Qwen3's: training gives it one

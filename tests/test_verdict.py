@@ -18,7 +18,7 @@ from harness.claims_text import read_claim
 from harness.compare import compare
 from harness.compare_values import Comparison
 from harness.judgement import Judgement, Judgements
-from harness.record import Run, Sample
+from harness.record.schema import Run, Sample
 from harness.reporting.page import render
 from harness.stats import Quantity, Spread, absent
 from harness.stats_ratios import geometric_mean_ratio

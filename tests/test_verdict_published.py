@@ -12,7 +12,7 @@ import pytest
 from harness.claims_file import load_claims
 from harness.compare import compare
 from harness.judgement import to_json
-from harness.store import read_run
+from harness.record.store import read_run
 from harness.verdict import verdict
 from tests.test_verdict import judged
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.record import Run, Sample
-from harness.store import EVENTS, HEADER, SAMPLES
+from harness.record.schema import Run, Sample
+from harness.record.store import EVENTS, HEADER, SAMPLES
 from tests.synthetic_run import NTP, Arm, Part, build
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)

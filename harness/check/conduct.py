@@ -32,7 +32,7 @@ from harness.meters.cuda import CudaClock
 from harness.modeling.attention_kernels import choose_kernels
 from harness.plan import make_plan
 from harness.scenario import load_scenario
-from harness.store import read_run
+from harness.record.store import read_run
 
 EXACTNESS_VERSION = 2
 MOST_DIFFERENCE = 0.05

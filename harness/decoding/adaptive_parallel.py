@@ -22,7 +22,7 @@ from harness.decoding.sampling import refuse_no_token, widened
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verified_row import Checked, VerifiedRow
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 
 def decode_adaptive_parallel(

@@ -21,7 +21,7 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 LAYOUTS: dict[str, type[Blocks] | type[Window] | type[Canvas]] = {"blocks": Blocks, "window": Window, "canvas": Canvas}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.decoding.block import BlockRow
 from harness.decoding.session import Segment
 from harness.decoding.uploading import upload
-from harness.trace import Role
+from harness.record.trace import Role
 
 Said = Literal["slots", "first slot", "nothing"]
 

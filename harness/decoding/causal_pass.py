@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 
 @dataclass(frozen=True, slots=True)

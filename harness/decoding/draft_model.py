@@ -17,7 +17,7 @@ from harness.decoding.causal_pass import causal_pass
 from harness.decoding.drafter import Drafter, NoDrafts, Proposal, Sequences
 from harness.decoding.sampling import likeliest_token, refuse_no_token, usable
 from harness.decoding.session import ModelSession
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 SLACK = 8
 """Tokens that a row may have to read at once because nobody asked for it a few times."""

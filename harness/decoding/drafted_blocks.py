@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.decoding.session import Segment
 from harness.decoding.uploading import upload
 from harness.decoding.verified_row import VerifiedRow
-from harness.trace import Role
+from harness.record.trace import Role
 
 
 class DraftedBlocks:

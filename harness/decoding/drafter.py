@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Protocol
 
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 Sequences = Sequence[Sequence[int]]
 """The tokens of every batch row: its prompt and what it has written."""

@@ -23,7 +23,7 @@ from harness.decoding.rows_written import finished
 from harness.decoding.sampling import likeliest_token, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Generation, Role
 
 
 def decode_nested_drafts(

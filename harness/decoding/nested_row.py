@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.decoding.block import BlockRow
 from harness.decoding.stopping import StopRule
-from harness.trace import StopReason
+from harness.record.trace import StopReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, refuse_no_token, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 
 def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generator[ForwardPass, None, Generation]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 
 def prefill(

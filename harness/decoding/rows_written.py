@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from harness.trace import ForwardPass, Generation, StopReason
+from harness.record.trace import ForwardPass, Generation, StopReason
 
 
 class WrittenRow(Protocol):

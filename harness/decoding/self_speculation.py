@@ -23,7 +23,7 @@ from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.decoding.verified_row import VerifiedRow
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 
 def decode_linear(

@@ -23,7 +23,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 Batching = Literal["lockstep", "ragged"]
 

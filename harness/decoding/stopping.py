@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.trace import StopReason
+from harness.record.trace import StopReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
 from harness.decoding.verified_row import Checked, VerifiedRow
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 NOT_CHECKED = Checked(final=0, agreed=0)
 

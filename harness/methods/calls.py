@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.roofline.decode import describe_pass
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 # Shares and probabilities are typed in decimal; a sum of them may miss 1 by their rounding.
 SHARE_TOLERANCE = 1e-9

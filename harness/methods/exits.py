@@ -12,7 +12,7 @@ from itertools import pairwise
 from harness.errors import UserError
 from harness.methods.calls import SHARE_TOLERANCE, MethodTrace, ModelCall, Setting, probability, whole_widths, with_layers
 from harness.roofline.decode import describe_pass
-from harness.trace import Role
+from harness.record.trace import Role
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model
 Exits = tuple[tuple[int, float], ...]

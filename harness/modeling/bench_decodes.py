@@ -17,7 +17,7 @@ from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.stopping import NEVER
 from harness.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2

@@ -30,7 +30,7 @@ from harness.plan import Case
 from harness.replay import passes_per_block
 from harness.replay_checks import RecordedChecks, recorded_checks
 from harness.solver_choice import knobs_of
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
 

@@ -42,7 +42,7 @@ from harness.models import ModelShape
 from harness.plan import Case
 from harness.roofline.storage import shard
 from harness.scenario import Part
-from harness.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

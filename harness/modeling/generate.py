@@ -18,7 +18,7 @@ from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, Sto
 from harness.decoding.next_token import step_pass
 from harness.decoding.prefill import left_padded, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.trace import Generation
+from harness.record.trace import Generation
 
 Cache = Literal["dynamic", "static"]
 

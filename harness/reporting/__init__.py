@@ -37,10 +37,10 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     from harness.compare import compare, to_json
     from harness.compare_several import compare_several
-    from harness.journal import write_whole
-    from harness.machines import by_machine
+    from harness.record.journal import write_whole
+    from harness.record.machines import by_machine
     from harness.reporting.page import render
-    from harness.store import REPORTS, read_run
+    from harness.record.store import REPORTS, read_run
 
     page = out or run_dir / REPORTS[0]
     with out_of_the_collectors_sight(lambda: by_machine(read_run(run_dir))) as (run, *others):

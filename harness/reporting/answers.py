@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness import formatting
 from harness.compare_values import ArmResult, Cell, Comparison, Highlight
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.reporting import sentences, wording
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 from harness.reporting.entries import Mark

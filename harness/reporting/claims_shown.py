@@ -16,7 +16,7 @@ from harness.claims_text import read_claim
 from harness.compare_values import Comparison
 from harness.errors import RecordError
 from harness.judgement import Judgement, Judgements, State
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.reporting.interval_bar import Limits, ends_of, interval_bar
 from harness.reporting.pointers import Pointers
 from harness.verdict import verdict

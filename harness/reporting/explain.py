@@ -15,7 +15,7 @@ from harness.compare_explain import waterfall as waterfall_of
 from harness.compare_pass_values import reasons_in_words
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.compare_ways import telling_arms, ways
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting import (
     figures_arms,
     figures_batch,

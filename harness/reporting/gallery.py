@@ -13,15 +13,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.compare import compare
 from harness.errors import UserError
 from harness.exports.wording import tally, verdict_words
-from harness.journal import write_whole
+from harness.record.journal import write_whole
 from harness.judgement import State
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting import out_of_the_collectors_sight, wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS, held_claims, whose_claims
 from harness.reporting.pointers import Pointers
-from harness.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
+from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
 
 INDEX = "index.html"
 

@@ -16,7 +16,7 @@ from harness.compare_pass_values import reasons_in_words
 from harness.compare_values import Cell, Comparison, to_json
 from harness.exports.wording import tally, verdict_words
 from harness.forked import side_by_side
-from harness.record import Run
+from harness.record.schema import Run
 from harness.reporting import evidence, tables, tables_time, wording
 from harness.reporting.answers import answers, has_contender
 from harness.reporting.assets import assets

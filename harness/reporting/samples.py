@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from harness.frames import RunFrames
-from harness.record import Run
+from harness.record.schema import Run
 
 MOST_ROWS = 12_000
 """A browser sorts so many at once; more would make the page larger than a mail takes."""

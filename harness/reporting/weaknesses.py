@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harness import formatting
 from harness.compare_values import ArmResult, Cell, Comparison
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.reporting import sentences
 
 

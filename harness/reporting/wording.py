@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.compare_values import ArmResult, Cell
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 from harness.stats import Quantity
 
 

@@ -13,7 +13,7 @@ from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.decode import describe_pass
 from harness.roofline.ops import Operation, element_bytes, forward_operations, sampler_operation
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 # The model whose hidden width, heads and head width the paper's constants are (fig. 11; published: config.json).
 MODEL = KNOWN_SHAPES["llama-3.1-8b"]

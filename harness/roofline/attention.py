@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.roofline.arrays import choose, larger, smaller
 from harness.roofline.operation import Operation, PassCounts
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 CAUSAL_ROLES = ("verify",)
 

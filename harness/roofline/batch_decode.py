@@ -17,7 +17,7 @@ from harness.roofline.batches import BatchPasses, RecordedRow, chance_of_all
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.trace import Role
+from harness.record.trace import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

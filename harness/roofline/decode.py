@@ -16,7 +16,7 @@ from harness.roofline.arrays import smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import PassPrice, price_counts
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 OperationKind = Literal["linear", "attention", "memory", "link", "sampler"]
 

@@ -16,7 +16,7 @@ from harness.roofline.attention import attention_operations
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.storage import shard
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 __all__ = ["Operation", "count_operations", "element_bytes", "forward_operations", "sampler_operation"]
 

@@ -19,7 +19,7 @@ from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.ops import count_operations, forward_operations, sampler_operation
 from harness.roofline.pass_factors import PassFactors
-from harness.trace import ForwardPass
+from harness.record.trace import ForwardPass
 
 Sides = tuple[float, float, float]
 """Seconds: memory and arithmetic fully overlapped, as expected, not overlapped."""

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from harness.record import RunHeader
+from harness.record.schema import RunHeader
 
 CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
 """Flags too, for hypervisors give several processors one name. A snapshot that lacks a fact differs from one that has it."""

@@ -1,6 +1,6 @@
 """A run over several nodes, read as what it is: one run for every kind of machine, never two in one statistic.
 
-Nodes are of one kind where their processor, their GPUs and the versions of their software agree (harness.history_machine).
+Nodes are of one kind where their processor, their GPUs and the versions of their software agree (harness.record.machine).
 Reads records only.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import UserError
-from harness.history_machine import Machine, machine_of, software_of
-from harness.record import CaseHeader, Run, RunHeader
+from harness.record.machine import Machine, machine_of, software_of
+from harness.record.schema import CaseHeader, Run, RunHeader
 
 UNKNOWN_NODE = Machine(fingerprint="unknown", words="a node that the record says nothing of")
 

@@ -8,7 +8,7 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
-    6   the passes of a sample are packed (harness.record_packed), and a pass names the model that made it, where a draft model
+    6   the passes of a sample are packed (harness.record.record_packed), and a pass names the model that made it, where a draft model
         did, of which the case has the shape; a sample says when it ended and, in a run over several nodes, on which it was
         taken; a failed try of a case is an event; a case names over how many processes its model was split
 """
@@ -31,9 +31,9 @@ from pydantic import (
 )
 
 from harness.models import ModelShape
-from harness.record_packed import PackedPasses, read_passes
-from harness.record_passes import PassColumns
-from harness.record_values import ArmValues, Facts, Moment, Place, Reading, Seconds, Seed, Tokens
+from harness.record.record_packed import PackedPasses, read_passes
+from harness.record.passes import PassColumns
+from harness.record.record_values import ArmValues, Facts, Moment, Place, Reading, Seconds, Seed, Tokens
 
 __all__ = ["RECORD_VERSION", "CaseHeader", "CaseOutcome", "PassColumns", "RowResult", "Run", "RunHeader", "Sample", "is_check"]
 

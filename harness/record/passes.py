@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.trace import ForwardPass, Role
+from harness.record.trace import ForwardPass, Role
 
 
 class PassColumns(BaseModel):
     """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
 
-    The per-row columns hold one list per pass with one entry per batch row, named as in harness.trace.ForwardPass.
+    The per-row columns hold one list per pass with one entry per batch row, named as in harness.record.trace.ForwardPass.
     ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
     read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
     an older record), and so is its entry for a pass over no block. ``model`` names the draft model that made a pass, by the

@@ -29,8 +29,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, get_args
 
-from harness.record_passes import PassColumns
-from harness.trace import Role
+from harness.record.passes import PassColumns
+from harness.record.trace import Role
 
 PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
 PER_PASS = ("padded_query", "padded_context")
