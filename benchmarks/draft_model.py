@@ -20,7 +20,7 @@ from harness.decoding.stopping import StopRule
 from harness.modeling.engine import drain
 from harness.modeling.loading import LoadedModel, load_model
 from harness.modeling.static_session import StaticSession
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import Problem
 from harness.workloads.tasks.splits import problems

@@ -22,8 +22,8 @@ from harness.decoding.sampling import draw, usable
 from harness.decoding.solvers import SOLVERS
 from harness.modeling.engine import open_engine
 from harness.modeling.fusing import CompiledWork
-from harness.plan import Case, make_plan
-from harness.scenario import Scenario
+from harness.scenario.plan import Case, make_plan
+from harness.scenario.scenario import Scenario
 from harness.workloads.loader import prompt_items
 
 ROUNDS, WARM_ROUNDS = 10, 3

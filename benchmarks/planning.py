@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.results_file import write_results
 from harness import stats
-from harness.claims import Bound
+from harness.scenario.claims import Bound
 from harness.compare_figures import accuracy_figures
 from harness.stats import Quantity
 from harness.stats_ratios import geometric_mean_ratio

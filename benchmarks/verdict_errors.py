@@ -45,7 +45,7 @@ import numpy as np
 
 from benchmarks.results_file import write_results
 from harness import stats
-from harness.claims import Bound, Claim, Where
+from harness.scenario.claims import Bound, Claim, Where
 from harness.compare_accuracy import highlight
 from harness.compare_arms import wall_speedups
 from harness.compare_tally import Tally

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.errors import UserError
-from harness.paper_table1 import BaseModelName, nfe_speedup, tasks_of
+from harness.scenario.paper_table1 import BaseModelName, nfe_speedup, tasks_of
 from harness.roofline.arrays import interpolate
 
 TABLE1_BLOCK_SIZE = 16

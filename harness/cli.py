@@ -83,8 +83,8 @@ def run_command(
 
         run_on_cluster(scenario, out, report, on)
         return
-    from harness.ranks import ranks_here
-    from harness.scenario import find_scenario, load_scenario
+    from harness.scenario.ranks import ranks_here
+    from harness.scenario.scenario import find_scenario, load_scenario
 
     if followed():
         return
@@ -129,7 +129,7 @@ def schema_command() -> None:
     """Print the JSON schema of scenario files, for editors that complete them."""
     import json
 
-    from harness.scenario import Scenario
+    from harness.scenario.scenario import Scenario
 
     print(json.dumps(Scenario.model_json_schema(), indent=1, ensure_ascii=False))
 

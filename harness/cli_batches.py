@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.arms import Batching
+    from harness.scenario.arms import Batching
     from harness.models import ModelShape
     from harness.replay import RecordedArm
     from harness.roofline.ceilings import Ceilings

@@ -19,7 +19,7 @@ def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> No
     """
     from harness.ray_cluster import RayCluster
     from harness.runner import run
-    from harness.scenario import find_scenario, load_scenario
+    from harness.scenario.scenario import find_scenario, load_scenario
 
     if on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")

@@ -33,7 +33,7 @@ def _attention(device: str) -> list[dict[str, Any]]:
     """The kernel torch picks for one sequence of an 8B model, per width, with and without a mask."""
     from harness.modeling.fingerprint import sdpa_backend
     from harness.models import KNOWN_SHAPES
-    from harness.scenario import Part
+    from harness.scenario.scenario import Part
 
     part = Part.model_validate({
         "name": "doctor", "model": {"random": MODEL}, "device": device, "dtype": DTYPE, "arms": [{"method": "ntp"}],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
-from harness.model_scenario import ANY_NTP_MODEL, scenario_text
+from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 
 MODEL_VERSION = 1
 

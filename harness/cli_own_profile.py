@@ -12,7 +12,7 @@ from harness.cli_calibrate import measurable, need_torch
 if TYPE_CHECKING:
     from harness.hardware.profile import HardwareProfile
     from harness.hardware.measured_ceilings import MeasuredDtype
-    from harness.scenario import Scenario
+    from harness.scenario.scenario import Scenario
 
 
 def profile_of_scenario(scenario: Scenario, given: str | None = None) -> HardwareProfile:

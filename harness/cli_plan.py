@@ -12,9 +12,9 @@ from harness.cli_progress import format_duration
 
 if TYPE_CHECKING:
     from harness.hardware.profile import Calibration
-    from harness.plan import Case, Plan
+    from harness.scenario.plan import Case, Plan
     from harness.roofline.ceilings import Ceilings
-    from harness.scenario import Part
+    from harness.scenario.scenario import Part
 
     CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
@@ -30,8 +30,8 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time each will need. Touches no model."""
-    from harness.plan import make_plan
-    from harness.scenario import load_scenario
+    from harness.scenario.plan import make_plan
+    from harness.scenario.scenario import load_scenario
 
     loaded = load_scenario(scenario)
     if calibrate:
@@ -45,7 +45,7 @@ def plan_command(
 
 def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
     """The plan as plain data: per case its id, counts, memory and time, each absent value beside its reason."""
-    from harness.plan import PLAN_VERSION
+    from harness.scenario.plan import PLAN_VERSION
 
     cases = [_describe_case(case, ceilings_for) for case in plan.cases]
     times = [case["time"]["total_s"] if case["time"] else None for case in cases]
@@ -177,7 +177,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     from harness.hardware.profile import engine_words
     from harness.meters.calibration_cache import cache_dir, kept_at
     from harness.meters.processor import cpu_name
-    from harness.scenario import EXECUTIONS
+    from harness.scenario.scenario import EXECUTIONS
 
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [

@@ -13,7 +13,7 @@ from harness.errors import UserError
 
 def followed() -> bool:
     """Whether this process was one that follows another one; it has done so then, and is to do nothing else."""
-    from harness.ranks import ranks_here
+    from harness.scenario.ranks import ranks_here
 
     ranks = ranks_here()
     if ranks is None or ranks.leads:
@@ -34,7 +34,7 @@ def process_command(
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     from harness.cli_progress import TerminalProgress
-    from harness.plan import Share
+    from harness.scenario.plan import Share
     from harness.processes import Errand, end_with_parent
 
     if len(lent) != 2 or (part is None) != (process is None):
@@ -44,7 +44,7 @@ def process_command(
         return
     if calibrate:
         from harness.cli_own_profile import profile_of_scenario
-        from harness.scenario import load_scenario
+        from harness.scenario.scenario import load_scenario
 
         profile_of_scenario(load_scenario(scenario))
     from harness.runner import run_errand

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.keeping import Entry
-from harness.plan import Share
+from harness.scenario.plan import Share
 from harness.record.schema import Run, RunHeader
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 
 STARTING, START_S = "starting the process", 600.0
 """What a unit does first, and how long it may take whatever the deadline: libraries come from a slow disk, perhaps."""

@@ -29,7 +29,7 @@ from harness.forked import side_by_side
 from harness.health import Voids, together, without_void_times
 from harness.record.machines import of_one_machine
 from harness.record.schema import CaseHeader, Run, Sample
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.stats import simultaneous_confidence
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 
-from harness.arms import GREEDY
+from harness.scenario.arms import GREEDY
 from harness.compare_arms import ceiling_share, pair_up, wall_speedups
 from harness.compare_identity import Outputs, outputs
 from harness.compare_pricing import SAME_SIZE

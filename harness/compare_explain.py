@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from harness.claims import Bound
+from harness.scenario.claims import Bound
 from harness.compare_pass_values import PassWidth
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.errors import RecordError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.pace import Pace
-from harness.plan import Plan, Slot
+from harness.scenario.plan import Plan, Slot
 from harness.record.schema import Run
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.record.store import RunStore, finished_keys, read_run
 
 

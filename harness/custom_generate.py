@@ -35,8 +35,8 @@ from harness.modeling.engine import drain
 from harness.modeling.loading import LoadedModel
 from harness.modeling.static_session import StaticSession
 from harness.models import shape_from_config
-from harness.plan import Case
-from harness.single_arm import read_arm, single_case
+from harness.scenario.plan import Case
+from harness.scenario.single_arm import read_arm, single_case
 from harness.record.trace import Generation
 
 DIRECTORY = str(Path(__file__).parent / "hub_repository")

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 from harness import estimates_blocks
-from harness.arms_rivals import stages
+from harness.scenario.speculative_arms import stages
 from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
 from harness.models import DTYPE_BYTES, ModelShape
-from harness.plan import Case
-from harness.plan_drafts import draft_shapes
+from harness.scenario.plan import Case
+from harness.scenario.plan_drafts import draft_shapes
 from harness.workloads.prompts import read_prompts
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
@@ -25,7 +25,7 @@ from harness.roofline.decode import describe_pass
 from harness.roofline.kv_slots import slots_allocated
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.workloads.tasks import TASKS, problems
 from harness.record.trace import ForwardPass, Role
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.arms_public import protocol_of
+from harness.scenario.arms_public import protocol_of
 from harness.roofline.decode import describe_pass
 from harness.record.trace import ForwardPass
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.arms_rivals import stages
+from harness.scenario.speculative_arms import stages
 from harness.models import ModelShape
-from harness.plan_drafts import draft_shapes
+from harness.scenario.plan_drafts import draft_shapes
 from harness.roofline.storage import kv_cache_bytes
 from harness.record.trace import Role
 

@@ -6,7 +6,7 @@ from harness.capacity_memory import memory_need
 from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates import prompt_tokens_at_most
-from harness.plan import Case
+from harness.scenario.plan import Case
 
 
 def what_would_fit(case: Case, free_bytes: int | None) -> str:

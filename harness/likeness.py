@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from harness.record.diff import ABSENT, differing
 from harness.errors import UserError
 from harness.record.schema import Run, RunHeader
-from harness.scenario import NOT_MEASURED, Scenario
+from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
 GROUPS: tuple[Group, ...] = get_args(Group)

@@ -24,8 +24,8 @@ from harness.machine import device_here
 from harness.models.choice import REFERENCE_MODELS
 from harness.modeling.engine import Engine, open_engine
 from harness.modeling.loading import TextTokenizer
-from harness.plan import Case
-from harness.single_arm import case_of_scenario, read_arm, single_case, with_lengths
+from harness.scenario.plan import Case
+from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 
 MAX_NEW_TOKENS = 256
 """lm_eval's own default where a task names no length."""

@@ -28,7 +28,7 @@ from harness.models import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.roofline.storage import shard
 from harness.runner_machine import Machine
-from harness.scenario import Execution, Part, Scenario
+from harness.scenario.scenario import Execution, Part, Scenario
 
 OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.arms import GREEDY
+from harness.scenario.arms import GREEDY
 from harness.compare_pricer import Pricer
 from harness.compare_tally import tally
 from harness.compare_trace import TraceArrays

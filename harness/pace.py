@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from harness.plan import Case, Plan, Slot
+from harness.scenario.plan import Case, Plan, Slot
 from harness.record.schema import Run, Sample
 
 SETTLED = 0.05

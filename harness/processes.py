@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
-from harness.plan import Share
+from harness.scenario.plan import Share
 from harness.processes_ranks import end_all, first_end, start
 from harness.record.store import Lent
 

@@ -1,7 +1,7 @@
 """The processes that share one model on this machine: started as torchrun would start them, and ended together.
 
 torchrun itself is for users and clusters: it keeps no descriptor open for its children, and these are lent the lock of the
-run directory. For the processes it is the same: the environment says which one it is (harness.ranks).
+run directory. For the processes it is the same: the environment says which one it is (harness.scenario.ranks).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from harness.ranks import Ranks
+from harness.scenario.ranks import Ranks
 
 Child = subprocess.Popen[bytes]
 STORE = "store"

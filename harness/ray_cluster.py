@@ -17,7 +17,7 @@ from harness.keeping import Entry
 from harness.ray_node import Unit, header_here, machine_here
 from harness.record.schema import RunHeader
 from harness.runner_machine import Machine
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 
 NODE_RESOURCE = "sbd"
 """A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""

@@ -19,13 +19,13 @@ from harness.cluster import STARTING, Order
 from harness.continuing import refuse_other_execution
 from harness.errors import UserError
 from harness.keeping import Begun, Entry
-from harness.plan import Share
+from harness.scenario.plan import Share
 from harness.progress import Silent
 from harness.record.schema import Run, RunHeader
 from harness.runner_header import make_header
 from harness.runner_job import Job
 from harness.runner_machine import Machine
-from harness.scenario import Part, Scenario, scenario_digest
+from harness.scenario.scenario import Part, Scenario, scenario_digest
 from harness.source_digest import source_digest
 from harness.taking import take, work_of
 

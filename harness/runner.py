@@ -14,10 +14,10 @@ from harness.cluster import Cluster
 from harness.continuing import default_directory, refuse_other_execution
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
 from harness.keeping import Failure, Keeper
-from harness.plan import Share
+from harness.scenario.plan import Share
 from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
-from harness.ranks import ranks_here, refuse_other_world
+from harness.scenario.ranks import ranks_here, refuse_other_world
 from harness.record.schema import Run
 from harness.runner_header import make_header
 from harness.runner_job import Job

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.plan import Plan, make_plan
-from harness.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.plan import Plan, make_plan
+from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

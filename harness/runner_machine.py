@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.models import ModelShape
-from harness.plan import Case
+from harness.scenario.plan import Case
 from harness.progress import Progress
-from harness.scenario import Part, Scenario
+from harness.scenario.scenario import Part, Scenario
 from harness.record.trace import Generation
 from harness.workloads.loader import Tokenizer
 

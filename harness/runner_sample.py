@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from harness.plan import Case, Slot
+from harness.scenario.plan import Case, Slot
 from harness.record.schema import PassColumns, RowResult, Sample
 from harness.runner_machine import Decoded, Engine
 from harness.record.trace import ForwardPass, Generation

@@ -18,7 +18,7 @@ from typing import Any
 from harness.cluster import START_S, STARTING, Cluster, LostError, Order
 from harness.errors import ProcessEndedError, UserError
 from harness.keeping import Begun, Failure, Keeper
-from harness.plan import Share, Slot
+from harness.scenario.plan import Share, Slot
 from harness.processes import KEPT
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader, Sample

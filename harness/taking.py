@@ -20,13 +20,13 @@ from harness.estimates import estimate_memory
 from harness.fitting import what_would_fit
 from harness.keeping import Begun, Entry, Failure, Skipped
 from harness.pace import Pace
-from harness.plan import Case, Plan, Share, Slot
+from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.runner_machine import Engine, Machine
 from harness.runner_sample import pass_columns, take_sample
 from harness.runner_texts import TokenTexts
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, prompt_items
 
 MEASURE_EVERY_S = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.claims import METRICS, Bound, Claim, Claims
+from harness.scenario.claims import METRICS, Bound, Claim, Claims
 from harness.compare_values import Comparison
 from harness.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.record.schema import RunHeader

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.compare_figures import TOTALS
 from harness.compare_values import ArmResult, Comparison
 from harness.judgement import Basis, State

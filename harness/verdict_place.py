@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.claims import METRICS, Claim, Where
+from harness.scenario.claims import METRICS, Claim, Where
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.record.schema import RunHeader
 

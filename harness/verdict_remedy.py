@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from harness import stats
-from harness.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.stats import Quantity
 from harness.stats_percentile import values_for_percentile
 from harness.stats_planning import POWER, SampleSize, cautious, cautious_share, pairs_to_decide, prompts_to_decide

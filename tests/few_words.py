@@ -19,7 +19,7 @@ from harness.decoding.self_speculation import decode_linear, decode_quadratic  #
 from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
-from harness.solver_choice import SOLVERS as SPECS  # noqa: E402
+from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
 
 WORDS = 8
 MASK_ID = WORDS

@@ -23,8 +23,8 @@ from harness.modeling.engine import Engine
 from harness.modeling.loading import LoadedModel, load_model
 from harness.modeling.rank_group import RankGroup, joined
 from harness.modeling.sessions import open_session
-from harness.plan import make_plan
-from harness.scenario import Part, Scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import Part, Scenario
 
 TINY = {
     "name": "tiny", "layers": 2, "hidden": 32, "intermediate": 47, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 101,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.arms_masked import MASKED_CHAIN
+from harness.scenario.arms_masked import MASKED_CHAIN
 from harness.compare import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
@@ -16,7 +16,7 @@ from harness.models import KNOWN_SHAPES
 from harness.reporting.page import render
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 from tests.test_reporting import words

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.arms_public import protocol_of
+from harness.scenario.arms_public import protocol_of
 from harness.models.block_families import FAMILIES
 from harness.compare import compare
 from harness.errors import ScenarioError
@@ -15,7 +15,7 @@ from harness.estimates import estimate_memory, estimate_time
 from harness.models import KNOWN_SHAPES
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 

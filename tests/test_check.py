@@ -27,10 +27,10 @@ from harness.meters.clock import FakeClock, HostClock
 from harness.modeling.captured_attention import OPTIONS
 from harness.modeling.used_kv import Fed
 from harness.models import KNOWN_SHAPES
-from harness.plan import make_plan
+from harness.scenario.plan import make_plan
 from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
-from harness.scenario import Scenario
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 

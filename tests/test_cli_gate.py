@@ -14,7 +14,7 @@ from harness import revisions
 from harness.gate_noise import NoiseFloor
 from harness.noise_floors import floors_file, known_floors, save_floors
 from harness.record.schema import CaseOutcome
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import NTP, Part, build
 from tests.test_cli import sbd
 from tests.test_likeness import with_environment

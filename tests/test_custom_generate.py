@@ -18,7 +18,7 @@ from harness.modeling.decoders import decoder_of  # noqa: E402
 from harness.modeling.engine import drain  # noqa: E402
 from harness.modeling.loading import LoadedModel  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
-from harness.single_arm import single_case  # noqa: E402
+from harness.scenario.single_arm import single_case  # noqa: E402
 from harness.workloads.tasks import TASKS, problems  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, few_words, some_work  # noqa: E402
 
@@ -129,7 +129,7 @@ def test_the_reference_model_answers_as_its_arm_does(form, modules_here):
     )
     case = single_case(arm, {"model": {"reference": "sbd"}, "dtype": "float64", "timed": False})
     from harness.modeling.engine import open_engine
-    from harness.single_arm import with_lengths
+    from harness.scenario.single_arm import with_lengths
 
     engine = open_engine(case.part)
     expected = engine.decode(with_lengths(case, 60), [tuple(engine.tokenizer.encode(text)) for text in texts], 0).generation

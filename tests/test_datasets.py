@@ -10,7 +10,7 @@ import pytest
 from harness.workloads.dataset_choice import DatasetChoice, digest_of
 from harness.errors import MissingExtraError, ScenarioError
 from harness.workloads.prompts import Prompt, read_prompts
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 
 ROWS = [
     {"question": "2+3", "answer": "two and three\n#### 5", "year": 1999},

@@ -19,8 +19,8 @@ from harness.meters.graphs import CAPTURES  # noqa: E402
 from harness.modeling import engine  # noqa: E402
 from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402
-from harness.plan import Case, make_plan  # noqa: E402
-from harness.scenario import Scenario  # noqa: E402
+from harness.scenario.plan import Case, make_plan  # noqa: E402
+from harness.scenario.scenario import Scenario  # noqa: E402
 
 SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 

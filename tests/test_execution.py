@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 from harness.errors import ScenarioError
 from harness.modeling import compiling
-from harness.plan import make_plan
-from harness.scenario import Scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import Scenario
 
 
 def plan(device: str, execution: str, session: str = "static"):

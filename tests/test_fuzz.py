@@ -24,7 +24,7 @@ from harness.hardware.profile import known_profiles
 from harness.methods import systems
 from harness.record.schema import CaseOutcome
 from harness.replay import passes_per_block
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from tests import synthetic_run as synthetic
 from tests.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
 from tests.two_runs import stored
@@ -285,7 +285,7 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 )
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
-    from harness import scenario
+    from harness.scenario.scenario import scenario
     from harness.hardware.profile import profile
 
     def endless(name: str) -> None:

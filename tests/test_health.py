@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.claims_text import read_claim
+from harness.scenario.claim_text import read_claim
 from harness.compare import compare, to_json
 from harness.health import RULES, Usual, broken_rules, usual_of, without_void_times
 from harness.reporting.page import render
-from harness.scenario_limits import HealthLimits
+from harness.scenario.scenario_limits import HealthLimits
 from harness.verdict import verdict
 from tests import synthetic_run as synthetic
 

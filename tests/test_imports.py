@@ -127,11 +127,11 @@ def test_nothing_imports_what_it_must_not() -> None:
     ("module", "source", "words"),
     [
         ("harness.record.schema", "import torch", "allowed from outside: pydantic"),
-        ("harness.plan", "def f():\n    from transformers import AutoModel", "harness.plan:2 imports transformers"),
+        ("harness.scenario.plan", "def f():\n    from transformers import AutoModel", "harness.scenario.plan:2 imports transformers"),
         ("harness.roofline.ops", "from harness.record.store import read_run", "imports harness.record.store (layer 3)"),
         ("harness.roofline.ops", "from harness import store", "imports harness.record.store (layer 3)"),
         ("harness.roofline.ops", "from .. import runner", "imports harness.runner (layer 4)"),
-        ("harness.record.trace", "from harness.plan import Plan", "(layer 1) imports harness.plan (layer 2)"),
+        ("harness.record.trace", "from harness.scenario.plan import Plan", "(layer 1) imports harness.scenario.plan (layer 2)"),
         ("harness.errors", "import yaml", "allowed from outside: nothing"),
         ("harness.decoding.set_block", "import time", "must not know time"),
         ("harness.decoding.set_block", "from harness.hardware.profile import load_profile", "must not know harness.hardware.profile"),
@@ -153,7 +153,7 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
     ("module", "source"),
     [
         ("harness.record.store", "from harness.record.schema import Run\nimport gzip"),
-        ("harness.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.record.store import RunStore"),
+        ("harness.scenario.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.record.store import RunStore"),
         ("harness.meters.nvml", "import pynvml"),
         ("harness.stats", "from scipy import special"),
     ],

@@ -12,7 +12,7 @@ from harness.record.diff import ABSENT, differing, differing_keys
 from harness.errors import UserError
 from harness.likeness import refuse_unlike, unlike, work_fingerprint
 from harness.record.schema import RECORD_VERSION, Run
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import ARMS, Part, build
 
 PLAIN = st.recursive(

@@ -16,7 +16,7 @@ from harness.errors import UnknownModelError  # noqa: E402 - after the import gu
 from harness.models.choice import RandomModel  # noqa: E402
 from harness.modeling import engine  # noqa: E402
 from harness.modeling.loading import load_model  # noqa: E402
-from harness.scenario import Scenario  # noqa: E402
+from harness.scenario.scenario import Scenario  # noqa: E402
 
 SIZES = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.claims_text import read_claim
+from harness.scenario.claim_text import read_claim
 from harness.compare import compare, to_json
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
@@ -20,7 +20,7 @@ from harness.reporting.tables import arms_table
 from harness.roofline.attention import ideal_attention_flops
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 from harness.verdict import verdict
 from tests import synthetic_run as synthetic

@@ -21,7 +21,7 @@ from harness.methods.speculative import speculative
 from harness.methods.systems import System, known_systems, read_systems
 from harness.methods.verified import verified_set_block
 from harness.models import KNOWN_SHAPES
-from harness.paper_table1 import nfe_speedup, tasks_of
+from harness.scenario.paper_table1 import nfe_speedup, tasks_of
 from harness.roofline.ceilings import ceilings_from_profile
 
 TABLE = Path(__file__).parent / "data" / "methods_figures.csv"

@@ -15,10 +15,10 @@ from harness.errors import UnknownModelError, UserError  # noqa: E402 - after th
 from harness.models.choice import HuggingFaceModel, RandomModel  # noqa: E402
 from harness.models.decodable import refuse_undecodable, why_undecodable  # noqa: E402
 from harness.models import shape_from_config  # noqa: E402
-from harness.plan import make_plan  # noqa: E402
+from harness.scenario.plan import make_plan  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.runner_machine import Machine  # noqa: E402
-from harness.scenario import load_scenario  # noqa: E402
+from harness.scenario.scenario import load_scenario  # noqa: E402
 
 WINDOW, POSITIONS = 5, 8
 SIZES = {
@@ -187,7 +187,7 @@ def test_a_run_ends_before_anything_is_loaded(
 def test_loading_asks_again(tmp_path: Path) -> None:
     """What comes from the hub has its config only then; still no weight is read, for there is none here."""
     from harness.modeling.loading import load_model
-    from harness.scenario import Part
+    from harness.scenario.scenario import Part
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})
     part = Part.model_construct(

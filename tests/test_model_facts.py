@@ -18,8 +18,8 @@ from harness.errors import UnknownModelError
 from harness.models.choice import REFERENCE_DIR
 from harness.models.checkpoint_facts import read_model_facts
 from harness.models import KNOWN_SHAPES, shape_from_config
-from harness.plan import make_plan
-from harness.scenario import load_scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import load_scenario
 from tests.test_cli import sbd
 
 CONFIGS = Path(__file__).parent / "data" / "block_configs"

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from harness.pace import Pace, looks, pass_s, per_token_s, settled, timing_error
-from harness.plan import make_plan
-from harness.scenario import Scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 
 

@@ -18,14 +18,14 @@ from harness.models.deployment import Deployment
 from harness.errors import UnknownModelError, UserError
 from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.models import KNOWN_SHAPES
-from harness.paper_table1 import nfe_speedup
-from harness.plan import Case, Plan, Slot, make_plan
-from harness.plan_order import balanced_order
+from harness.scenario.paper_table1 import nfe_speedup
+from harness.scenario.plan import Case, Plan, Slot, make_plan
+from harness.scenario.plan_order import balanced_order
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
-from harness.scenario import Scenario
+from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -183,7 +183,7 @@ def test_seeds_are_shared_by_arms_and_differ_between_samples() -> None:
 def test_the_plan_is_the_same_in_another_process() -> None:
     """Ids, seeds and order do not depend on the interpreter's hash seed."""
     program = (
-        "from harness.plan import make_plan; from harness.scenario import load_scenario\n"
+        "from harness.scenario.plan import make_plan; from harness.scenario.scenario import load_scenario\n"
         "for s in make_plan(load_scenario('quickstart')).slots(): print(s.key, s.case.sample_seed(s.group, s.repeat))"
     )
     runs = [

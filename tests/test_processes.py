@@ -25,13 +25,13 @@ from harness.continuing import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
 from harness.pace import Pace
-from harness.plan import Share, make_plan
+from harness.scenario.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
 from harness.record.schema import Run
 from harness.replay import recorded_arms
 from harness.runner import run, run_errand
-from harness.scenario import Scenario, scenario_digest
+from harness.scenario.scenario import Scenario, scenario_digest
 from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic
 from tests.running import is_running

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.arms import Arm
+from harness.scenario.arms import Arm
 from harness.models.block_families import FAMILIES
 from harness.compare import compare
 from harness.compare_tally import Tally, charged, tally

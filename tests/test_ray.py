@@ -18,7 +18,7 @@ import pytest
 
 from harness import ray_cluster
 from harness.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.record.store import read_run
 from tests.test_processes import calibrated as calibrated
 
@@ -255,8 +255,8 @@ def reached_by_ray_alone(address, tries=4):
 def test_a_run_from_outside_the_cluster(head_address, tmp_path):
     """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
     from benchmarks.faults import SCENARIO, sbd_command
-    from harness.plan import make_plan
-    from harness.scenario import load_scenario
+    from harness.scenario.plan import make_plan
+    from harness.scenario.scenario import load_scenario
 
     command = sbd_command(tmp_path / "out", head_address)
     done = subprocess.run(command, env=pretended_decodes(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)

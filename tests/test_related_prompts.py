@@ -13,7 +13,7 @@ from harness.errors import ScenarioError
 from harness.workloads.prompts import read_prompts
 from harness.record.schema import Run
 from harness.runner import run
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from harness.stats import Quantity
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic

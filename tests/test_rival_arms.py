@@ -21,7 +21,7 @@ from harness.record.schema import PassColumns
 from harness.record.record_packed import from_stored, pack
 from harness.roofline.decode import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
-from harness.scenario import load_scenario
+from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 

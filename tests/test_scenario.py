@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
-from harness.scenario import Scenario, find_scenario, load_scenario, scenario_digest, shipped_scenarios
+from harness.scenario.scenario import Scenario, find_scenario, load_scenario, scenario_digest, shipped_scenarios
 from harness.yaml_lines import read_yaml
 
 GOOD = """\

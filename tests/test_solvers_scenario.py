@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.arms import SbdArm
+from harness.scenario.arms import SbdArm
 from harness.compare import compare
 from harness.errors import ScenarioError
-from harness.plan import make_plan
+from harness.scenario.plan import make_plan
 from harness.reporting.wording import arm as in_words
-from harness.scenario import Scenario, load_scenario, scenario_digest
-from harness.solver_choice import KNOBS, SOLVERS, knobs_of
+from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.solvers import KNOBS, SOLVERS, knobs_of
 from tests import synthetic_run as synthetic
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.claims import THIS_PROCESS, Claim, Where
-from harness.claims_text import read_claim
+from harness.scenario.claims import THIS_PROCESS, Claim, Where
+from harness.scenario.claim_text import read_claim
 from harness.compare import compare
 from harness.compare_values import Comparison
 from harness.judgement import Judgement, Judgements

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.claims_file import load_claims
+from harness.scenario.claims_file import load_claims
 from harness.compare import compare
 from harness.judgement import to_json
 from harness.record.store import read_run

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from harness.claims import Bound
+from harness.scenario.claims import Bound
 from harness.stats import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
 from harness.stats_planning import cautious, prompts_to_decide
 from harness.verdict_remedy import more_prompts

@@ -34,10 +34,10 @@ from harness import ray_cluster
 from harness.record.schema import journal
 from harness.errors import DoesNotFitError
 from harness.models.choice import shape_of
-from harness.plan import Case
+from harness.scenario.plan import Case
 from harness.ray_node import machine_here
 from harness.runner_machine import Machine
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.record.trace import ForwardPass, Generation
 
 FAULTS = ("worker", "raylet", "driver", "oom", "hang", "enospc")

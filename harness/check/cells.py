@@ -14,7 +14,7 @@ from harness.compare import compare
 from harness.compare_figures import ENERGY_WINDOW_S
 from harness.compare_values import ArmResult, Cell
 from harness.health import without_void_times
-from harness.plan import Plan
+from harness.scenario.plan import Plan
 from harness.record.schema import CaseHeader, Run, Sample
 
 CELLS_VERSION = 3

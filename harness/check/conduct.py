@@ -30,8 +30,8 @@ from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
 from harness.modeling.attention_kernels import choose_kernels
-from harness.plan import make_plan
-from harness.scenario import load_scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 
 EXACTNESS_VERSION = 2

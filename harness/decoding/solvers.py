@@ -5,7 +5,7 @@ A solver is a pure function of what a pass says of the block (harness.decoding.b
     solver(view, **knobs) -> (B, k) bool, at least one slot in every row that has a masked one
 
 Ties go to the earlier slot, and nothing waits for the device. All are lossy: what they write is not what one token a pass
-would have written. Names, knobs and sources: harness.solver_choice.
+would have written. Names, knobs and sources: harness.scenario.solvers.
 """
 
 from __future__ import annotations

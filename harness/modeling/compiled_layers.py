@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from harness.modeling.compiling import allow_kinds_of_forward
 from harness.modeling.kv_buffers import KvLayout, LayerKv
-from harness.scenario import Execution
+from harness.scenario.scenario import Execution
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from harness.errors import ScenarioError
-from harness.scenario import Execution, Part
+from harness.scenario.scenario import Execution, Part
 
 KINDS_OF_FORWARD = 64
 """Graphs of one model before torch.compile would silently fall back to eager; a run needs about ten."""

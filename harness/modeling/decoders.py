@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
-from harness.arms_public import protocol_of
-from harness.arms_rivals import RIVALS
+from harness.scenario.arms_public import protocol_of
+from harness.scenario.speculative_arms import RIVALS
 from harness.models.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.adaptive_parallel import decode_adaptive_parallel
@@ -26,10 +26,10 @@ from harness.decoding.solvers import SOLVERS
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.errors import ScenarioError
 from harness.modeling.loading import LoadedModel
-from harness.plan import Case
+from harness.scenario.plan import Case
 from harness.replay import passes_per_block
 from harness.replay_checks import RecordedChecks, recorded_checks
-from harness.solver_choice import knobs_of
+from harness.scenario.solvers import knobs_of
 from harness.record.trace import ForwardPass, Generation
 
 FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from harness.arms_rivals import draft_choice, stages
+from harness.scenario.speculative_arms import draft_choice, stages
 from harness.decoding.draft_model import DraftModel
 from harness.decoding.drafter import Drafter
 from harness.decoding.prompt_lookup import PromptLookup
@@ -24,8 +24,8 @@ from harness.modeling.early_exit import first_layers
 from harness.modeling.loading import LoadedModel
 from harness.modeling.translation import TextTranslation
 from harness.models import ModelShape
-from harness.plan import Case
-from harness.plan_drafts import draft_shapes
+from harness.scenario.plan import Case
+from harness.scenario.plan_drafts import draft_shapes
 
 Beside = Callable[[ModelSession], ModelSession]
 """Puts a draft model's session beside the target's, so that their passes are metered together."""

@@ -39,9 +39,9 @@ from harness.modeling.rank_group import RankGroup
 from harness.modeling.rank_session import RankClock, RankSession
 from harness.modeling.sessions import open_session
 from harness.models import ModelShape
-from harness.plan import Case
+from harness.scenario.plan import Case
 from harness.roofline.storage import shard
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 from harness.record.trace import ForwardPass, Generation
 
 

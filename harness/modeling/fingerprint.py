@@ -17,7 +17,7 @@ from harness.modeling.compiled_layers import compiled_unit
 from harness.modeling.compiling import execution_of
 from harness.modeling.loading import LoadedModel
 from harness.models import ModelShape
-from harness.scenario import Part
+from harness.scenario.scenario import Part
 
 MOST_KV_BYTES = 2**28
 """Keys of one layer take no more than this: a longer context is cut, and the answer's ``context_tokens`` says to what."""

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from harness.decoding.request import Fuse
 from harness.decoding.sampling import TorchFigures, sampler_of
 from harness.meters.graphs import CAPTURES
-from harness.scenario import Execution
+from harness.scenario.scenario import Execution
 
 
 def fuse_of(execution: Execution, device: str) -> Fuse | None:

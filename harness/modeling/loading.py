@@ -30,8 +30,8 @@ from harness.modeling.block_checkpoints import Opened, open_checkpoint
 from harness.modeling.rank_group import RankGroup
 from harness.modeling.splitting import loading_options, loads_split, refuse_older_transformers, split
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
-from harness.ranks import refuse_uneven_heads
-from harness.scenario import Part
+from harness.scenario.ranks import refuse_uneven_heads
+from harness.scenario.scenario import Part
 
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 

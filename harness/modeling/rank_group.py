@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
-from harness.ranks import Ranks, ranks_here
+from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
 """Loading a large model takes tens of minutes, and no disk is equally fast for all."""

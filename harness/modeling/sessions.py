@@ -22,7 +22,7 @@ from harness.modeling.graphed_session import GraphedSession
 from harness.modeling.kv_buffers import folded_attention
 from harness.modeling.session import TransformersSession
 from harness.modeling.static_session import StaticSession
-from harness.scenario import Execution
+from harness.scenario.scenario import Execution
 
 MOST_STEPS = 256
 

@@ -17,8 +17,8 @@ from harness.modeling.engine import Decoded, Engine, open_engine
 from harness.modeling.loading import TextTokenizer
 from harness.modeling.rank_group import LOST_S, Order, RankGroup, is_lost, joined
 from harness.models import ModelShape
-from harness.plan import Case
-from harness.scenario import Part
+from harness.scenario.plan import Case
+from harness.scenario.scenario import Part
 
 GRACE_S = 20.0
 """So long a rank that failed leaves it to rank 0 to say so."""

@@ -19,7 +19,7 @@ from harness.modeling.held_prompts import HeldPrompts
 from harness.modeling.kv_buffers import Layout, register
 from harness.modeling.masks import folded_mask
 from harness.modeling.segments import inside, validity, wanted_logits
-from harness.scenario import Execution
+from harness.scenario.scenario import Execution
 
 CPU = torch.device("cpu")
 MOST_READ = 3 / 4

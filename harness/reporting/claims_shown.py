@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from harness import formatting
-from harness.claims import METRICS, Bound, Claim, MetricName
-from harness.claims_text import read_claim
+from harness.scenario.claims import METRICS, Bound, Claim, MetricName
+from harness.scenario.claim_text import read_claim
 from harness.compare_values import Comparison
 from harness.errors import RecordError
 from harness.judgement import Judgement, Judgements, State
@@ -148,7 +148,7 @@ def _name(one: Held, asked: str) -> str:
 
 
 def writer(unit: str) -> Callable[[float], str]:
-    """How a figure of this unit (harness.claims.METRICS) is written."""
+    """How a figure of this unit (harness.scenario.claims.METRICS) is written."""
     known: dict[str, Callable[[float], str]] = {
         "x": formatting.ratio,
         "s": formatting.seconds,

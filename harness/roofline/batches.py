@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.arms import Batching
+from harness.scenario.arms import Batching
 from harness.errors import UserError
 
 

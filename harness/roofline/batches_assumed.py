@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import comb
 
-from harness.arms import Batching
+from harness.scenario.arms import Batching
 from harness.errors import UserError
 from harness.roofline.batches import BatchPasses, Step
 

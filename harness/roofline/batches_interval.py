@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.arms import Batching
+from harness.scenario.arms import Batching
 from harness.roofline.batches import RecordedRow, at_most, chance_of_all, passes_by_block
 
 CONFIDENCE = 0.95

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.claims import (
+from harness.scenario.claims import (
     CLOSE_TO_PASSES,
     ESTIMATORS,
     METRIC_NAMES,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.config_file import Frozen
 
 Figure = Literal["entropy", "confidence", "margin"]

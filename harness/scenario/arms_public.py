@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.axes import Counts, Numbers
+from harness.scenario.axes import Counts, Numbers
 from harness.models.block_families import FAMILIES
 from harness.models.block_protocol import BlockProtocol, Commit
 from harness.config_file import Count
-from harness.solver_choice import SolverChoice, setting_id, setting_in_words
+from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 
 GREEDY = 0.0
 PREFIX_SOLVERS = ("longest_prefix", "longest_prefix_entropy")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.claims import Claim, Claims
+from harness.scenario.claims import Claim, Claims
 from harness.paths import data_dir
 from harness.errors import ScenarioError
 from harness.config_file import Frozen

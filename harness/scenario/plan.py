@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness.arms import GENERATE_MODES, GREEDY
+from harness.scenario.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
 from harness.models.choice import ModelChoice, model_name, shape_of, source_of
 from harness.models.decodable import refuse_undecodable
 from harness.models import ModelShape
-from harness.plan_drafts import draft_models, draft_shapes
-from harness.plan_names import arm_id, arm_label
-from harness.plan_order import balanced_order
-from harness.plan_replay import ReplaySpec, replay_spec
-from harness.ranks import refuse_uneven_heads
+from harness.scenario.plan_drafts import draft_models, draft_shapes
+from harness.scenario.arm_names import arm_id, arm_label
+from harness.scenario.plan_order import balanced_order
+from harness.scenario.plan_replay import ReplaySpec, replay_spec
+from harness.scenario.ranks import refuse_uneven_heads
 from harness.record.schema import CaseHeader, SampleKey, is_check
-from harness.scenario import Part, Scenario
+from harness.scenario.scenario import Part, Scenario
 from harness.workloads.spec import Workload
 
 PLAN_VERSION = 1
@@ -164,7 +164,7 @@ class Plan:
         and all of it again for every further process.
 
         In each round, one group of one repeat, all arms of the cell take a turn: in an order drawn by the part's seed in which
-        each arm takes each position equally often (harness.plan_order). A run that was begun in another order goes on in this.
+        each arm takes each position equally often (harness.scenario.plan_order). A run that was begun in another order goes on in this.
         """
         for process in range(max(part.processes for part in self.scenario.parts)):
             for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
@@ -177,7 +177,7 @@ def make_plan(scenario: Scenario) -> Plan:
     Raises:
         UnknownModelError: a config.json that cannot be read as a decoder-only transformer, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
-        UserError: drafts that do not fit the model (harness.plan_drafts); synthetic prompts that are too long for the model.
+        UserError: drafts that do not fit the model (harness.scenario.plan_drafts); synthetic prompts that are too long for the model.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
     for model, dtype in _models(cases):

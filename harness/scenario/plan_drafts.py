@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.arms_rivals import draft_choice, stages
+from harness.scenario.speculative_arms import draft_choice, stages
 from harness.errors import UserError
 from harness.methods.calls import with_layers
 from harness.models.choice import ModelChoice, model_name, shape_of

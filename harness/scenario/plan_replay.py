@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.arms import Arm, ReplayFromTrace, SbdArm, VerifiedSbdArm, replayed_speedup
+from harness.scenario.arms import Arm, ReplayFromTrace, SbdArm, VerifiedSbdArm, replayed_speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

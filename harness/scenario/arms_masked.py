@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from harness.axes import Counts, Numbers, Shares
+from harness.scenario.axes import Counts, Numbers, Shares
 from harness.config_file import Frozen
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from harness.axes import Counts, Numbers
+from harness.scenario.axes import Counts, Numbers
 from harness.config_file import Count, Frozen, named_by_key
 from harness.models.choice import ModelChoice, RandomModel, model_name
 

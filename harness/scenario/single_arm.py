@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from harness.arms import Arm, NtpArm
+from harness.scenario.arms import Arm, NtpArm
 from harness.errors import ScenarioError
-from harness.plan import Case, make_plan
-from harness.scenario import Part, Scenario, load_scenario
+from harness.scenario.plan import Case, make_plan
+from harness.scenario.scenario import Part, Scenario, load_scenario
 from harness.yaml_lines import in_words
 
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)

@@ -1,5 +1,5 @@
 """The arms of a part: next-token prediction, Set Block Decoding with real or replayed acceptance, and what decodes without
-loss: SBD whose blocks are verified, self-speculation, and the rivals (harness.arms_rivals).
+loss: SBD whose blocks are verified, self-speculation, and the rivals (harness.scenario.speculative_arms).
 
 A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
 no task.
@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from harness.arms_masked import ApdArm, FreeDaveArm
-from harness.arms_public import BlockDiffusionArm
-from harness.arms_rivals import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
-from harness.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.arms_masked import ApdArm, FreeDaveArm
+from harness.scenario.arms_public import BlockDiffusionArm
+from harness.scenario.speculative_arms import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
+from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.config_file import Frozen, Text, named_by_key
-from harness.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
-from harness.solver_choice import SolverChoice, Younger
+from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
+from harness.scenario.solvers import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]

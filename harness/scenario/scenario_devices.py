@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.claims import misplaced
+from harness.scenario.claims import misplaced
 from harness.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from harness.scenario import Part, Scenario
+    from harness.scenario.scenario import Part, Scenario
 
 LONGEST_NAME = 64
 
