@@ -27,7 +27,7 @@ from harness.compare_pricing import ladder
 from harness.compare_values import ArmResult, Cell, Comparison, Prediction
 from harness.estimates import MEASURED_CONTEXT
 from harness.record.schema import Run
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
 
 ERRORS = {

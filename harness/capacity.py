@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.capacity_acceptance import Acceptance
 from harness.capacity_break_even import break_even
-from harness.capacity_memory import MemoryNeed, memory_need
+from harness.roofline.memory import MemoryNeed, memory_need
 from harness.capacity_notes import missing_figures, notes_of
 from harness.capacity_point import figures_at
 from harness.capacity_replica import Replica

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from harness.capacity_memory import MemoryNeed
+from harness.roofline.memory import MemoryNeed
 from harness.capacity_replica import Replica
 from harness.capacity_result import ArmPlan, Band, Goal, Workload
 from harness.hardware.profile import HardwareProfile
-from harness.roofline.decode import SpeedupPrediction
+from harness.roofline.speedup import SpeedupPrediction
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 

@@ -13,7 +13,7 @@ from harness.capacity_acceptance import Acceptance
 from harness.models.deployment import Deployment
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import SpeedupPrediction, predict_speedup, price_three_passes
+from harness.roofline.speedup import SpeedupPrediction, predict_speedup, price_three_passes
 from harness.roofline.grid import SpeedupGrid, predict_grid
 
 BATCHES_SEARCHED = 8192

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from harness.capacity_acceptance import Acceptance
-from harness.capacity_memory import MemoryNeed
+from harness.roofline.memory import MemoryNeed
 from harness.models.deployment import Deployment
 from harness.errors import UserError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.anchors import AnchorTable, Group
+    from harness.roofline.anchors_part import AnchorTable, Group
     from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
 
 ANCHORS_VERSION = 1
@@ -28,7 +28,7 @@ Percentages are predicted over published, less 1."""
 
 def print_anchors(as_json: bool) -> None:
     """The table, or all of it as JSON."""
-    from harness.anchors import known_anchors
+    from harness.roofline.anchors_part import known_anchors
     from harness.hardware.profile import known_profiles
     from harness.roofline.anchors import compare_anchors
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from harness.scenario.arms import Batching
     from harness.models import ModelShape
-    from harness.replay import RecordedArm
+    from harness.roofline.recorded_acceptance import RecordedArm
     from harness.roofline.ceilings import Ceilings
 
 BATCHES_VERSION = 1
@@ -26,7 +26,7 @@ def describe_batches(
         UserError: more rows than recorded prompts.
     """
     from harness.hardware.profile import load_profile
-    from harness.replay import recorded_arms
+    from harness.roofline.recorded_acceptance import recorded_arms
     from harness.roofline.ceilings import ceilings_of
     from harness.record.store import read_run
 

@@ -131,7 +131,7 @@ def _acceptance(
     elif table1 is not None:
         found = from_table1(block_size, table1)
     else:
-        from harness.replay import passes_per_block
+        from harness.roofline.recorded_acceptance import passes_per_block
 
         assert run is not None
         found = from_passes(block_size, passes_per_block(run, block_size), str(run))

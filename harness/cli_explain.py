@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.bar import Bar
 
-    from harness.roofline.waterfall import Waterfall
+    from harness.roofline.paper_steps import Waterfall
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -58,7 +58,7 @@ def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
     from harness.hardware.profile import load_profile
     from harness.roofline.adjustable import MODEL, Cell
     from harness.roofline.ceilings import ceilings_from_profile
-    from harness.roofline.waterfall import explain_slowdown, explain_speedup
+    from harness.roofline.paper_steps import explain_slowdown, explain_speedup
 
     asked = DEFAULT_CELL | {name: value for name, value in given.items() if name in DEFAULT_CELL}
     ceilings = ceilings_from_profile(load_profile(PART), dtype)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.methods.calls import MethodTrace, Setting
-    from harness.methods.pricing import MethodPrice
-    from harness.methods.systems import System
+    from harness.roofline.methods.calls import MethodTrace, Setting
+    from harness.roofline.methods.pricing import MethodPrice
+    from harness.roofline.methods.systems import System
     from harness.models import ModelShape
     from harness.roofline.ceilings import Ceilings
 
@@ -34,8 +34,8 @@ def print_methods(
         UserError: an unknown device or dtype, a size out of range, or a file that is refused.
     """
     from harness.hardware.profile import load_profile
-    from harness.methods.calls import Setting
-    from harness.methods.systems import known_systems, read_systems
+    from harness.roofline.methods.calls import Setting
+    from harness.roofline.methods.systems import known_systems, read_systems
     from harness.models import KNOWN_SHAPES
     from harness.roofline.ceilings import ceilings_of
 
@@ -51,9 +51,9 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     Raises:
         UserError: unknown dtype, or figures that make no sense on this model.
     """
-    from harness.methods.block import next_token
-    from harness.methods.pricing import price_method
-    from harness.methods.systems import MARK
+    from harness.roofline.methods.catalogue import next_token
+    from harness.roofline.methods.pricing import price_method
+    from harness.roofline.methods.systems import MARK
 
     baseline = price_method(next_token(at), dtype, ceilings)
     methods = []

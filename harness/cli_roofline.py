@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from harness.models import ModelShape
-    from harness.roofline.decode import SpeedupPrediction
+    from harness.roofline.speedup import SpeedupPrediction
 
 WHAT_IF_VERSION = 1
 ASSUMED_NFE_SPEEDUP = 3.0
@@ -107,7 +107,7 @@ def describe_prediction(
     from harness.hardware.profile import load_profile
     from harness.roofline.batches_assumed import slowest_row_passes
     from harness.roofline.ceilings import ceilings_of
-    from harness.roofline.decode import predict_speedup
+    from harness.roofline.speedup import predict_speedup
 
     if block_size < 1 or batch < 1 or not 1 <= nfe_speedup <= block_size:
         raise UserError(

@@ -17,7 +17,7 @@ from harness.models import ModelShape
 from harness.record.schema import CaseHeader
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
-from harness.roofline.ops import count_operations
+from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
 from harness.record.trace import ForwardPass
 

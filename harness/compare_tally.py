@@ -16,7 +16,7 @@ from harness.compare_counter import Counted, TrafficCounter
 from harness.compare_pricer import Band, Places, Pricer
 from harness.compare_trace import PREFILL, TraceArrays
 from harness.record.schema import CaseHeader, Sample
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 
 Key = tuple[str, int, int, int]
 """(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""

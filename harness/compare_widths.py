@@ -15,7 +15,7 @@ from harness.compare_pass_values import PassCurve, PassWidth
 from harness.compare_pricer import Places, Pricer
 from harness.compare_tally import Tally, TimedPasses
 from harness.compare_trace import ROLES
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.stats import Quantity, absent, exact
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -21,7 +21,7 @@ from harness.scenario.plan_drafts import draft_shapes
 from harness.workloads.prompts import read_prompts
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.kv_slots import slots_allocated
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.scenario.arms_public import protocol_of
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.record.trace import ForwardPass
 
 Arm = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.capacity_memory import memory_need
+from harness.roofline.memory import memory_need
 from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.estimates import prompt_tokens_at_most

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.models import ModelShape
-from harness.roofline.decode import describe_pass
-from harness.roofline.ops import forward_operations
+from harness.roofline.speedup import describe_pass
+from harness.roofline.operations import forward_operations
 from harness.train_recipe import TrainRecipe
 
 UTILISATION = 0.4

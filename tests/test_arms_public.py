@@ -13,7 +13,7 @@ from harness.compare import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
 from harness.models import KNOWN_SHAPES
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run

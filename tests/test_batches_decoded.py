@@ -15,7 +15,7 @@ from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.modeling.static_session import StaticSession  # noqa: E402
 from harness.models import ModelShape  # noqa: E402
 from harness.record.schema import PassColumns, RowResult, Sample  # noqa: E402
-from harness.replay import blocks_of_row  # noqa: E402
+from harness.roofline.recorded_acceptance import blocks_of_row  # noqa: E402
 from harness.roofline.batch_decode import predict_batch  # noqa: E402
 from harness.roofline.batches import RecordedRow, recorded_batch  # noqa: E402
 from harness.roofline.ceilings import Ceilings  # noqa: E402

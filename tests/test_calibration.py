@@ -19,7 +19,7 @@ from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
 
 GIB = 1 << 30
@@ -429,6 +429,6 @@ def test_calibration_touches_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, harness.meters.calibration_cache, harness.roofline.decode, harness.roofline.tables, harness.hardware.profile; "
+    code = "import sys, harness.meters.calibration_cache, harness.roofline.speedup, harness.roofline.tables, harness.hardware.profile; "
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

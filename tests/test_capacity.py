@@ -22,7 +22,7 @@ from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.decode import predict_speedup
+from harness.roofline.speedup import predict_speedup
 
 BF16 = Deployment(dtype="bfloat16")
 # 10 layers: 3e6 weights make Q, K and V (1000 x 3 x 10 x 100), 1e6 the output, 6e6 the FFN (3 x 1000 x 2000); LM head 1e7.

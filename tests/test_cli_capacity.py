@@ -12,7 +12,7 @@ import pytest
 
 from harness.paths import data_dir
 from harness.hardware.profile import known_profiles
-from harness.replay import passes_per_block
+from harness.roofline.recorded_acceptance import passes_per_block
 from harness.formatting import rate
 from tests.test_cli import sbd
 

@@ -10,7 +10,7 @@ from harness.compare_pricer import Pricer
 from harness.compare_values import ArmResult, Cell
 from harness.models import ModelShape
 from harness.record.schema import Run
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from tests import synthetic_run as synthetic
 
 RUN = synthetic.build(

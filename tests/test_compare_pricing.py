@@ -17,7 +17,7 @@ from harness.compare_tally import TimedPasses
 from harness.compare_trace import ROLES, TraceArrays
 from harness.compare_widths import pass_widths
 from harness.record.record_packed import read_passes
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
 from tests import synthetic_run as synthetic
 

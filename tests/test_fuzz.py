@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from harness.paths import data_dir
 from harness.frames import load_run
 from harness.hardware.profile import known_profiles
-from harness.methods import systems
+from harness.roofline.methods import systems
 from harness.record.schema import CaseOutcome
-from harness.replay import passes_per_block
+from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.scenario import load_scenario
 from tests import synthetic_run as synthetic
 from tests.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files

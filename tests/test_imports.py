@@ -128,9 +128,9 @@ def test_nothing_imports_what_it_must_not() -> None:
     [
         ("harness.record.schema", "import torch", "allowed from outside: pydantic"),
         ("harness.scenario.plan", "def f():\n    from transformers import AutoModel", "harness.scenario.plan:2 imports transformers"),
-        ("harness.roofline.ops", "from harness.record.store import read_run", "imports harness.record.store (layer 3)"),
-        ("harness.roofline.ops", "from harness import store", "imports harness.record.store (layer 3)"),
-        ("harness.roofline.ops", "from .. import runner", "imports harness.runner (layer 4)"),
+        ("harness.roofline.operations", "from harness.record.store import read_run", "imports harness.record.store (layer 3)"),
+        ("harness.roofline.operations", "from harness import store", "imports harness.record.store (layer 3)"),
+        ("harness.roofline.operations", "from .. import runner", "imports harness.runner (layer 4)"),
         ("harness.record.trace", "from harness.scenario.plan import Plan", "(layer 1) imports harness.scenario.plan (layer 2)"),
         ("harness.errors", "import yaml", "allowed from outside: nothing"),
         ("harness.decoding.set_block", "import time", "must not know time"),

@@ -14,11 +14,11 @@ from harness.estimates import estimate_memory, estimate_time
 from harness.metrics_counted import counted
 from harness.metrics_judged import judge_counted
 from harness.models import KNOWN_SHAPES
-from harness.replay import passes_per_block, recorded_arms
+from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import arms_table
 from harness.roofline.attention import ideal_attention_flops
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run

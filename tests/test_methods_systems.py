@@ -12,14 +12,14 @@ import pytest
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.hardware.figures import Figure
-from harness.methods.block import next_token
-from harness.methods.calls import Setting
-from harness.methods.diffusion import whole_sequence
-from harness.methods.pricing import price_method
-from harness.methods.recipes import RECIPES
-from harness.methods.speculative import speculative
-from harness.methods.systems import System, known_systems, read_systems
-from harness.methods.verified import verified_set_block
+from harness.roofline.methods.catalogue import next_token
+from harness.roofline.methods.calls import Setting
+from harness.roofline.methods.diffusion import whole_sequence
+from harness.roofline.methods.pricing import price_method
+from harness.roofline.methods.recipes import RECIPES
+from harness.roofline.methods.speculative import speculative
+from harness.roofline.methods.systems import System, known_systems, read_systems
+from harness.roofline.methods.verified import verified_set_block
 from harness.models import KNOWN_SHAPES
 from harness.scenario.paper_table1 import nfe_speedup, tasks_of
 from harness.roofline.ceilings import ceilings_from_profile

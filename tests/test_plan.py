@@ -22,7 +22,7 @@ from harness.scenario.paper_table1 import nfe_speedup
 from harness.scenario.plan import Case, Plan, Slot, make_plan
 from harness.scenario.plan_order import balanced_order
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.scenario.scenario import Scenario

@@ -29,7 +29,7 @@ from harness.scenario.plan import Share, make_plan
 from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
 from harness.record.schema import Run
-from harness.replay import recorded_arms
+from harness.roofline.recorded_acceptance import recorded_arms
 from harness.runner import run, run_errand
 from harness.scenario.scenario import Scenario, scenario_digest
 from harness.record.store import RunStore, read_run

@@ -14,12 +14,12 @@ from harness.compare_trace import TraceArrays
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.frames import load_run
-from harness.methods.calls import with_layers
+from harness.roofline.methods.calls import with_layers
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import PassColumns
 from harness.record.record_packed import from_stored, pack
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run

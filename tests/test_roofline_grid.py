@@ -15,7 +15,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.decode import predict_speedup
+from harness.roofline.speedup import predict_speedup
 from harness.roofline.grid import CELLS_AT_ONCE, predict_grid
 
 DATASHEET = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")

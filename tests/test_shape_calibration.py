@@ -19,7 +19,7 @@ from harness.compare_tally import tally
 from harness.errors import UserError
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import predict_speedup
+from harness.roofline.speedup import predict_speedup
 from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts

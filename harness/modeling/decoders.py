@@ -27,8 +27,8 @@ from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.errors import ScenarioError
 from harness.modeling.loading import LoadedModel
 from harness.scenario.plan import Case
-from harness.replay import passes_per_block
-from harness.replay_checks import RecordedChecks, recorded_checks
+from harness.roofline.recorded_acceptance import passes_per_block
+from harness.roofline.replay_checks import RecordedChecks, recorded_checks
 from harness.scenario.solvers import knobs_of
 from harness.record.trace import ForwardPass, Generation
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
-from harness.roofline.decode import describe_pass
-from harness.roofline.ops import Operation, element_bytes, forward_operations, sampler_operation
+from harness.roofline.speedup import describe_pass
+from harness.roofline.operations import Operation, element_bytes, forward_operations, sampler_operation
 from harness.record.trace import ForwardPass
 
 # The model whose hidden width, heads and head width the paper's constants are (fig. 11; published: config.json).

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.anchors import Anchor, AnchorTable
+from harness.roofline.anchors_part import Anchor, AnchorTable
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape

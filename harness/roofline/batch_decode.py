@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.roofline.batches import BatchPasses, RecordedRow, chance_of_all
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.record.trace import Role
 

@@ -13,11 +13,11 @@ from typing import Any, Literal
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.ops import SAMPLER_SWEEPS, element_bytes
+from harness.roofline.operations import SAMPLER_SWEEPS, element_bytes
 
 Kind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
-OPS = "harness/roofline/ops.py"
+OPS = "harness/roofline/operations.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.decode import SpeedupPrediction, price_three_passes
+from harness.roofline.speedup import SpeedupPrediction, price_three_passes
 
 Cells = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from harness.models import ModelShape
 from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts
-from harness.roofline.ops import count_operations, forward_operations, sampler_operation
+from harness.roofline.operations import count_operations, forward_operations, sampler_operation
 from harness.roofline.pass_factors import PassFactors
 from harness.record.trace import ForwardPass
 

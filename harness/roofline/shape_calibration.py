@@ -21,7 +21,7 @@ from harness.models import ModelShape
 from harness.roofline.arrays import Points, interpolate
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
-from harness.roofline.ops import LOGIT_BYTES, SAMPLER_SWEEPS
+from harness.roofline.operations import LOGIT_BYTES, SAMPLER_SWEEPS
 from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.scenario.speculative_arms import draft_choice, stages
 from harness.errors import UserError
-from harness.methods.calls import with_layers
+from harness.roofline.methods.calls import with_layers
 from harness.models.choice import ModelChoice, model_name, shape_of
 from harness.models import ModelShape
 

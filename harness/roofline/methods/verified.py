@@ -6,8 +6,8 @@ Agreement is taken as independent from slot to slot, as in speculative decoding 
 from __future__ import annotations
 
 from harness.errors import UserError
-from harness.methods.calls import MethodTrace, Setting, at_least, probability, target_call
-from harness.methods.speculative import expected_tokens
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, target_call
+from harness.roofline.methods.speculative import expected_tokens
 
 
 def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:

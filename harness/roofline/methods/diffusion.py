@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from harness.errors import UserError
-from harness.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
 from harness.models import ModelShape
 
 

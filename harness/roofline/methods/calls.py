@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.decode import describe_pass
+from harness.roofline.speedup import describe_pass
 from harness.record.trace import ForwardPass, Role
 
 # Shares and probabilities are typed in decimal; a sum of them may miss 1 by their rounding.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.errors import UserError
-from harness.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
+from harness.roofline.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
 from harness.models import ModelShape
 
 # (drafter, width of its pass) -> expected passes

@@ -10,8 +10,8 @@ import math
 from itertools import pairwise
 
 from harness.errors import UserError
-from harness.methods.calls import SHARE_TOLERANCE, MethodTrace, ModelCall, Setting, probability, whole_widths, with_layers
-from harness.roofline.decode import describe_pass
+from harness.roofline.methods.calls import SHARE_TOLERANCE, MethodTrace, ModelCall, Setting, probability, whole_widths, with_layers
+from harness.roofline.speedup import describe_pass
 from harness.record.trace import Role
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model

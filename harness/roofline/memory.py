@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.models.deployment import Deployment
 from harness.models import ModelShape
-from harness.roofline.ops import LOGIT_BYTES
+from harness.roofline.operations import LOGIT_BYTES
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, stored_weight_bytes
 
 

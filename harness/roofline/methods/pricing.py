@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.methods.calls import MethodTrace
+from harness.roofline.methods.calls import MethodTrace
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.pricing import price_pass
 
