@@ -1,7 +1,7 @@
 """Capacity plans for a run's page: every answer of a small grid, worked out beforehand, so that the page only looks them up.
 
 The grid: the run's models and the paper's, a handful of devices, batches, contexts, and how many tokens a pass makes final, as
-this run measured it and as Table 1 gives it. Every figure is harness.capacity's own; knows no page.
+this run measured it and as Table 1 gives it. Every figure is harness.capacity.plan's own; knows no page.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import product
 from typing import Literal
 
 from harness import formatting
-from harness.capacity import Question, plan
-from harness.capacity_acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
-from harness.capacity_point import gpus_needed
-from harness.capacity_result import DevicePlan, Goal, Workload
+from harness.capacity.plan import Question, plan
+from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
+from harness.capacity.capacity_point import gpus_needed
+from harness.capacity.results import DevicePlan, Goal, Workload
 from harness.compare_values import ArmResult, Cell, Comparison
 from harness.models.deployment import Deployment
 from harness.hardware.profile import load_profile

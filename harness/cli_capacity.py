@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from harness.capacity_acceptance import Acceptance
-    from harness.capacity_result import Goal, Workload
+    from harness.capacity.acceptance import Acceptance
+    from harness.capacity.results import Goal, Workload
     from harness.models.deployment import Deployment
 
 CONTEXTS = (1024, 8192, 32_768, 131_072)
@@ -83,7 +83,7 @@ def capacity_command(
         --tokens-per-s 50 --requests-per-s 20 --sort cost
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
-    from harness.capacity import Question, plan
+    from harness.capacity.plan import Question, plan
     from harness.cli_capacity_csv import to_csv
     from harness.cli_capacity_table import in_order, render, render_break_even
     from harness.errors import UserError
@@ -116,7 +116,7 @@ def capacity_command(
 def _acceptance(
     block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str]
 ) -> Acceptance:
-    from harness.capacity_acceptance import from_passes, from_speedup, from_table1
+    from harness.capacity.acceptance import from_passes, from_speedup, from_table1
     from harness.errors import UserError
 
     sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
@@ -149,7 +149,7 @@ def _passes_at(text: str) -> tuple[int, float]:
 
 
 def _workload(context: int | None, prompt_tokens: int | None, output_tokens: int | None) -> Workload:
-    from harness.capacity_result import Workload
+    from harness.capacity.results import Workload
     from harness.errors import UserError
 
     if prompt_tokens is None:
@@ -163,7 +163,7 @@ def _workload(context: int | None, prompt_tokens: int | None, output_tokens: int
 
 
 def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | None, requests_per_s: float | None) -> Goal:
-    from harness.capacity_result import Goal
+    from harness.capacity.results import Goal
     from harness.errors import UserError
 
     if latency_ms is not None:
@@ -185,7 +185,7 @@ def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deploy
 
 
 def _degrees(tensor_parallel: str) -> tuple[int, ...]:
-    from harness.capacity import DEGREES
+    from harness.capacity.plan import DEGREES
     from harness.errors import UserError
 
     if tensor_parallel == "auto":

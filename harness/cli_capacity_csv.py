@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
-from harness.capacity_result import BreakEven, DevicePlan, Plan
+from harness.capacity.results import BreakEven, DevicePlan, Plan
 
 BANDS = ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "prefill_s", "usd_per_million_tokens", "kwh_per_million_tokens")
 PLAIN = ("tensor_parallel", "batch", "passes_per_block", "gpus", "gpus_serial", "usd_reason", "kwh_reason")

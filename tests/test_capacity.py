@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from harness.capacity import Question, plan
-from harness.capacity_acceptance import Acceptance, from_passes, from_speedup, from_table1
-from harness.capacity_answer import answer, pays_words
-from harness.capacity_break_even import paying_ranges
-from harness.capacity_result import BreakEven, DevicePlan, Goal, Plan, Workload
+from harness.capacity.plan import Question, plan
+from harness.capacity.acceptance import Acceptance, from_passes, from_speedup, from_table1
+from harness.capacity.wording import answer, pays_words
+from harness.capacity.capacity_break_even import paying_ranges
+from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile

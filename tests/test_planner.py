@@ -16,9 +16,9 @@ import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
-from harness.capacity_answer import pays_words
+from harness.capacity.wording import pays_words
 from harness.capacity_panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
-from harness.capacity_result import BreakEven
+from harness.capacity.results import BreakEven
 from harness.compare import Comparison, compare
 from harness.models.choice import REFERENCE_DIR
 from harness.models import KNOWN_SHAPES

@@ -1,6 +1,6 @@
 """The part of the page that plans: what to choose from, the data that answers, and a table for readers without scripts.
 
-Everything in it is a prediction that harness.capacity made; nothing is computed here or in the page's script (planner.js).
+Everything in it is a prediction that harness.capacity.plan made; nothing is computed here or in the page's script (planner.js).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness import formatting
 from harness.capacity_panel import Panel, Point
-from harness.capacity_result import ArmPlan, Band, DevicePlan, Sourced
+from harness.capacity.results import ArmPlan, Band, DevicePlan, Sourced
 from harness.reporting.planner_data import ITSELF, NONE, embedded, model_argument, pays_at, said_of, where
 
 HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",

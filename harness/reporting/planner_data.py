@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.capacity_answer import pays_words
+from harness.capacity.wording import pays_words
 from harness.capacity_panel import Choice, Panel, Point
-from harness.capacity_result import ArmPlan, Band
+from harness.capacity.results import ArmPlan, Band
 from harness.models import KNOWN_SHAPES
 
 PLANNER_VERSION = 1

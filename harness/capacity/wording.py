@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.capacity_result import BreakEven, DevicePlan, Plan
+from harness.capacity.results import BreakEven, DevicePlan, Plan
 
 
 def answer(plan: Plan) -> str:

@@ -6,8 +6,8 @@ import math
 from typing import Literal
 
 from harness.roofline.memory import MemoryNeed
-from harness.capacity_replica import Replica
-from harness.capacity_result import ArmPlan, Band, Goal, Workload
+from harness.capacity.replica import Replica
+from harness.capacity.results import ArmPlan, Band, Goal, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.roofline.speedup import SpeedupPrediction
 from harness.roofline.operation import PassCounts

@@ -12,13 +12,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from harness.capacity_acceptance import Acceptance
-from harness.capacity_break_even import break_even
+from harness.capacity.acceptance import Acceptance
+from harness.capacity.capacity_break_even import break_even
 from harness.roofline.memory import MemoryNeed, memory_need
-from harness.capacity_notes import missing_figures, notes_of
-from harness.capacity_point import figures_at
-from harness.capacity_replica import Replica
-from harness.capacity_result import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
+from harness.capacity.capacity_notes import missing_figures, notes_of
+from harness.capacity.capacity_point import figures_at
+from harness.capacity.replica import Replica
+from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
 from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import HardwareProfile

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from harness.capacity_acceptance import Acceptance
+from harness.capacity.acceptance import Acceptance
 from harness.roofline.memory import MemoryNeed
 from harness.models.deployment import Deployment
 from harness.errors import UserError

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity_replica import Replica
-from harness.capacity_result import BreakEven
+from harness.capacity.replica import Replica
+from harness.capacity.results import BreakEven
 
 
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:

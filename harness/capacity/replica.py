@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity_acceptance import Acceptance
+from harness.capacity.acceptance import Acceptance
 from harness.models.deployment import Deployment
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings

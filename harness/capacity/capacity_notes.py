@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.capacity_acceptance import Acceptance
-from harness.capacity_result import Workload
+from harness.capacity.acceptance import Acceptance
+from harness.capacity.results import Workload
 from harness.models.deployment import Deployment
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
