@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.compare import compare
+from harness.analysis.comparison import compare
 
 SCENARIO = Path(__file__).parent / "baseline.yaml"
 SHORT = {"llama_250m": "250m", "reference": "reference"}

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.history import History
-from harness.history_changes import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
+from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
 from harness.history_metrics import Figure
 from harness.history_record import HistoryRecord
 from harness.history_trend import LAST

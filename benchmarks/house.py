@@ -26,7 +26,7 @@ SENTENCE_END = re.compile(r"(?<=[.?!])\s+|\n\s*\n|\n\s*[*-] ")
 
 
 def name_of(file: Path) -> str:
-    """``harness.stats`` for harness/stats.py; a package for its __init__.py."""
+    """``harness.analysis.stats.quantity`` for harness/analysis/stats/quantity.py; a package for its __init__.py."""
     parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -61,7 +61,7 @@ def graph_of(sources: dict[str, str]) -> Graph:
     for module, source in sources.items():
         names = {name for _, name in imports_of(source, module, for_types=True)}
         found[module] = {name for name in names if name in sources and name != module}
-        # ``from harness.stats import x`` names harness.stats; that harness itself is loaded on the way is no import of it.
+        # ``from harness.analysis.stats.quantity import x`` names harness.analysis.stats.quantity; that harness itself is loaded on the way is no import of it.
         found[module] -= {name for name in found[module] if module.startswith(f"{name}.")}
     return found
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from harness.cli_report import take_and_tell
-from harness.compare import Comparison
+from harness.analysis.comparison import Comparison
 from harness.record.schema import Run
 from harness.runner import run
 from harness.record.store import read_run

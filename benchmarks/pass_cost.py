@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.compare import Comparison, compare
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.comparison import Comparison, compare
+from harness.analysis.results import ArmResult, Cell
 
 SCENARIO = Path(__file__).parent / "pass_cost.yaml"
 WIDTH = 16

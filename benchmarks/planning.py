@@ -29,13 +29,13 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness import stats
+from harness.analysis.stats import quantity
 from harness.scenario.claims import Bound
-from harness.compare_figures import accuracy_figures
-from harness.stats import Quantity
-from harness.stats_ratios import geometric_mean_ratio
-from harness.verdict_bound import state_of
-from harness.verdict_remedy import more_prompts
+from harness.analysis.compare_figures import accuracy_figures
+from harness.analysis.stats.quantity import Quantity
+from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.claim_check import state_of
+from harness.analysis.verdict_remedy import more_prompts
 
 RUNS = 300
 MOST_PROMPTS, MOST_DECODES = 60_000, 60_000
@@ -179,7 +179,7 @@ def main() -> None:
         figures[f"decided_near_pct_{cell.key}"] = round(found.near_pct, 1)
     assumed = [value for key, value in figures.items() if key.startswith("decided_pct_")]
     figures = {"decided_pct_min": min(assumed), "decided_pct_mean": round(statistics.fmean(assumed), 1),
-               "pairs_needed_one_lost": stats.pairs_needed(0.01, losses=1)} | figures  # fmt: skip
+               "pairs_needed_one_lost": quantity.pairs_needed(0.01, losses=1)} | figures  # fmt: skip
     print(write_results("planning", figures))
 
 

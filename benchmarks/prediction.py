@@ -21,10 +21,10 @@ import yaml
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.compare import compare
-from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
-from harness.compare_pricing import ladder
-from harness.compare_values import ArmResult, Cell, Comparison, Prediction
+from harness.analysis.comparison import compare
+from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.compare_pricing import ladder
+from harness.analysis.results import ArmResult, Cell, Comparison, Prediction
 from harness.estimates import MEASURED_CONTEXT
 from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass

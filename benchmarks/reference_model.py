@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.compare import compare
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.comparison import compare
+from harness.analysis.results import ArmResult, Cell
 from harness.models.choice import REFERENCE_DIR
 from harness.modeling.reference_training import STAGES
 from harness.models import ModelShape
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 from harness.record.store import read_run
 
 EASY, MARGIN = "word_problems", -0.01

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.compare import compare
-from harness.compare_values import ArmResult, Cell
-from harness.stats import Quantity
+from harness.analysis.comparison import compare
+from harness.analysis.results import ArmResult, Cell
+from harness.analysis.stats.quantity import Quantity
 from harness.record.store import read_run
 
 EASY = "word_problems"

@@ -44,19 +44,19 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness import stats
+from harness.analysis.stats import quantity
 from harness.scenario.claims import Bound, Claim, Where
-from harness.compare_accuracy import highlight
-from harness.compare_arms import wall_speedups
-from harness.compare_tally import Tally
-from harness.compare_values import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
+from harness.analysis.accuracy import highlight
+from harness.analysis.arm_metrics import wall_speedups
+from harness.analysis.sample_totals import Tally
+from harness.analysis.results import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
 from harness.record.schema import RunHeader
-from harness.stats import CONFIDENCE, Quantity, absent, simultaneous_confidence
-from harness.stats_percentile import percentile_over_processes
-from harness.stats_ratios import geometric_mean_ratio
-from harness.verdict import verdict
-from harness.verdict_bound import judged_figure
-from harness.verdict_place import Place
+from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, simultaneous_confidence
+from harness.analysis.stats.stats_percentile import percentile_over_processes
+from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.verdict import verdict
+from harness.analysis.claim_check import judged_figure
+from harness.analysis.verdict_place import Place
 
 RUNS, PIECE = 2_000, 100
 ARMS = (1, 5, 20, 60)
@@ -321,12 +321,12 @@ def _accuracy(differences: np.ndarray, clusters: list[int] | None, level: float)
         return Quantity(value=mean, low=min(mean, -MARGIN) - 1e-6, n=n)
     if clusters is None:
         return _unrelated(n, int((differences > 0).sum()), int((differences < 0).sum()), level)
-    return stats.paired_lower_bound(differences.tolist(), level, clusters)
+    return quantity.paired_lower_bound(differences.tolist(), level, clusters)
 
 
 @cache
 def _unrelated(n: int, gains: int, losses: int, level: float) -> Quantity:
-    return stats.paired_lower_bound([1.0] * gains + [-1.0] * losses + [0.0] * (n - gains - losses), level)
+    return quantity.paired_lower_bound([1.0] * gains + [-1.0] * losses + [0.0] * (n - gains - losses), level)
 
 
 def _loss(difference: Quantity) -> Quantity:

@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.frames import RunFrames, load_run
+    from harness.analysis.frames import RunFrames, load_run
 
 __version__ = "0.1.0"
 __all__ = ["RunFrames", "__version__", "load_run"]
 
-_LAZY = {"load_run": "harness.frames", "RunFrames": "harness.frames"}
+_LAZY = {"load_run": "harness.analysis.frames", "RunFrames": "harness.analysis.frames"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from harness.cli_compare import AllowOption, words
 from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
 
 if TYPE_CHECKING:
-    from harness.judgement import Judgements
+    from harness.analysis.judgement import Judgements
     from harness.revisions_gate import GateWish
 
 MetricOption = Annotated[
@@ -73,7 +73,7 @@ def gate_command(
 
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     """The answers that two runs give as they are."""
-    from harness.judgement import Judgements
+    from harness.analysis.judgement import Judgements
     from harness.likeness import refuse_unlike, shared_prompts
     from harness.metrics import primary_metrics
     from harness.metrics_judged import judge_counted, judge_timed, judged_metric

@@ -145,7 +145,7 @@ def rebuild_command(
     scenario: Scenario = None, branch: Branch = None, fingerprint: Fingerprint = None, db: Database = None
 ) -> None:
     """Derive the figures of older formulas again, from the runs where they lie."""
-    from harness.compare_values import COMPARISON_VERSION
+    from harness.analysis.results import COMPARISON_VERSION
 
     with open_history(db) as history:
         records = history.records(_wanted(scenario, branch, fingerprint))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from harness.judgement import Judgements
+    from harness.analysis.judgement import Judgements
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"

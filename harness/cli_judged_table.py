@@ -11,7 +11,7 @@ from rich.table import Table
 
 from harness.exports.plain import one_line
 from harness.exports.wording import gravest_first, tally, value_words, verdict_words
-from harness.judgement import Judgements
+from harness.analysis.judgement import Judgements
 
 HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
 NARROWEST = 100

@@ -122,13 +122,13 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 
 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
-    from harness.compare import compare, to_json
+    from harness.analysis.comparison import compare, to_json
     from harness.exports import export
     from harness.record.journal import write_whole
-    from harness.judgement import to_json as judgements_json
+    from harness.analysis.judgement import to_json as judgements_json
     from harness.record.store import read_on_one_machine
-    from harness.verdict import verdict
-    from harness.verdict_claims import claims_for
+    from harness.analysis.verdict import verdict
+    from harness.analysis.verdict_claims import claims_for
 
     page = None if as_json else write_page(run, out)
     if not as_json and markdown is None:

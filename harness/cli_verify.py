@@ -40,10 +40,10 @@ def verify_command(
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
     """
     from harness.cli_judged import finish
-    from harness.compare import compare
+    from harness.analysis.comparison import compare
     from harness.record.store import read_on_one_machine
-    from harness.verdict import verdict
-    from harness.verdict_claims import claims_for
+    from harness.analysis.verdict import verdict
+    from harness.analysis.verdict_claims import claims_for
 
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())

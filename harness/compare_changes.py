@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.gate_metric import MARGIN
-from harness.judgement import Better, Kind
+from harness.analysis.judgement import Better, Kind
 from harness.metrics import DEFINITIONS
-from harness.stats import CONFIDENCE, FEWEST_PROCESSES, Quantity
-from harness.stats_one_sided import HolmTest, holm
+from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
+from harness.analysis.stats.one_sided import HolmTest, holm
 
 LEVEL = 1 - CONFIDENCE
 """Of comparisons of a code with itself, the share in which any figure is called better or worse, at most."""

@@ -16,8 +16,8 @@ from harness.metrics import Metric, metric_of, timed_metrics
 from harness.metrics_counted import METERS, counted
 from harness.metrics_timed import Process, numbers, observed, processes_of, with_times
 from harness.record.schema import Run
-from harness.stats import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
-from harness.stats_two_runs import ratio_of_runs, sign_test_p
+from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
+from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
 
 RUNS_COMPARED_VERSION = 1
 """Version of the JSON form."""

@@ -11,19 +11,19 @@ from string import ascii_uppercase
 from typing import Any
 
 from harness import compare_runs as of_two
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.compare_changes import Outcome
 from harness.compare_runs import RunsCompared, compare_runs
-from harness.compare_values import ArmResult, Comparison
-from harness.compare_values import to_json as comparison_json
+from harness.analysis.results import ArmResult, Comparison
+from harness.analysis.results import to_json as comparison_json
 from harness.errors import RecordError, UserError
-from harness.judgement import Judgements
-from harness.judgement import to_json as judgements_json
+from harness.analysis.judgement import Judgements
+from harness.analysis.judgement import to_json as judgements_json
 from harness.likeness import Unlike, shared_prompts, unlike
 from harness.record.schema import Run, RunHeader
-from harness.stats import Quantity
-from harness.verdict import verdict
-from harness.verdict_claims import claims_for
+from harness.analysis.stats.quantity import Quantity
+from harness.analysis.verdict import verdict
+from harness.analysis.verdict_claims import claims_for
 
 SEVERAL_VERSION = 1
 """Version of the JSON form."""

@@ -25,7 +25,7 @@ from harness.gate_answer import answer, answer_without_rerun
 from harness.gate_decision import ALPHA, GatePlan, judge_look, judge_looks
 from harness.gate_metric import TimedMetric, check_timed
 from harness.gate_order import PairOrder, PairStage
-from harness.judgement import Judgement
+from harness.analysis.judgement import Judgement
 
 Stage = Literal["first", "re-run"]
 ALPHA_WITHOUT_RERUN = 0.01

@@ -6,9 +6,9 @@ import math
 
 from harness.gate_decision import Finding, Outcome
 from harness.gate_metric import TimedMetric
-from harness.judgement import Judgement, State
-from harness.stats import Quantity, absent
-from harness.stats_one_sided import FEWEST_FOR_OUTLIERS
+from harness.analysis.judgement import Judgement, State
+from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {

@@ -10,7 +10,7 @@ from typing import Literal
 from harness.errors import UserError
 from harness.gate_metric import TimedMetric
 from harness.gate_order import BLOCK, place_terms
-from harness.stats_one_sided import SampleMean, freed_mean, holm
+from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 
 Outcome = Literal["slower", "passed", "open", "void"]
 ALPHA = 0.05

@@ -6,8 +6,8 @@ import math
 
 from harness.errors import UserError
 from harness.gate_metric import DeterministicMetric
-from harness.judgement import Judgement, State
-from harness.stats import Quantity, absent, exact
+from harness.analysis.judgement import Judgement, State
+from harness.analysis.stats.quantity import Quantity, absent, exact
 
 Value = float | str | None
 ROUNDING = 1e-9

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.errors import RecordError
 from harness.gate_metric import MARGIN
-from harness.stats_one_sided import prediction_bound
+from harness.analysis.stats.one_sided import prediction_bound
 
 NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.compare_values import ArmResult, Cell, Comparison
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.history_metrics import METRICS, Figure
-from harness.stats import Quantity, absent
+from harness.analysis.stats.quantity import Quantity, absent
 
 ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")

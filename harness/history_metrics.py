@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import UserError
-from harness.history_changes import Scale
+from harness.analysis.stats.change_points import Scale
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
-"""Those of harness.compare_pass_values, ex-ante ones first."""
+"""Those of harness.analysis.compare_pass_values, ex-ante ones first."""
 Better = Literal["higher", "lower", "nearer_zero"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.history_figures import figures_of
 from harness.record.machine import machine_of, software_of
 from harness.history_record import HistoryRecord, Revision, utc

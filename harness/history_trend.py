@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, select
 
 from harness.history import History, Wanted
-from harness.history_changes import (
+from harness.analysis.stats.change_points import (
     ALPHA,
     MIN_CHANGE,
     MIN_SEGMENT,

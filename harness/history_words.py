@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness import formatting
-from harness.history_changes import Change
+from harness.analysis.stats.change_points import Change
 from harness.history_metrics import METRICS
 from harness.history_series import Line
 from harness.history_trend import ChangePoint, Judged, Trend

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import UserError
 from harness.gate_metric import MOST_TIMED_METRICS
-from harness.judgement import Basis, Better, Kind
+from harness.analysis.judgement import Basis, Better, Kind
 from harness.record.schema import CaseHeader, Run
 
 

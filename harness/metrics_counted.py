@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.scenario.arms import GREEDY
-from harness.compare_pricer import Pricer
-from harness.compare_tally import tally
-from harness.compare_trace import TraceArrays
+from harness.analysis.pricing import Pricer
+from harness.analysis.sample_totals import tally
+from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import SbdError
 from harness.metrics import Metric, metric_of
 from harness.record.schema import CaseHeader, Run, Sample

@@ -10,13 +10,13 @@ from harness.gate import judge_pairs
 from harness.gate_deterministic import judge_deterministic
 from harness.gate_metric import MARGIN, DeterministicMetric, TimedMetric, log_ratio
 from harness.gate_noise import NoiseFloor, margin
-from harness.judgement import GRAVEST_FIRST, Judgement
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement
 from harness.likeness import Unlike
 from harness.metrics import Metric
 from harness.metrics_counted import METERS, Count, counted
 from harness.metrics_timed import numbers, processes_of
 from harness.record.schema import Run
-from harness.stats import FEWEST_PROCESSES, absent
+from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""

@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.compare_tally import Tally, charged, tally
-from harness.health import without_void_times
+from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.health import without_void_times
 from harness.metrics import Metric
 from harness.record.schema import Run
-from harness.stats_two_runs import Observations
+from harness.analysis.stats.two_runs import Observations
 
 _Prompts = tuple[tuple[str, str], ...]
 _Place = tuple[str, _Prompts, int]

@@ -15,7 +15,7 @@ from harness.gate import Done, GateProcedure, NeedPairs
 from harness.gate_decision import GatePlan
 from harness.gate_metric import MARGIN, log_ratio
 from harness.gate_noise import NoiseFloor
-from harness.judgement import Judgement, Judgements, to_json
+from harness.analysis.judgement import Judgement, Judgements, to_json
 from harness.likeness import Unlike, refuse_unlike, shared_prompts
 from harness.metrics import Metric, primary_metrics
 from harness.metrics_counted import counted

@@ -19,7 +19,7 @@ from harness.progress import Progress
 from harness.record.schema import Run
 from harness.revisions import Revisions
 from harness.revisions_gate import Pairs
-from harness.stats_one_sided import freed_mean
+from harness.analysis.stats.one_sided import freed_mean
 
 RESAMPLES = 2_000
 SEED = 20_261

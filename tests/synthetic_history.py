@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compare_values import COMPARISON_VERSION
+from harness.analysis.results import COMPARISON_VERSION
 from harness.history_metrics import METRICS, Figure
 from harness.history_record import HistoryRecord, Revision
 from harness.record.schema import RECORD_VERSION

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.scenario.arms_masked import MASKED_CHAIN
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
 from harness.metrics_counted import counted

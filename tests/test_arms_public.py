@@ -9,7 +9,7 @@ import pytest
 
 from harness.scenario.arms_public import protocol_of
 from harness.models.block_families import FAMILIES
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
 from harness.models import KNOWN_SHAPES

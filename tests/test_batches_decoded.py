@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.compare_blocks import decoded_blocks  # noqa: E402 - after the import guard
+from harness.analysis.blocks import decoded_blocks  # noqa: E402 - after the import guard
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402

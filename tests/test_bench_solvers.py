@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.solvers import GREEDY, best, figures, rows_of, table
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from tests.test_lossless_arms import outputs_changed
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.compare import compare, to_json
+from harness.analysis.comparison import compare, to_json
 from harness.record.schema import CaseOutcome, Run
 from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf

@@ -21,7 +21,7 @@ from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.check.tables import cells_table
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
 from harness.modeling.captured_attention import OPTIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare_values import COMPARISON_VERSION
+from harness.analysis.results import COMPARISON_VERSION
 from harness.environment_git import ask_git, branch_at, committed_at
 from harness.history import History, Wanted
 from tests.synthetic_history import commit, records_of

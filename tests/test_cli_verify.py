@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.judgement import JUDGEMENT_VERSION
+from harness.analysis.judgement import JUDGEMENT_VERSION
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from tests import synthetic_run as synthetic

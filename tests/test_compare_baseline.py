@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare import compare
-from harness.compare_baseline import state_of, token_check
+from harness.analysis.comparison import compare
+from harness.analysis.baseline import state_of, token_check
 from harness.reporting.page import render
-from harness.stats import Quantity, absent
+from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare_blocks import NO_DECODE, NO_POSITIONS, BlockPasses, Timeline, block_passes, decoded_blocks, timeline
+from harness.analysis.blocks import NO_DECODE, NO_POSITIONS, BlockPasses, Timeline, block_passes, decoded_blocks, timeline
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic

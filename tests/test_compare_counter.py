@@ -6,7 +6,7 @@ import html
 
 import pytest
 
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.reporting.page import render
 from harness.roofline.pricing import pass_bytes
 from harness.record.store import RunStore, read_run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.compare import compare
-from harness.compare_explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
-from harness.compare_pricer import Pricer
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.comparison import compare
+from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
+from harness.analysis.pricing import Pricer
+from harness.analysis.results import ArmResult, Cell
 from harness.models import ModelShape
 from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.compare import compare
-from harness.compare_values import ArmResult
+from harness.analysis.comparison import compare
+from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.roofline.pricing import pass_bytes
 from tests import synthetic_run as synthetic

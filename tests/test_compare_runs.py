@@ -12,8 +12,8 @@ from scipy import stats as scipy_stats
 from harness.compare_changes import Change, judge_changes
 from harness.compare_runs import compare_runs
 from harness.record.schema import Run
-from harness.stats import Quantity, absent, exact
-from harness.stats_one_sided import holm
+from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.analysis.stats.one_sided import holm
 from tests.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.two_runs import in_processes, slower, two_arms
 

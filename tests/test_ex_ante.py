@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compare import compare
-from harness.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
-from harness.compare_passes import UNTOLD, measured_passes
-from harness.compare_pricing import ladder
-from harness.compare_values import ArmResult
+from harness.analysis.comparison import compare
+from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
+from harness.analysis.compare_passes import UNTOLD, measured_passes
+from harness.analysis.compare_pricing import ladder
+from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated

@@ -11,10 +11,10 @@ import pytest
 from markupsafe import Markup
 
 from harness import formatting
-from harness.compare import compare
-from harness.compare_blocks import Timeline, block_passes, timeline
-from harness.compare_explain import residuals, roofline_points, waterfall
-from harness.compare_values import Cell
+from harness.analysis.comparison import compare
+from harness.analysis.blocks import Timeline, block_passes, timeline
+from harness.analysis.explain import residuals, roofline_points, waterfall
+from harness.analysis.results import Cell
 from harness.record.schema import Run
 from harness.reporting import figures_blocks, svg
 from harness.reporting.drawing import Drawing
@@ -22,7 +22,7 @@ from harness.reporting.explain import MOST_BATCHES, explain_drawings
 from harness.reporting.figures_roofline import MOST_LABELS, named
 from harness.reporting.figures_time import pass_time, telling
 from harness.reporting.timeline import timeline_drawing, token_text
-from harness.stats import absent
+from harness.analysis.stats.quantity import absent
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_compare_blocks import run as run_of

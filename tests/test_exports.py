@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.exports import FORMATS, export
 from harness.exports.markdown import LONGEST
 from harness.exports.prometheus import family_name
-from harness.judgement import GRAVEST_FIRST, Judgements
-from harness.stats import Quantity
+from harness.analysis.judgement import GRAVEST_FIRST, Judgements
+from harness.analysis.stats.quantity import Quantity
 from tests import synthetic_judgements as synthetic
 from tests.synthetic_judgements import answer, ink, of
 

@@ -9,7 +9,7 @@ import xmlschema
 from hypothesis import given
 
 from harness.exports import export
-from harness.judgement import GRAVEST_FIRST, Judgements
+from harness.analysis.judgement import GRAVEST_FIRST, Judgements
 from tests import synthetic_judgements as synthetic
 from tests.synthetic_judgements import answer, of
 

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import forked
+from harness.analysis import parallel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pieces are forked on Linux only")
 
@@ -54,7 +54,7 @@ def test_a_process_with_torch_is_not_forked(monkeypatch):
     """Its pools of threads do not survive."""
     pytest.importorskip("torch")
     monkeypatch.setattr(threading, "active_count", lambda: 1)
-    assert not forked.may_fork()
+    assert not parallel.may_fork()
 
 
 def test_what_a_piece_raises_is_raised():

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import harness
-from harness import frames
+from harness.analysis import frames
 from harness.errors import RecordError
-from harness.frames import RunFrames
+from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic

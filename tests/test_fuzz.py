@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from harness.paths import data_dir
-from harness.frames import load_run
+from harness.analysis.frames import load_run
 from harness.hardware.profile import known_profiles
 from harness.roofline.methods import systems
 from harness.record.schema import CaseOutcome

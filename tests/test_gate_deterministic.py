@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.gate_deterministic import Value, judge_deterministic
 from harness.gate_metric import DeterministicMetric
-from harness.judgement import Better, Judgements, State, to_json
+from harness.analysis.judgement import Better, Judgements, State, to_json
 
 
 def metric(better: Better = "equal", absolute: float = 0.0, relative: float = 0.0) -> DeterministicMetric:

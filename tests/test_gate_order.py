@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.gate import Done, GateProcedure, NeedPairs
 from harness.gate_metric import TimedMetric
 from harness.gate_order import PairOrder, PairStage, place_terms
-from harness.stats_one_sided import freed_mean
+from harness.analysis.stats.one_sided import freed_mean
 
 seeds = st.integers(0, 2**32 - 1)
 stages: st.SearchStrategy[PairStage] = st.sampled_from(("pair", "rerun"))

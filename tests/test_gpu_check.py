@@ -229,7 +229,7 @@ import sys
 sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
 import benchmarks.run_table, benchmarks.dry_scenario, harness.cli_check, harness.cli_doctor, harness.runner, harness.taking
-import harness.cli_judged, harness.verdict_claims
+import harness.cli_judged, harness.analysis.verdict_claims
 for words in (["report", {str(run)!r}],):
     sys.argv = ["sbd", *words]
     try:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.history_changes import ALPHA, Change, Examined, Stage, changes_at, common_level, examine, find_changes, propose
+from harness.analysis.stats.change_points import ALPHA, Change, Examined, Stage, changes_at, common_level, examine, find_changes, propose
 from tests.synthetic_history import autoregressive, stepped
 
 WITHIN = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.history_drift import _best, _shapes, drifts
+from harness.analysis.stats.slopes import _best, _shapes, drifts
 from tests.synthetic_history import autoregressive
 
 

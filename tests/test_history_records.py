@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness import compare_pass_values
-from harness.compare import compare
+from harness.analysis import compare_pass_values
+from harness.analysis.comparison import compare
 from harness.errors import RecordError, UserError
 from harness.history import History, Wanted
 from harness.history_figures import reciprocal
@@ -18,7 +18,7 @@ from harness.history_metrics import DEFAULT_METRICS, METRICS, PRICES, known_metr
 from harness.history_record import HistoryRecord, Revision, utc
 from harness.history_run import record_of
 from harness.record.schema import RECORD_VERSION, Run
-from harness.stats import Quantity, absent
+from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_record_packed import unpacked_by_hand

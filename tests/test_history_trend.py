@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.history import History, Wanted
-from harness.history_changes import Change
+from harness.analysis.stats.change_points import Change
 from harness.history_record import HistoryRecord, Revision
 from harness.history_trend import Trend, improves, to_json, trend
 from harness.history_words import change_words

@@ -140,7 +140,7 @@ def test_nothing_imports_what_it_must_not() -> None:
         ("harness.decoding.sampling", "import triton", "imports triton"),
         ("harness.runner", "import torch.cuda", "must not know torch.cuda"),
         ("harness.reporting.page", "import statistics", "must not know statistics"),
-        ("harness.compare_arms", "import pandas", "allowed from outside: numpy, pydantic"),
+        ("harness.analysis.arm_metrics", "import pandas", "allowed from outside: numpy, pydantic"),
         ("harness.newcomer", "", "is in no layer"),
     ],
 )
@@ -155,7 +155,7 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
         ("harness.record.store", "from harness.record.schema import Run\nimport gzip"),
         ("harness.scenario.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.record.store import RunStore"),
         ("harness.meters.nvml", "import pynvml"),
-        ("harness.stats", "from scipy import special"),
+        ("harness.analysis.stats.quantity", "from scipy import special"),
     ],
 )
 def test_the_check_allows_what_the_design_allows(module: str, source: str) -> None:

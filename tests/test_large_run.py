@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import compare_tally
-from harness.compare import compare
+from harness.analysis import sample_totals
+from harness.analysis.comparison import compare
 from harness.record.record_packed import PackedPasses
 from harness.record.passes import PassColumns
 from harness.reporting import page, samples
@@ -78,4 +78,4 @@ def test_no_pass_is_spelt_out_to_derive_the_figures(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(PackedPasses, "spelt", refuse)
     assert compare(run) == compare(RUN)
-    assert compare_tally.tally(run.header.cases[0], run.samples[-1], None).passes > 0
+    assert sample_totals.tally(run.header.cases[0], run.samples[-1], None).passes > 0

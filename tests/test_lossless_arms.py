@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.scenario.claim_text import read_claim
-from harness.compare import compare, to_json
+from harness.analysis.comparison import compare, to_json
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.metrics_counted import counted
@@ -22,7 +22,7 @@ from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
-from harness.verdict import verdict
+from harness.analysis.verdict import verdict
 from tests import synthetic_run as synthetic
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.record.schema import CaseOutcome, Run, Sample
 from harness.reporting.page import render
 from harness.record.store import read_run

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.compare import compare, to_json
-from harness.frames import RunFrames
+from harness.analysis.comparison import compare, to_json
+from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
 from harness.reporting.page import render
 from harness.record.store import read_run

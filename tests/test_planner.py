@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from harness.capacity.wording import pays_words
 from harness.capacity_panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
 from harness.capacity.results import BreakEven
-from harness.compare import Comparison, compare
+from harness.analysis.comparison import Comparison, compare
 from harness.models.choice import REFERENCE_DIR
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import Run

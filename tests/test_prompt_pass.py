@@ -10,10 +10,10 @@ import pytest
 
 from harness.scenario.arms import Arm
 from harness.models.block_families import FAMILIES
-from harness.compare import compare
-from harness.compare_tally import Tally, charged, tally
-from harness.compare_trace import TraceArrays
-from harness.frames import load_run
+from harness.analysis.comparison import compare
+from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.frames import load_run
 from harness.metrics_timed import processes_of
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare_pricer import Pricer
-from harness.compare_pricing import ladder
+from harness.analysis.pricing import Pricer
+from harness.analysis.compare_pricing import ladder
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
 from harness.hardware.profile import load_profile

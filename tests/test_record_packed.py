@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.compare_trace import ROLES, TraceArrays
+from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
 from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
 from harness.record.record_packed import COLUMNS, PER_PASS, PER_ROW, pack, read_passes

@@ -18,7 +18,7 @@ import pytest
 from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.gate_decision import plan_of
 from harness.gate_noise import NoiseFloor
-from harness.judgement import Judgement, Judgements
+from harness.analysis.judgement import Judgement, Judgements
 from harness.progress import Silent
 from harness.record.schema import Run
 from harness.revisions import Commands, Revisions, default_work

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare import compare, to_json
-from harness.compare_pricer import Pricer
-from harness.compare_trace import TraceArrays
+from harness.analysis.comparison import compare, to_json
+from harness.analysis.pricing import Pricer
+from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
-from harness.frames import load_run
+from harness.analysis.frames import load_run
 from harness.roofline.methods.calls import with_layers
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
 from harness.models import KNOWN_SHAPES
@@ -281,7 +281,7 @@ def test_counting_draft_passes_as_the_targets_would_show(reference_run: Path) ->
 
 def test_the_report_counts_draft_passes(reference_run: Path) -> None:
     """A column where some arm made any, with no other change to the page."""
-    from harness.compare_values import Cell
+    from harness.analysis.results import Cell
     from harness.reporting.pointers import Pointers
     from harness.reporting.tables import counts_table
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compare import compare
-from harness.compare_arms import pair_up, predictions
-from harness.compare_passes import machine_spread, measured_passes
-from harness.compare_pricer import Pricer
-from harness.compare_pricing import ladder
-from harness.compare_tally import tally
+from harness.analysis.comparison import compare
+from harness.analysis.arm_metrics import pair_up, predictions
+from harness.analysis.compare_passes import machine_spread, measured_passes
+from harness.analysis.pricing import Pricer
+from harness.analysis.compare_pricing import ladder
+from harness.analysis.sample_totals import tally
 from harness.errors import UserError
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
@@ -24,7 +24,7 @@ from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
-from harness.stats import exact
+from harness.analysis.stats.quantity import exact
 from tests import synthetic_run as synthetic
 
 SHAPE = KNOWN_SHAPES["llama-250m"]

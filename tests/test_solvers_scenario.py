@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harness.scenario.arms import SbdArm
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
 from harness.scenario.plan import make_plan
 from harness.reporting.wording import arm as in_words

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.stats_one_sided import HolmTest, freed_mean, holm, prediction_bound, sample_mean
+from harness.analysis.stats.one_sided import HolmTest, freed_mean, holm, prediction_bound, sample_mean
 
 values = st.lists(st.floats(-1, 1), min_size=2, max_size=12)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.stats_two_runs import Observations, RatioOfRuns, ratio_of_runs, sign_test_p
+from harness.analysis.stats.two_runs import Observations, RatioOfRuns, ratio_of_runs, sign_test_p
 
 BASE = np.array([0.00, 0.03, 0.01])
 NEW = np.array([0.11, 0.08, 0.12, 0.10, 0.09])

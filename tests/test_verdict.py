@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from harness.scenario.claims import THIS_PROCESS, Claim, Where
 from harness.scenario.claim_text import read_claim
-from harness.compare import compare
-from harness.compare_values import Comparison
-from harness.judgement import Judgement, Judgements
+from harness.analysis.comparison import compare
+from harness.analysis.results import Comparison
+from harness.analysis.judgement import Judgement, Judgements
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
-from harness.stats import Quantity, Spread, absent
-from harness.stats_ratios import geometric_mean_ratio
-from harness.verdict import verdict
+from harness.analysis.stats.quantity import Quantity, Spread, absent
+from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.verdict import verdict
 from tests import synthetic_run as synthetic
 
 SLOW, FAST = "SBD k=16 γ=0.1", "SBD k=16 γ=0.6"

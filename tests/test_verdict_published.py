@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from harness.scenario.claims_file import load_claims
-from harness.compare import compare
-from harness.judgement import to_json
+from harness.analysis.comparison import compare
+from harness.analysis.judgement import to_json
 from harness.record.store import read_run
-from harness.verdict import verdict
+from harness.analysis.verdict import verdict
 from tests.test_verdict import judged
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.exports.plain import one_line
 from harness.exports.wording import details, names
-from harness.judgement import Better, Judgements
+from harness.analysis.judgement import Better, Judgements
 
 
 def bigger_text(judgements: Judgements) -> str:

@@ -14,7 +14,7 @@ import re
 
 from harness.exports.plain import one_line
 from harness.exports.wording import LONGEST_NAME, names
-from harness.judgement import Judgement, Judgements
+from harness.analysis.judgement import Judgement, Judgements
 
 LONGEST_SLUG = 64
 OF_BASE = "-base"

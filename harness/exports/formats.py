@@ -13,11 +13,11 @@ from harness.exports.junit import junit_text
 from harness.exports.markdown import markdown_text
 from harness.exports.prometheus import prometheus_text
 from harness.exports.wording import finite
-from harness.judgement import Judgements, to_json
+from harness.analysis.judgement import Judgements, to_json
 
 
 def json_text(judgements: Judgements) -> str:
-    """The versioned JSON form of harness.judgement, text unchanged."""
+    """The versioned JSON form of harness.analysis.judgement, text unchanged."""
     return json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from harness.exports.plain import one_line
 from harness.exports.wording import details, gravest_first, tally, verdict_words
-from harness.judgement import Judgements, State
+from harness.analysis.judgement import Judgements, State
 
 LEVELS: dict[State, str] = {"missed": "error", "void": "error", "inconclusive": "warning"}
 """What is met gets no annotation of its own."""

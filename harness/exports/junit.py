@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from harness import __version__
 from harness.exports.plain import one_line
 from harness.exports.wording import NOTHING_JUDGED, details, names, verdict_words
-from harness.judgement import Judgement, Judgements, State
+from harness.analysis.judgement import Judgement, Judgements, State
 
 OUTCOMES: dict[State, str] = {"missed": "failure", "void": "error", "inconclusive": "skipped"}
 

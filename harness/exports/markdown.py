@@ -11,7 +11,7 @@ import re
 
 from harness.exports.plain import one_line
 from harness.exports.wording import gravest_first, tally, value_words, verdict_words
-from harness.judgement import Judgement, Judgements
+from harness.analysis.judgement import Judgement, Judgements
 
 MARKER = "sbd judgements"
 LONGEST = 60_000

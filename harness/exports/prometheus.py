@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from harness.exports.plain import one_line
 from harness.exports.wording import names
-from harness.judgement import GRAVEST_FIRST, Judgement, Judgements
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 
 UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import count as counted
 
 from harness.exports.plain import one_line
-from harness.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
-from harness.stats import Quantity
+from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.analysis.stats.quantity import Quantity
 from harness.formatting import count, figure
 
 DIGITS = 4

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import formatting
-from harness.compare_values import ArmResult, Cell, Comparison, Highlight
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
 from harness.reporting import sentences, wording
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 from harness.reporting.entries import Mark
 from harness.reporting.pointers import Pointers
 from harness.reporting.weaknesses import strengths, weaknesses
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

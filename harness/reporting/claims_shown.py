@@ -1,6 +1,6 @@
 """Claims on the page: each with its verdict, its interval as a picture, its reason and what would decide it.
 
-The verdict itself is harness.verdict's; here it is put into words and a picture, and a mark that needs no colour.
+The verdict itself is harness.analysis.verdict's; here it is put into words and a picture, and a mark that needs no colour.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from markupsafe import Markup
 from harness import formatting
 from harness.scenario.claims import METRICS, Bound, Claim, MetricName
 from harness.scenario.claim_text import read_claim
-from harness.compare_values import Comparison
+from harness.analysis.results import Comparison
 from harness.errors import RecordError
-from harness.judgement import Judgement, Judgements, State
+from harness.analysis.judgement import Judgement, Judgements, State
 from harness.record.schema import RunHeader
 from harness.reporting.interval_bar import Limits, ends_of, interval_bar
 from harness.reporting.pointers import Pointers
-from harness.verdict import verdict
-from harness.verdict_claims import claims_for
+from harness.analysis.verdict import verdict
+from harness.analysis.verdict_claims import claims_for
 
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.reporting.pointers import Pointers
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "given"]
 """On what a figure rests; ``given`` is an input of a replayed arm."""

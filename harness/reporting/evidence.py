@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.compare_values import Comparison
+from harness.analysis.results import Comparison
 
 PACKED = 6
 """Of nine; the last three take three times as long for a hundredth less."""

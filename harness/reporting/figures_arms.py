@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from harness import formatting
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.results import ArmResult, Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
 CROWDED = (0.25, 0.08)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.compare_explain import Bandwidth
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.explain import Bandwidth
+from harness.analysis.results import ArmResult, Cell
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 ENERGY = "joules_per_token"
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness import formatting
-from harness.compare_blocks import BlockPasses
-from harness.compare_values import ArmResult
+from harness.analysis.blocks import BlockPasses
+from harness.analysis.results import ArmResult
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 

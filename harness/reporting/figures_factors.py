@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.compare_explain import Step, Waterfall
+from harness.analysis.explain import Step, Waterfall
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness import formatting
-from harness.compare_pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
-from harness.compare_values import Cell
+from harness.analysis.compare_pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
+from harness.analysis.results import Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
-from harness.history_changes import Change
+from harness.analysis.stats.change_points import Change
 from harness.history_metrics import METRICS
 from harness.history_trend import ChangePoint, Judged
 from harness.history_words import figure_words, line_words, metric_words, series_words

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.compare_accuracy import MARGIN
-from harness.compare_ways import Way
+from harness.analysis.accuracy import MARGIN
+from harness.analysis.best_settings import Way
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.compare import compare
+from harness.analysis.comparison import compare
 from harness.errors import UserError
 from harness.exports.wording import tally, verdict_words
 from harness.record.journal import write_whole
-from harness.judgement import State
+from harness.analysis.judgement import State
 from harness.record.schema import Run
 from harness.reporting import out_of_the_collectors_sight, wording
 from harness.reporting.answers import answers

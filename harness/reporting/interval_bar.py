@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 WIDTH, HEIGHT, EDGE = 260.0, 40.0, 10.0
 MIDDLE, TEXT = 13.0, 36.0

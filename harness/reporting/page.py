@@ -11,11 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
 from harness.capacity_panel import panel_of
-from harness.compare import MANY_SAMPLES
-from harness.compare_pass_values import reasons_in_words
-from harness.compare_values import Cell, Comparison, to_json
+from harness.analysis.comparison import MANY_SAMPLES
+from harness.analysis.compare_pass_values import reasons_in_words
+from harness.analysis.results import Cell, Comparison, to_json
 from harness.exports.wording import tally, verdict_words
-from harness.forked import side_by_side
+from harness.analysis.parallel import side_by_side
 from harness.record.schema import Run
 from harness.reporting import evidence, tables, tables_time, wording
 from harness.reporting.answers import answers, has_contender

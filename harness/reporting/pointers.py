@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from harness.compare_values import Comparison
+from harness.analysis.results import Comparison
 
 
 class Pointers:

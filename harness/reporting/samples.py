@@ -1,6 +1,6 @@
 """The raw numbers: one row per sample of the record, as it was taken, for a table that sorts and filters.
 
-Reads harness.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more samples
+Reads harness.analysis.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more samples
 than a page can hold, those of one case, process and state are added up.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.frames import RunFrames
+from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
 
 MOST_ROWS = 12_000
@@ -29,7 +29,7 @@ HEADS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawTable:
-    """Column names (of harness.frames), their heads, which of them are text, and the rows as text.
+    """Column names (of harness.analysis.frames), their heads, which of them are text, and the rows as text.
 
     ``samples`` are in it; where they are more than rows, a row is the ``summed`` samples of a case, process and state.
     """

@@ -6,10 +6,10 @@ Values of a comparison put into words, nothing computed; a sentence whose values
 from __future__ import annotations
 
 from harness import formatting
-from harness.compare_pass_values import price_words
-from harness.compare_values import ArmResult, Cell, Highlight
+from harness.analysis.compare_pass_values import price_words
+from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.reporting import wording
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 SAME = 0.03
 """A factor closer to 1 than this is not worth a word."""

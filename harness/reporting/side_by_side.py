@@ -18,7 +18,7 @@ from harness.compare_several import Against, Side, SideBySide, to_json
 from harness.exports.wording import tally, verdict_words
 from harness.history_trend import Trend
 from harness.record.journal import write_whole
-from harness.judgement import State
+from harness.analysis.judgement import State
 from harness.reporting import wording
 from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS

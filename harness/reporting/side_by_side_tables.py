@@ -13,7 +13,7 @@ from harness.compare_several import SharedArm, SideBySide
 from harness.metrics import DEFINITIONS
 from harness.reporting.entries import Entry, Mark, Row, Table, between
 from harness.reporting.pointers import Pointers
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (

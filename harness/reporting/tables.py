@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness import formatting
-from harness.compare_values import ArmResult, Cell, GenerateMode
+from harness.analysis.results import ArmResult, Cell, GenerateMode
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 MEASURED: tuple[Mark, ...] = ("measured",)
 COUNTED: tuple[Mark, ...] = ("counted",)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import formatting
-from harness.compare_pass_values import PassWidth, one_a_rung, price_words
-from harness.compare_values import ArmResult, Cell, Prediction
+from harness.analysis.compare_pass_values import PassWidth, one_a_rung, price_words
+from harness.analysis.results import ArmResult, Cell, Prediction
 from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name, with_count

@@ -11,8 +11,8 @@ from collections import Counter
 from markupsafe import Markup, escape
 
 from harness import formatting
-from harness.compare_blocks import DecodedBlock, Timeline
-from harness.compare_values import ArmResult
+from harness.analysis.blocks import DecodedBlock, Timeline
+from harness.analysis.results import ArmResult
 from harness.reporting.drawing import Drawing
 
 LONGEST_TEXT = 12

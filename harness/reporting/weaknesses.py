@@ -6,7 +6,7 @@ Said beside the figure itself, because a reader of the figure alone would be mis
 from __future__ import annotations
 
 from harness import formatting
-from harness.compare_values import ArmResult, Cell, Comparison
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import RunHeader
 from harness.reporting import sentences
 

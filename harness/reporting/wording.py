@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.compare_values import ArmResult, Cell
+from harness.analysis.results import ArmResult, Cell
 from harness.record.schema import RunHeader
-from harness.stats import Quantity
+from harness.analysis.stats.quantity import Quantity
 
 
 def machine(header: RunHeader, device: str) -> str:

@@ -1,7 +1,7 @@
 """A claim: bounds on what a run measures, and where in the run they are looked up. What a person says, as data.
 
 A claim stands in a scenario, in a file of claims (harness.scenario.claims_file) or on the command line (harness.scenario.claim_text). Knows no
-run and judges nothing: that is harness.verdict.
+run and judges nothing: that is harness.analysis.verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
 Estimator = Literal["geometric_mean", "ratio_of_totals"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 BEST = "best"
-"""The arm that the report quotes first: the fastest that keeps the accuracy (harness.compare_values.Highlight)."""
+"""The arm that the report quotes first: the fastest that keeps the accuracy (harness.analysis.results.Highlight)."""
 SAME_ACCURACY_POINTS = 1.0
 """What "same accuracy" means where nobody says otherwise: at most this many percentage points lost. Our margin."""
 CLOSE_TO_PASSES = 0.9

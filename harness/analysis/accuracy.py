@@ -1,0 +1,120 @@
+"""Accuracy of an arm, and the paired difference to NTP or to another part's NTP, prompt by prompt.
+
+A prompt decoded several times counts once, with the mean over its repeats; related prompts count as fewer. Knows no time and
+no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from harness.analysis.sample_totals import Tally
+from harness.analysis.results import ArmResult, Basis, Highlight
+from harness.analysis.stats.quantity import (
+    CONFIDENCE,
+    Quantity,
+    absent,
+    paired_lower_bound,
+    pairs_needed,
+    simultaneous_confidence,
+    wilson_interval,
+)
+
+MARGIN = 0.01
+"""One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
+
+REPLAYED = "replayed acceptance: what it writes is not the model's answer"
+Grades = dict[tuple[str, str], float]
+"""(task, prompt id) -> share of its repeats that were correct."""
+Clusters = dict[tuple[str, str], tuple[str, str]]
+"""(task, prompt id) -> (task, what it shares with related prompts); prompts that stand by themselves are not in it."""
+
+
+def grades(tallies: Sequence[Tally]) -> Grades:
+    """The share of correct repeats of every graded prompt."""
+    gathered: dict[tuple[str, str], list[bool]] = {}
+    for tally in tallies:
+        for prompt, correct in zip(tally.prompts, tally.correct, strict=True):
+            if correct is not None:
+                gathered.setdefault(prompt, []).append(correct)
+    return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
+
+
+def clusters(tallies: Sequence[Tally]) -> Clusters:
+    """What the prompts share with related ones, as the record has it."""
+    labels = [pair for tally in tallies for pair in zip(tally.prompts, tally.clusters, strict=True)]
+    return {prompt: (prompt[0], label) for prompt, label in labels if label is not None}
+
+
+def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float], list[Hashable]]:
+    """Per prompt that both were graded on: what the arm gains, and what it belongs to (itself, where it has no relatives)."""
+    common = [prompt for prompt in arm if prompt in reference]
+    belongs_to: list[Hashable] = [("cluster", related[one]) if one in related else one for one in common]
+    return [arm[one] - reference[one] for one in common], belongs_to
+
+
+def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
+    """Share of correct prompts with its Wilson interval."""
+    if replayed:
+        return absent(REPLAYED)
+    if not graded:
+        return absent(next((tally.ungraded_reason for tally in tallies if tally.ungraded_reason), "no answer to check against"))
+    return wilson_interval(sum(graded.values()), len(graded))
+
+
+def difference(
+    arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
+) -> Quantity:
+    """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
+    common, belongs_to = gains(arm, reference, related)
+    return paired_lower_bound(common, confidence, belongs_to) if common else absent(why_none)
+
+
+def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
+    """The arms that could be picked, whatever the samples say: those with an accuracy, or all where no arm has one."""
+    candidates = [arm for arm in arms if not arm.is_ntp]
+    return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
+
+
+def highlight(
+    part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
+) -> Highlight:
+    """The fastest arm whose accuracy is shown to stay within the margin, or else the next best ground to name one.
+
+    Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
+    label, at the simultaneous level of all that could be picked (default: the arms' own, which suits one arm).
+    """
+    candidates = [arm for arm in arms if not arm.is_ntp]
+    picked_from = len(contenders(arms))
+    pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
+
+    def pick(basis: Basis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
+        best = max(among, key=_speed, default=None)
+        return Highlight(
+            part=part,
+            batch_size=batch_size,
+            label=best.label if best else None,
+            basis=basis,
+            margin=margin,
+            pairs=pairs,
+            pairs_needed=pairs_needed(margin, simultaneous_confidence(picked_from)),
+            reason=reason,
+            picked_from=picked_from,
+        )
+
+    if not candidates:
+        return pick("none", [], "no arm but NTP has samples")
+    compared = [arm for arm in contenders(arms) if arm.accuracy_difference.value is not None]
+    if not compared:
+        return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
+    lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
+    shown = [arm for arm in compared if (low := lows[arm.label]) is not None and low > -margin]
+    observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
+    if shown:
+        return pick("shown", shown)
+    return pick("observed", observed) if observed else pick("none", compared, "no arm stays within the margin")
+
+
+def _speed(arm: ArmResult) -> float:
+    speed = arm.wall_speedup.value if arm.wall_speedup.value is not None else arm.nfe_speedup.value
+    return speed if speed is not None else 0.0

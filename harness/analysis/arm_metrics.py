@@ -1,0 +1,211 @@
+"""Derives one arm's values in one cell from its samples and those of NTP: speedups, factors, rates, predictions.
+
+Definitions are those of the glossary in design.md. Knows no file, no page and no hardware: ceilings arrive as numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from harness.analysis.compare_pass_values import DURING_RUN, rung_of
+from harness.analysis.sample_totals import Tally
+from harness.analysis.results import Factors, Paired, PassParts, Prediction
+from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact
+from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
+
+NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
+Pair = tuple[Tally, Tally]
+"""(NTP, arm): two decodes of the same task, group, repeat and process."""
+
+
+def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
+    """Decodes of the same (task, group, repeat, process) by both arms that have decode time and decode tokens."""
+    of_ntp = {tally.key: tally for tally in ntp if tally.has_decode_time}
+    return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and tally.has_decode_time]
+
+
+def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
+    """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, where it is an input and not a finding."""
+    row_passes = sum(tally.row_passes for tally in tallies)
+    if row_passes == 0:
+        return absent("no decode pass was made")
+    value = sum(tally.decode_tokens for tally in tallies) / row_passes
+    return Quantity(value=value, n=len(tallies), method="given" if given else None)
+
+
+def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
+    """(task, group) that one of the two never decoded. A void decode is a decode: it lost its time, nobody left it out."""
+    return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
+
+
+def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONFIDENCE) -> tuple[Quantity, Quantity]:
+    """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
+    if not pairs:
+        return absent(why_none), absent(why_none)
+    prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
+    times = [(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs]
+    tokens = [(float(ntp.decode_tokens), float(arm.decode_tokens)) for ntp, arm in pairs]
+    return (
+        geometric_mean_ratio(_per_token(pairs), prompts, processes, confidence),
+        ratio_of_totals(times, tokens, prompts, processes, confidence),
+    )
+
+
+def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
+    """What lies beside the wall speedup of these pairs; ``lost`` prompts have none because one side never decoded them."""
+    percentiles = ratio_percentiles(_per_token(pairs), [arm.key[:2] for _, arm in pairs])
+    p10, p50, p90 = percentiles or (None, None, None)
+    return Paired(
+        pairs=len(pairs),
+        processes=len({arm.key[3] for _, arm in pairs}),
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        ntp_output_tokens=sum(ntp.output_tokens for ntp, _ in pairs) / len(pairs) if pairs else None,
+        output_tokens=sum(arm.output_tokens for _, arm in pairs) / len(pairs) if pairs else None,
+        one_sided=lost,
+        reason=None if percentiles else why_none if not pairs else "a decode time is not a positive finite number",
+    )
+
+
+def factors(pairs: Sequence[Pair]) -> Factors | None:
+    """The wall speedup (ratio of totals) as a product; None where the forwards were not timed one by one."""
+    if not pairs or any(tally.forward_s is None or tally.passes == 0 for pair in pairs for tally in pair):
+        return None
+    ntp, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    forward_ntp, forward_arm = _sum(ntp, lambda t: t.forward_s), _sum(arm, lambda t: t.forward_s)
+    passes_ntp, passes_arm = _sum(ntp, lambda t: t.passes), _sum(arm, lambda t: t.passes)
+    rows_ntp, rows_arm = _sum(ntp, lambda t: t.row_passes), _sum(arm, lambda t: t.row_passes)
+    tokens_ntp, tokens_arm = _sum(ntp, lambda t: t.decode_tokens), _sum(arm, lambda t: t.decode_tokens)
+    if min(forward_ntp, forward_arm, rows_ntp, rows_arm) <= 0:
+        return None
+    return Factors(
+        passes=(tokens_arm / rows_arm) / (tokens_ntp / rows_ntp),
+        rows_per_pass=(rows_arm / passes_arm) / (rows_ntp / passes_ntp),
+        pass_cost=(forward_ntp / passes_ntp) / (forward_arm / passes_arm),
+        overhead=(_sum(ntp, lambda t: t.decode_s) / forward_ntp) / (_sum(arm, lambda t: t.decode_s) / forward_arm),
+    )
+
+
+def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
+    """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
+    passes = sum(tally.passes for tally in tallies)
+    decode_s = total(tallies, lambda t: t.decode_s, why_none)
+    forward_s = total(tallies, lambda t: t.forward_s, why_none)
+    sampler_s = total(tallies, lambda t: t.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
+    if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
+        reason = decode_s.reason or forward_s.reason or sampler_s.reason or "no decode pass was made"
+        return PassParts(forward_s=absent(reason), sampler_s=absent(reason), rest_s=absent(reason))
+    rest_s = decode_s.value - forward_s.value - sampler_s.value
+    forward, sampler, rest = (
+        exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s)
+    )
+    return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
+
+
+def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Σ over samples, absent as soon as one sample has no figure."""
+    if not tallies or any(of(tally) is None for tally in tallies):
+        return absent(why_none)
+    return exact(_sum(tallies, of), n=len(tallies))
+
+
+def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Over the samples that have the figure: request latency, with the length that each arm chose, or time to first token."""
+    known = [value for value in map(of, tallies) if value is not None]
+    return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
+
+
+def quotient(numerator: float, denominator: Quantity, why_none: str) -> Quantity:
+    """``numerator`` ÷ a quantity that may be absent; its reason is handed on."""
+    if not denominator.value:
+        return absent(denominator.reason or why_none)
+    return exact(numerator / denominator.value, n=denominator.n)
+
+
+def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
+    """Modelled bandwidth ÷ the read ceiling, absent with the reason of whichever is missing."""
+    if bandwidth.value is None:
+        return absent(bandwidth.reason or "no bandwidth")
+    if ceiling.value is None:
+        return absent(ceiling.reason or "no ceiling")
+    return Quantity(value=bandwidth.value / ceiling.value, n=bandwidth.n, method=ceiling.method)
+
+
+def predictions(
+    drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
+) -> tuple[Prediction, ...]:
+    """Per price: that of the arm's decode and of the wall speedup, with the error against the clock; ex-ante ones first.
+
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
+    totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike; on the
+    top rung, where each kind of pass was measured by itself, the errors of the two arms are independent. What the machine
+    moved meanwhile (``drifts``, by price) widens the decode alone: it cancels in a ratio of arms that were interleaved.
+    """
+    timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
+    return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
+
+
+def _prediction(
+    rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
+) -> Prediction:
+    band = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
+    low, expected, high = band if drift == (1.0, 1.0) else product_of_independent(band, (drift[0], 1.0, drift[1]))
+    decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
+    speedup = _predicted_speedup(rung, pairs)
+    return Prediction(
+        rung=rung_of(rung),
+        ex_ante=rung != DURING_RUN,
+        decode_s=decode,
+        decode_error=relative_error(decode, exact(_sum(timed, lambda t: t.decode_s))),
+        wall_speedup=speedup,
+        wall_speedup_error=relative_error(speedup, measured),
+    )
+
+
+def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
+    usable = [pair for pair in pairs if all(rung in tally.priced_s for tally in pair)]
+    if not usable:
+        return absent("no decode of NTP to compare with")
+    ntp = np.sum([pair[0].priced_s[rung] for pair in usable], axis=0) / sum(pair[0].decode_tokens for pair in usable)
+    arm = np.sum([pair[1].priced_s[rung] for pair in usable], axis=0) / sum(pair[1].decode_tokens for pair in usable)
+    if rung_of(rung) == "shape-calibrated":
+        low, expected, high = ratio_of_independent(ntp.tolist(), arm.tolist())
+        return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")
+    ratios = (ntp / arm).tolist()
+    return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
+
+
+def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a ratio of two such triples whose errors have nothing to do with one another.
+
+    The distances of their ends from the middle, as logarithms, are added as squares (propagation of independent errors).
+    """
+    return product_of_independent(over, [1 / value for value in reversed(under)])
+
+
+def product_of_independent(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a product of two such triples, likewise."""
+    first, second = (np.log(np.asarray(triple)) for triple in (one, other))
+    down, up = math.hypot(first[1] - first[0], second[1] - second[0]), math.hypot(first[2] - first[1], second[2] - second[1])
+    middle = float(first[1] + second[1])
+    return math.exp(middle - down), math.exp(middle), math.exp(middle + up)
+
+
+def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
+    """Predicted ÷ measured - 1."""
+    if predicted.value is None or not measured.value:
+        return absent(predicted.reason or measured.reason or "nothing measured to compare with")
+    return exact(predicted.value / measured.value - 1, n=measured.n)
+
+
+def _per_token(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+    return [((ntp.decode_s or 0.0) / ntp.decode_tokens, (arm.decode_s or 0.0) / arm.decode_tokens) for ntp, arm in pairs]
+
+
+def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:
+    return math.fsum(of(tally) or 0.0 for tally in tallies)

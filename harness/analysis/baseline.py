@@ -1,0 +1,150 @@
+"""Is our own NTP arm as fast as what anybody gets from transformers' generate()? A speedup over a slow baseline is a lie.
+
+Pairs the decodes of generate() with the greedy NTP arm's by (task, group, repeat, process), their tokens as well as their
+times; and holds NTP's bytes per second against what memory was measured to give. Reads tallies and values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from statistics import fmean
+
+from harness.scenario.arms import GREEDY
+from harness.analysis.arm_metrics import ceiling_share, pair_up, wall_speedups
+from harness.analysis.compare_identity import Outputs, outputs
+from harness.analysis.compare_pricing import SAME_SIZE
+from harness.analysis.arm_results import Arm
+from harness.analysis.sample_totals import Tally
+from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
+from harness.hardware.profile import Calibration
+from harness.models import DTYPE_BYTES
+from harness.record.schema import CaseHeader
+from harness.roofline.storage import shard
+from harness.analysis.stats.quantity import Quantity
+
+TOLERANCE = 0.03
+"""A baseline this much slower than generate() would lift every speedup by as much; less is timing noise."""
+EXACT = ("float32", "float64")
+"""Greedy outputs of right decoders are equal in these; in shorter types rounding decides near-ties one way or the other."""
+NEAR_CEILING = 0.8
+"""A decoder bound by memory reaches at least this share of its read rate; what stays below can be made faster."""
+CACHE_EFFECT = 1.1
+"""A model's own size that reads this much faster than a large buffer comes, at least in part, out of a cache."""
+
+
+def baseline_check(
+    cases: Sequence[CaseHeader], tallies: Mapping[str, Sequence[Tally]], arms: Sequence[Arm], why_none: str
+) -> BaselineCheck:
+    """Hold the cell's greedy NTP arm beside every mode of generate() that left samples; ``why_none``: if there is none."""
+    greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
+    checked: dict[str, list[Tally]] = {}
+    for case in cases:
+        if case.is_check and tallies[case.case_id]:
+            checked.setdefault(case.label, []).extend(tallies[case.case_id])
+    if not checked or greedy is None:
+        return BaselineCheck(state="unchecked", modes=(), reason=why_none)
+    tokens = token_check(greedy.outputs, [outputs(found) for found in checked.values()], cases[0].dtype)
+    modes = tuple(
+        GenerateMode(label=label, ntp_speed=wall_speedups(pair_up(found, greedy.tallies), "every pair of decodes was void")[0])
+        for label, found in checked.items()
+    )
+    timed = [mode for mode in modes if mode.ntp_speed.value is not None]
+    best = min(timed, key=lambda mode: mode.ntp_speed.value or 0.0).label if timed else None
+    if tokens is not None and tokens.different:
+        return BaselineCheck(state="different_tokens", modes=modes, best=best, reason=tokens.words, tokens=tokens)
+    if not timed:
+        return BaselineCheck(state="unchecked", modes=modes, reason=modes[0].ntp_speed.reason, tokens=tokens)
+    return BaselineCheck(state=state_of([mode.ntp_speed for mode in modes]), modes=modes, best=best, tokens=tokens)
+
+
+def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenCheck | None:
+    """NTP's outputs beside those of generate(), mode by mode; None where no decode of one was decoded by the other.
+
+    In float32 and float64 every output of NTP is that of some mode, else the tokens are different. In shorter types two right
+    decoders part at near-ties, and how often depends on the model: there the modes of generate() beside one another are the
+    yardstick. Where most of their outputs are equal, NTP has at least half as many; where most differ, it agrees at least half
+    as long before the first difference. One mode alone counts as always equal to itself.
+    """
+    beside = [(ntp[row], written) for mode in modes for row, written in mode.items() if row in ntp]
+    if not beside:
+        return None
+    among = [(written, other[row]) for one, other in combinations(modes, 2) for row, written in one.items() if row in other]
+    same, agreed = _alike(beside)
+    mode_same, mode_agreed = _alike(among)
+    if dtype in EXACT:
+        rows = {row for mode in modes for row in mode if row in ntp}
+        different = any(all(mode.get(row) != ntp[row] for mode in modes) for row in rows)
+    else:
+        equal = mode_same / len(among) if among else 1.0
+        different = same / len(beside) < equal / 2 if equal >= 1 / 2 else agreed < mode_agreed / 2
+    words = f"NTP wrote the tokens of generate() in {same} of {len(beside)} outputs ({dtype})"
+    if among and same < len(beside):
+        words += f", its modes those of one another in {mode_same} of {len(among)}"
+    return TokenCheck(
+        different=different, rows=len(beside), same=same, agreed=agreed, mode_rows=len(among), mode_same=mode_same,
+        mode_agreed=mode_agreed if among else None, words=words,
+    )  # fmt: skip
+
+
+def _alike(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[int, float]:
+    """How many are equal, and the mean share of the longer one up to the first difference (0 where there is no pair)."""
+    shares = []
+    for one, other in pairs:
+        first = next((i for i, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), None)
+        common = min(len(one), len(other)) if first is None else first
+        shares.append(common / max(len(one), len(other), 1) if one != other else 1.0)
+    return sum(one == other for one, other in pairs), fmean(shares) if shares else 0.0
+
+
+def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) -> CeilingCheck | None:
+    """NTP of a timed cell at batch 1 beside the read rate; None for other cells, where reads need not be what bounds it.
+
+    Where a calibration does not show which of its two rates is the ceiling, and the model does not come out of a cache, the
+    slower one is taken: NTP is no nearer to the ceiling than to that.
+    """
+    ntp = min((arm for arm in cell.arms if arm.is_ntp), key=lambda arm: arm.temperature, default=None)
+    if ntp is None or not cell.timed or cell.batch_size > 1:
+        return None
+    share = ntp.ceiling_share
+    if share.value is None and isinstance(calibration, Calibration) and _same_size(case, calibration):
+        own, large = calibration.read_bandwidth[0].bytes_per_s, calibration.read_bandwidth[-1].bytes_per_s
+        if own > CACHE_EFFECT * large:
+            words = "the weights come out of a cache, so no read ceiling bounds NTP, but launches, arithmetic and the cache do"
+            return CeilingCheck(
+                state="in_cache", share=share, words=f"{words}: whether a faster NTP engine exists is not shown"
+            )
+        if len(calibration.read_bandwidth) > 1:
+            share = ceiling_share(
+                ntp.modelled_bandwidth_bytes_per_s, Quantity(value=min(own, large), method="measured read rate")
+            )
+    if share.value is None:
+        return CeilingCheck(state="unknown", share=share, words="")
+    if share.value >= NEAR_CEILING:
+        return CeilingCheck(state="near", share=share, words="")
+    ceiling = "datasheet bandwidth" if share.method == "datasheet bandwidth" else "measured read ceiling"
+    words = f"NTP reaches {100 * share.value:.0f} % of the {ceiling}: a faster NTP engine may exist"
+    return CeilingCheck(state="far", share=share, words=words)
+
+
+def _same_size(case: CaseHeader, calibration: Calibration) -> bool:
+    """Whether the calibration read as many bytes as the case's model streams, or holds."""
+    held = shard(case.model, case.tensor_parallel)
+    sizes = (params * DTYPE_BYTES[case.dtype] for params in (held.streamed_params, held.params))
+    return any(abs(calibration.model_bytes / size - 1) <= SAME_SIZE for size in sizes)
+
+
+def state_of(speeds: Sequence[Quantity]) -> BaselineState:
+    """What the speeds of NTP over every mode show.
+
+    *slow*: some mode is observed to be faster by more than the tolerance, and shown to be faster at all; *kept_up*: every
+    mode is shown not to be faster by more; *not_shown*: neither, as with one prompt, a wide interval or a mode without a time.
+    """
+    if any(_faster(speed) for speed in speeds):
+        return "slow"
+    return "kept_up" if all(speed.low is not None and speed.low >= 1 - TOLERANCE for speed in speeds) else "not_shown"
+
+
+def _faster(speed: Quantity) -> bool:
+    """Whether generate() beat the NTP arm."""
+    return speed.value is not None and speed.value < 1 - TOLERANCE and (speed.high is None or speed.high < 1)

@@ -1,0 +1,73 @@
+"""The ways of decoding in one cell, each at its best setting: what remains to be compared where there are very many arms.
+
+Values and plain choices among them; knows no record and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis.accuracy import MARGIN
+from harness.analysis.results import ArmResult, Cell
+from harness.analysis.stats.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """``keeps``: whether it was seen to lose at most MARGIN of NTP's accuracy on the same prompts, None where no answer was
+    checked; ``settings``: how many it was chosen from.
+    """
+
+    name: str
+    arm: ArmResult
+    speed: Quantity
+    keeps: bool | None
+    settings: int = 1
+
+    @property
+    def lossless(self) -> bool:
+        """Against NTP by construction, at a temperature in distribution; FreeDave's masked chain is something else."""
+        return "NTP" in (self.arm.lossless or "")
+
+
+def ways(cell: Cell) -> list[Way]:
+    """The fastest first: by the clock, or by passes where the part was not timed.
+
+    Of a way's settings the fastest one that keeps NTP's accuracy; where none does, the most accurate one; where nothing was
+    checked, the fastest one.
+    """
+    by_name: dict[str, list[Way]] = {}
+    for arm in cell.arms:
+        speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+        if not arm.is_ntp and speed.value is not None:
+            way = Way(name=name_of(arm.label), arm=arm, speed=speed, keeps=_keeps(arm))
+            by_name.setdefault(way.name, []).append(way)
+    return sorted(map(_best, by_name.values()), key=_speed, reverse=True)
+
+
+def telling_arms(cell: Cell, most: int) -> tuple[ArmResult, ...]:
+    """All arms of ``cell``; of more than ``most`` only NTP and the fastest ways at their best settings, ``most`` in all."""
+    if len(cell.arms) <= most:
+        return cell.arms
+    return (*(arm for arm in cell.arms if arm.is_ntp), *(way.arm for way in ways(cell)))[:most]
+
+
+def name_of(label: str) -> str:
+    """An arm's label without its settings, which are the words with = or > in them; its temperature is none of them."""
+    return " ".join(word for word in label.split() if word.startswith("T=") or not {"=", ">"} & set(word))
+
+
+def _best(settings: Sequence[Way]) -> Way:
+    eligible = [way for way in settings if way.keeps is not False]
+    best = max(eligible, key=_speed) if eligible else max(settings, key=lambda way: way.arm.accuracy.value or 0.0)
+    return replace(best, settings=len(settings))
+
+
+def _keeps(arm: ArmResult) -> bool | None:
+    lost = arm.accuracy_difference.value
+    return None if lost is None else lost >= -MARGIN
+
+
+def _speed(way: Way) -> float:
+    return way.speed.value or 0.0

@@ -1,0 +1,232 @@
+"""Holds one bound against one figure: met where the whole interval meets it, missed where the whole interval misses it.
+
+What the figure is not worth holding (a slow baseline, an input that would be its own finding, no times left) makes it void.
+An arm that the claim does not name was picked on these very decodes: it is judged by the interval at the simultaneous level
+of all that it was picked from. Times of fewer than three processes decide only a claim about these processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.analysis.compare_figures import TOTALS
+from harness.analysis.results import ArmResult, Comparison
+from harness.analysis.judgement import Basis, State
+from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
+from harness.analysis.verdict_place import Place
+from harness.analysis.verdict_remedy import more_prompts
+
+REAL = "claim it of a run with real acceptance"
+CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
+SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
+ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
+BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
+                           "bandwidth_share": "modelled", **dict.fromkeys(PREDICTION_ERRORS, "predicted")}  # fmt: skip
+OF_PROMPTS = ("accuracy_loss_points", "identical_to_ntp")
+"""Figures that are taken prompt by prompt at any batch size."""
+MORE_PROCESSES = (
+    f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
+    "(scope: this process)"
+)
+NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
+
+NO_FIGURE = absent("this comparison holds no such figure")
+Why = tuple[str, str | None]
+"""A reason, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One bound and what became of it."""
+
+    bound: Bound
+    state: State
+    value: Quantity
+    basis: Basis
+    sizes: dict[str, int]
+    reason: str
+    remedy: str | None = None
+
+
+def figure(arm: ArmResult, bound: Bound) -> Quantity:
+    """The figure that the bound is about, by its estimator."""
+    own = {"wall_speedup": arm.wall_speedup, "wall_speedup_totals": arm.wall_speedup_totals,
+           "identical_to_ntp": arm.identical_to_ntp}  # fmt: skip
+    return (arm.figures | own).get(_name(bound), NO_FIGURE)
+
+
+def judged_figure(place: Place, bound: Bound) -> Quantity:
+    """What the verdict is taken from: the figure at the simultaneous level where the arm was picked, else the figure itself."""
+    if place.picked_from is None:
+        return figure(place.arm, bound)
+    figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
+    return figures.get(_name(bound), NO_FIGURE)
+
+
+def _name(bound: Bound) -> str:
+    return bound.metric + (TOTALS if bound.estimator == "ratio_of_totals" else "")
+
+
+def state_of(bound: Bound, value: Quantity) -> State:
+    """Whether the whole interval is within the limits, or the whole of it outside; an end that is on a limit meets it."""
+    low, high = bound.limits
+    if value.value is None:
+        return "void"
+    if value.low is None or value.high is None:
+        return "inconclusive"
+    if (low is not None and value.high < low) or (high is not None and value.low > high):
+        return "missed"
+    return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
+
+
+def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None = None) -> Finding:
+    """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    arm = place.arm
+    value, judged = figure(arm, bound), judged_figure(place, bound)
+    why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
+    seen: State = "void" if why_void else state_of(bound, judged)
+    few = _too_few_processes(bound, value, scope)
+    open_baseline = seen in ("met", "missed") and _open_baseline(bound, place, value)
+    state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
+    sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
+    reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
+    if state == "inconclusive":
+        found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
+        found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
+        remedy = "; ".join(one for one in found if one)
+    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
+    return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+
+
+def _remedy(bound: Bound, place: Place, value: Quantity) -> str:
+    """What would decide it; an arm that was picked is best named, and then needs no more than any other arm."""
+    own = state_of(bound, value)
+    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
+    if place.picked_from is None:
+        return more
+    return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
+
+
+def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str | None:
+    """Why times of so few processes decide nothing; None where they do, or where nothing rests on a clock."""
+    if not METRICS[bound.metric].clock or scope is not None or (value.processes or 0) >= FEWEST_PROCESSES:
+        return None
+    return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
+
+
+def _why_void(bound: Bound, place: Place, value: Quantity) -> Why | None:
+    """Why the figure is not held against anything though it is there, and what to do."""
+    check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
+    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", *PREDICTION_ERRORS, *OF_PROMPTS)):
+        return "NTP is what the other arms are compared with", "name another arm"
+    if bound.metric == "nfe_speedup" and arm.replayed:
+        return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
+    if metric.to_ntp and arm.paired.one_sided:
+        return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
+    if metric.to_ntp and check.state == "different_tokens":
+        return f"{check.reason}: the baseline did other work, so no speedup is claimed", (
+            "find out which of the two decodes wrongly; the record has the output_ids of both"
+        )
+    if metric.to_ntp and check.state == "slow" and not _below(bound, value):
+        speed = check.best_speed.value if check.best_speed else None
+        beside = f": NTP ran at {speed:.2f}x the speed of {check.best}" if speed is not None else ""
+        return f"against a slow baseline{beside}; no speedup is claimed", (
+            "make NTP keep up with generate() first (session: static, execution: auto)"
+        )
+    return None
+
+
+def _below(bound: Bound, value: Quantity) -> bool:
+    """Whether the whole interval misses the least that is claimed. A slow baseline lifts a speedup, so this stands with any."""
+    return bound.min is not None and value.high is not None and value.high < bound.min
+
+
+def _open_baseline(bound: Bound, place: Place, value: Quantity) -> bool:
+    """Whether the figure would say something else if NTP were as much slower than generate() as was not ruled out."""
+    unshown = METRICS[bound.metric].to_ntp and place.cell.baseline_check.state == "not_shown"
+    return unshown and not _below(bound, value)
+
+
+def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> Why | None:
+    """Why there is no figure; void samples are named by the rules they broke."""
+    if value.value is not None:
+        return None
+    health = next((one for one in comparison.health if one.part == place.cell.part), None)
+    if METRICS[bound.metric].clock and health is not None and health.timed and health.void == health.timed:
+        rules = "; ".join(health.reasons)
+        return f"all {health.timed} timed samples of the part were void: {rules}", "run it again on a quiet machine"
+    remedy = None
+    if METRICS[bound.metric].clock and not place.cell.timed:
+        remedy = "run it with timed: true"
+    elif bound.metric in OF_PROMPTS and place.arm.replayed:
+        remedy = REAL
+    return value.reason or "there is no figure", remedy
+
+
+def _reason(bound: Bound, place: Place, value: Quantity, judged: Quantity, state: State) -> str:
+    """The interval beside the bound, what it rests on, and every weakness of it."""
+    sides = {
+        "met": f"all of it {bound.words}", "missed": f"none of it {bound.words}", "inconclusive": f"part of it {bound.words}",
+    }  # fmt: skip
+    averaged, one = METRICS[bound.metric].averaged, bound.metric == "accuracy_loss_points"
+    by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
+    ground = f"{by}{value.n:,} {_unit(bound, place)}"
+    if value.low is None or value.high is None:
+        found = f"{_number(value.value)}, no interval ({value.reason or 'none is known for it'}; {ground})"
+    else:
+        kind = "one-sided 95 % bounds" if one else "95 % interval"
+        ends = f"{_number(value.low)} to {_number(value.high)}"
+        found = f"{_number(value.value)}, {kind} {ends} ({ground})"
+        found += f": {sides[state]}" if place.picked_from is None else ""
+    if place.picked_from is not None:
+        level = f"picked from {place.picked_from} arms on these same decodes: judged at a simultaneous 95 % level"
+        if judged.low is None or judged.high is None:
+            found += f"; {level}, at which there is no interval ({judged.reason})"
+        else:
+            found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
+    return "; ".join([found, *_whole_request(bound, place.arm), *_weaknesses(bound, place, value)])
+
+
+def _whole_request(bound: Bound, arm: ArmResult) -> list[str]:
+    """What stands beside a decode speedup: the same with the prompt, and the time to the first token."""
+    speed, first = arm.request_speedup.value, arm.first_token_s.value
+    if bound.metric != "wall_speedup" or speed is None:
+        return []
+    beside = "" if first is None else f", first token after {first:.3g} s"
+    return [f"request speedup (prompt included) {_number(speed)}x{beside}"]
+
+
+def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
+    check, metric = place.cell.baseline_check, METRICS[bound.metric]
+    found = []
+    if place.arm.replayed and not place.arm.is_ntp:
+        found.append("given this acceptance (replayed)")
+    if metric.clock and place.arm.decode_time_estimated:
+        found.append(place.arm.decode_time_estimated)
+    if value.these_processes_only:
+        found.append(value.these_processes_only)
+    if metric.to_ntp and check.state == "unchecked":
+        found.append(f"NTP was not held against generate(): {check.reason}")
+    if metric.to_ntp and check.state == "not_shown":
+        found.append("these decodes do not show that NTP keeps up with generate(), so they confirm nothing")
+    if metric.to_ntp and check.state == "slow":
+        found.append("against a slow baseline, which lifts the figure: it falls short all the same")
+    if metric.to_ntp and check.ceiling is not None and check.ceiling.words:
+        found.append(check.ceiling.words)
+    if bound.metric in PREDICTION_ERRORS and value.method:
+        found.append(value.method.partition(";")[0])
+    if metric.clock and (void := place.cell.void_words(place.arm)):
+        found.append(void)
+    return found
+
+
+def _unit(bound: Bound, place: Place) -> str:
+    """What is counted as one: answers are graded and compared prompt by prompt, times are taken batch by batch."""
+    return "batches" if place.cell.batch_size > 1 and bound.metric not in OF_PROMPTS else "prompts"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"

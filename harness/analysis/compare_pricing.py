@@ -1,0 +1,203 @@
+"""Prices recorded passes: the one place where the comparison meets the roofline.
+
+Knows which ceilings a run brings along (a calibration, a hardware profile) and why one of them is missing. Computes no
+statistic and pairs no arms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
+from harness.analysis.compare_passes import Missing, machine_spread, measured_passes
+from harness.models.deployment import Deployment
+from harness.errors import SbdError
+from harness.hardware.profile import Calibration, HardwareProfile
+from harness.models import DTYPE_BYTES
+from harness.record.schema import CaseHeader, Run, RunHeader
+from harness.roofline.ceilings import (
+    Ceilings,
+    ceilings_from_calibration,
+    ceilings_from_measured,
+    ceilings_from_profile,
+)
+from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, shape_calibrated
+from harness.roofline.storage import shard
+from harness.analysis.stats.quantity import Quantity, absent
+
+SAME_SIZE = 0.1
+ENOUGH_VISITS = 3
+"""Fewer visits of a part during the run do not show by themselves how far its machine moves between them."""
+BEYOND_CACHE = 4
+
+
+def deployment_of(case: CaseHeader) -> Deployment:
+    """How the model of a case was stored and split: all in one dtype, over as many devices as processes shared it."""
+    return Deployment(dtype=case.dtype, tensor_parallel=case.tensor_parallel)
+
+
+def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
+    """The calibration that holds for ``case``, or why there is none.
+
+    A header holds one calibration for the whole run, or one per part under the part's name.
+    """
+    recorded = header.calibration
+    if recorded is not None and "read_bandwidth" not in recorded:
+        recorded = recorded.get(case.part)
+    if shared := _shared_cpu(case):
+        return shared
+    if recorded is None:
+        return "this machine was not calibrated for this part"
+    try:
+        calibration = Calibration.model_validate(recorded)
+    except ValidationError as error:
+        return f"the recorded calibration cannot be read ({error.error_count()} fields do not fit)"
+    if calibration.device.partition(":")[0] != case.device.partition(":")[0]:
+        return f"the calibration is of {calibration.device}, this part ran on {case.device}"
+    return calibration
+
+
+def _shared_cpu(case: CaseHeader) -> Missing | None:
+    """Why the rates of a CPU that several processes of a split model shared are not known."""
+    if case.tensor_parallel == 1 or case.device != "cpu":
+        return None
+    return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
+
+
+def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
+    """The hardware profile of the device of ``case``, or why there is none."""
+    if header.hardware is None:
+        return header.hardware_reason or "no hardware profile fits this machine"
+    try:
+        profile = HardwareProfile.model_validate(header.hardware)
+    except ValidationError as error:
+        return f"the recorded hardware profile cannot be read ({error.error_count()} fields do not fit)"
+    if (profile.kind == "cpu") != case.device.startswith("cpu"):
+        return f"the hardware profile is of a {profile.kind} ({profile.name}), this part ran on {case.device}"
+    return profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The ceilings that a case can be priced with, by PRICES in their order, why not with others, and the read ceiling."""
+
+    ceilings: dict[str, Ceilings]
+    reasons: dict[str, Missing]
+    read_ceiling: Quantity
+
+    @property
+    def drifts(self) -> dict[str, tuple[float, float]]:
+        """By price, the multiples of its median between which the machine's own speed moved; ex-ante, those that others did."""
+        return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
+
+    @property
+    def roofs(self) -> tuple[Roof, ...]:
+        """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
+        return tuple(
+            Roof(
+                rung=rung,
+                device_name=found.device_name,
+                bandwidth_bytes_per_s=found.bandwidth_bytes_per_s,
+                matrix_rates=found.matrix_rates,
+            )
+            for rung, found in self.ceilings.items()
+            if found.factors is None
+        )
+
+
+def ladder(run: Run, case: CaseHeader) -> Ladder:
+    """Every price that the run offers for ``case``; the top rung stands on the best of those below."""
+    calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
+    ceilings: dict[str, Ceilings] = {}
+    reasons: dict[str, Missing] = {}
+    steps: dict[str, Callable[[], Ceilings | Missing]] = {
+        "calibrated": lambda: _calibrated(calibration, profile, case.dtype),
+        "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
+        EX_ANTE_SHAPE: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, True),
+        DURING_RUN: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, False),
+    }
+    shared = _shared_cpu(case)
+    for rung, step in steps.items():
+        try:
+            found = step()
+        except SbdError as error:
+            found = str(error)
+        if isinstance(found, Ceilings) and shared:
+            found = shared
+        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+            found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
+        if isinstance(found, Ceilings):
+            ceilings[rung] = found
+        else:
+            reasons[rung] = found
+    measured = None if isinstance(calibration, Calibration) else ceilings.get("calibrated")
+    ceilings = {price: ceilings[price] for price in PRICES if price in ceilings}
+    return Ladder(ceilings=ceilings, reasons=reasons, read_ceiling=read_ceiling(case, calibration, profile, measured))
+
+
+def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
+    """By the run's own calibration, else by what the profile of this very machine holds; the link as published by either."""
+    if isinstance(calibration, Calibration):
+        link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
+        found = ceilings_from_calibration(calibration, dtype)
+        return found if link is None else replace(found, link_bytes_per_s=link / 2)  # published for both directions together
+    if isinstance(profile, HardwareProfile) and profile.measured is not None:
+        return ceilings_from_measured(profile, dtype)
+    return calibration
+
+
+def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante: bool) -> Ceilings | Missing:
+    """Ex-ante knows neither the visits among and after the samples nor how the machine moved beside them: what machines did
+    in published runs stands in for both.
+    """
+    passes = measured_passes(run, case.part, ex_ante=ex_ante)
+    if base is None:
+        return "there are no ceilings for measured passes to correct"
+    if isinstance(passes, Missing):
+        return passes
+    decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
+    few = ex_ante or len({one.visit for one in passes}) < ENOUGH_VISITS
+    return shape_calibrated(
+        base, case.model, deployment_of(case), passes,
+        machine_spread=UNSEEN_MOVEMENT if ex_ante else machine_spread(run, case.part),
+        decodes=max(decodes, 1),
+        least_spread=UNSEEN_MOVEMENT if few else (1.0, 1.0),
+    )  # fmt: skip
+
+
+def read_ceiling(
+    case: CaseHeader,
+    calibration: Calibration | Missing,
+    profile: HardwareProfile | Missing,
+    measured: Ceilings | None = None,
+) -> Quantity:
+    """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
+
+    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile,
+    its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
+    cannot stay in it.
+    """
+    if shared := _shared_cpu(case):
+        return absent(shared)
+    share = shard(case.model, case.tensor_parallel)
+    model_bytes = share.streamed_params * DTYPE_BYTES[case.dtype]
+    if isinstance(calibration, Calibration):
+        sizes = (model_bytes, share.params * DTYPE_BYTES[case.dtype])
+        if all(abs(calibration.model_bytes / size - 1) > SAME_SIZE for size in sizes):
+            calibrated_mb = calibration.model_bytes / 1e6
+            return absent(f"the read rate was calibrated for a model of {calibrated_mb:,.0f} MB, not for this one")
+        if not calibration.dram_bound:
+            return absent(calibration.dram_bound_reason)
+        return Quantity(value=calibration.read_bandwidth[0].bytes_per_s, method="calibrated read rate")
+    if isinstance(profile, HardwareProfile):
+        bandwidth, cache = profile.bandwidth_bytes_per_s.value, profile.cache_bytes.value
+        reached = measured.bandwidth_bytes_per_s if measured is not None and measured.share_claimable else None
+        if (reached or bandwidth) is None or cache is None or model_bytes < BEYOND_CACHE * cache:
+            return absent(f"the profile of {profile.name} does not show that this model is too large for its cache")
+        if reached is not None:
+            return Quantity(value=reached, method="calibrated read rate")
+        return Quantity(value=bandwidth, method="datasheet bandwidth")
+    return absent(calibration)

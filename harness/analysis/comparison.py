@@ -1,0 +1,264 @@
+"""Turns a run's raw samples into everything that is said about it: ``compare(run) -> Comparison``.
+
+Groups cases into cells (part, task, batch size) and pairs every arm with NTP; the values themselves come from its siblings
+compare_result, compare_arms, compare_accuracy and compare_widths. Reads records only; knows no file and no page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from harness.analysis import accuracy as on_accuracy
+from harness.analysis.baseline import baseline_check, ceiling_check
+from harness.analysis.traffic import TrafficCounter, counters
+from harness.analysis.pricing import Pricer
+from harness.analysis.compare_pricing import Ladder, ladder, read_calibration
+from harness.analysis.arm_results import Arm, Place, accuracy_difference, arm_result, simultaneous
+from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, Highlight, to_json
+from harness.analysis.pass_widths import curves, pass_widths
+from harness.analysis.parallel import side_by_side
+from harness.analysis.health import Voids, together, without_void_times
+from harness.record.machines import of_one_machine
+from harness.record.schema import CaseHeader, Run, Sample
+from harness.scenario.scenario import Part
+from harness.analysis.stats.quantity import simultaneous_confidence
+
+__all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
+
+Tallies = dict[str, tuple[Tally, ...]]
+"""Tallies of every case by case id; warm-up left out."""
+
+MANY_SAMPLES = 2000
+"""From here on the cells are worked out side by side."""
+_T = TypeVar("_T")
+
+
+def compare(run: Run) -> Comparison:
+    """Derive every value of ``run``. Warm-up samples are left out, and the times of void ones; of a sample recorded twice
+    the later one counts.
+
+    Raises:
+        UserError: the samples are of several kinds of machine.
+    """
+    run, health = without_void_times(of_one_machine(run))
+    pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
+    tallies: Tallies = {}  # a part that is others' baseline is tallied once in a process
+
+    def cells_of(part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
+        cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
+        for case in (*cases, *_baseline(run, part)):
+            if case.case_id not in tallies:
+                tallies[case.case_id] = _tallied(case, samples[case.case_id], pricers[case.case_id][1], counter_of[case.part])
+        return _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
+
+    places = _unique((case.part, case.batch_size) for case in run.header.cases)
+    found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
+    voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
+    return Comparison(
+        run_id=run.header.run_id,
+        cells=tuple(_told(cell, voids, run) for cells, _ in found for cell in cells),
+        highlights=tuple(highlight for _, highlight in found),
+        outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
+        health=health,
+    )
+
+
+def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
+    """The cell with what became void of every arm, and with how near its NTP comes to the read rate."""
+    told = (replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)) for arm in cell.arms)
+    case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
+    ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
+    return replace(cell, arms=tuple(told), baseline_check=replace(cell.baseline_check, ceiling=ceiling))
+
+
+def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
+    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models: a
+    part has the fewer decodes to average the larger the batch is, and an interval must know how many.
+    """
+    shared: dict[Any, tuple[Ladder, Pricer]] = {}
+    found = {}
+    for case in run.header.cases:
+        place = (case.part, case.batch_size, case.model, case.dtype, case.device, *sorted(case.draft_models.items()))
+        if place not in shared:
+            rungs = ladder(run, case)
+            shared[place] = (rungs, Pricer(case, rungs.ceilings))
+        found[case.case_id] = shared[place]
+    return found
+
+
+def _by_case(run: Run) -> dict[str, list[Sample]]:
+    """The samples of every case that are not warm-ups; of one recorded twice, the later."""
+    gathered: dict[str, dict[tuple[int, int, int], Sample]] = {case.case_id: {} for case in run.header.cases}
+    for sample in run.samples:
+        if sample.case_id in gathered and not sample.warmup:
+            gathered[sample.case_id][sample.group, sample.repeat, sample.process] = sample
+    return {case_id: list(found.values()) for case_id, found in gathered.items()}
+
+
+def _tallied(case: CaseHeader, samples: Iterable[Sample], pricer: Pricer, counter: TrafficCounter) -> tuple[Tally, ...]:
+    """Samples whose time counts are priced too."""
+    timed = case.timed and not case.is_check
+    return tuple(tally(case, one, pricer if timed and one.decode_s is not None else None, counter) for one in samples)
+
+
+def _cells(
+    run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer, scale: CounterScale
+) -> tuple[list[Cell], Highlight]:
+    """The cells of one part and batch size, the summary over tasks first, then one per task (where there are several); and
+    the arm that stands for them, which has its figures at the level of all that it was picked from.
+    """
+    tasks = _unique(case.task for case in cases)
+    place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
+    arms = _arms(cases, tallies)
+    summary = _summary(cases, arms, tasks, tallies, place, pricer)
+    highlight = _highlight(summary, arms)
+    cells = [(summary, arms)]
+    for task in tasks if len(tasks) > 1 else ():
+        members = [case for case in cases if case.task == task]
+        of_task = _arms(members, tallies)
+        cells.append((_cell(members, of_task, tasks, tallies, place), of_task))
+    return [_with_pick(cell, own, place, highlight) for cell, own in cells], highlight
+
+
+def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
+    """The arm on top, each arm's accuracy being bounded at the level of all that could be picked."""
+    confidence = simultaneous_confidence(len(on_accuracy.contenders(summary.arms)))
+    bounds = {
+        result.label: accuracy_difference(arm, _ntp_for(arm, arms), confidence)
+        for result, arm in zip(summary.arms, arms, strict=True) if not result.is_ntp
+    }  # fmt: skip
+    return on_accuracy.highlight(summary.part, summary.batch_size, summary.arms, bounds=bounds)
+
+
+def _with_pick(cell: Cell, arms: Sequence[Arm], place: Place, highlight: Highlight) -> Cell:
+    """The cell with the picked arm's figures at the simultaneous level, where there were several to pick from."""
+    if highlight.picked_from < 2:
+        return cell
+    results = (
+        replace(result, simultaneous=simultaneous(arm, _ntp_for(arm, arms), place, highlight.picked_from))
+        if result.label == highlight.label else result
+        for result, arm in zip(cell.arms, arms, strict=True)
+    )  # fmt: skip
+    return replace(cell, arms=tuple(results))
+
+
+def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> Place:
+    """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
+    found = _baseline(run, case.part)
+    same = [other for other in found if other.batch_size == case.batch_size]
+    graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
+    return Place(
+        ladder=rungs, counter_scale=scale, timed=timed, baseline_part=_written(run, case.part).get("baseline"),
+        baseline_grades=graded, why_unchecked=_why_unchecked(_written(run, case.part)),
+    )  # fmt: skip
+
+
+def _written(run: Run, name: str) -> dict[str, Any]:
+    """A part as the recorded scenario has it; empty where it has none."""
+    parts = run.header.scenario.get("parts", [])
+    return next((part for part in parts if isinstance(part, dict) and part.get("name") == name), {})
+
+
+def _baseline(run: Run, part: str) -> list[CaseHeader]:
+    """The NTP cases of the part that ``part`` names as its baseline."""
+    name = _written(run, part).get("baseline")
+    return [case for case in run.header.cases if case.part == name and case.arm.get("method") == "ntp"]
+
+
+def _why_unchecked(part: dict[str, Any]) -> str:
+    """Why the part's NTP arm was not held against generate(), by the recorded scenario."""
+    if "baseline_check" in part:
+        with suppress(ValidationError):
+            return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
+    return "this run did not decode with generate()"
+
+
+def _summary(
+    cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer
+) -> Cell:
+    """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
+    sizes = [int(arm.spec["block_size"]) for arm in arms if arm.spec.get("block_size") is not None]
+    every = [one for arm in arms for one in arm.tallies]
+    cell = _cell(cases, arms, tasks, tallies, place)
+    return replace(
+        cell,
+        task=None if len(tasks) > 1 else tasks[0],
+        is_summary=True,
+        pass_widths=pass_widths([(arm.method, arm.tallies) for arm in arms]),
+        curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)),
+        roofs=place.ladder.roofs,
+    )
+
+
+def _cell(cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place) -> Cell:
+    first = cases[0]
+    return Cell(
+        part=first.part,
+        task=first.task,
+        tasks=tuple(tasks),
+        batch_size=first.batch_size,
+        is_summary=False,
+        model=first.model.name,
+        params=first.model.params,
+        dtype=first.dtype,
+        device=first.device,
+        attention=first.attention,
+        session=first.session,
+        execution=first.execution,
+        tensor_parallel=first.tensor_parallel,
+        timed=place.timed,
+        baseline_part=place.baseline_part,
+        arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
+        counter_scale=place.counter_scale,
+        baseline_check=baseline_check(cases, tallies, arms, place.why_unchecked),
+        rung_reasons=place.ladder.reasons,
+    )
+
+
+def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
+    """Cases that differ in nothing but the task are one arm; arms that left no sample are left out."""
+    gathered: dict[str, list[CaseHeader]] = {}
+    for case in cases:
+        if case.is_check:
+            continue  # not an arm, but what the baseline is held against
+        gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
+    arms = [
+        Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))
+        for members in gathered.values()
+    ]
+    return [_charged(arm, arms) for arm in arms if arm.tallies]
+
+
+def _charged(arm: Arm, arms: Sequence[Arm]) -> Arm:
+    """With decode times that hold what the prompts' pass takes beyond that of NTP."""
+    ntp = _ntp_for(arm, arms)
+    return replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp is not None else ()))
+
+
+def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The NTP arm at the same temperature, else the first one."""
+    found = [other for other in arms if other.method == "ntp"]
+    same = [other for other in found if other.temperature == arm.temperature]
+    return next(iter(same or found), None)
+
+
+def _distinct_labels(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
+    """Arms whose short label is taken get the last part of their case id beside it."""
+    taken = Counter(arm.label for arm in arms)
+    return tuple(
+        replace(arm, label=f"{arm.label} ({arm.case_ids[0].rpartition('/')[2]})") if taken[arm.label] > 1 else arm
+        for arm in arms
+    )
+
+
+def _unique(values: Iterable[_T]) -> list[_T]:
+    return list(dict.fromkeys(values))

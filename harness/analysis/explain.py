@@ -1,0 +1,212 @@
+"""Why a speedup is what it is: the values of a comparison put in the order in which they explain it, ready to be drawn.
+
+Values and plain arithmetic on them; knows no record but its header and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+from harness.scenario.claims import Bound
+from harness.analysis.compare_pass_values import PassWidth
+from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.errors import RecordError
+from harness.record.schema import RunHeader
+from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.verdict_claims import claims_for
+from harness.analysis.verdict_place import Place, places
+
+CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
+"""Claims that say how many times; of several, the first metric here is the one to draw."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """The least that somebody claims, and of what; ``source`` None: nobody is named."""
+
+    metric: str
+    at_least: float
+    source: str | None
+
+    @property
+    def words(self) -> str:
+        """``at least 3x fewer forward passes``."""
+        return f"at least {self.at_least:g}x {CLAIMED[self.metric]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One factor of the wall speedup, and the speedup before and after it."""
+
+    name: str
+    factor: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall:
+    """From 1x, the speed of NTP, to the measured wall speedup (ratio of totals), factor by factor.
+
+    The last step ends at ArmResult.factors.product, to the bit; ``measured`` is the same ratio with its interval.
+    """
+
+    arm: ArmResult
+    batch_size: int
+    claimed: Claimed | None
+    steps: tuple[Step, ...]
+    measured: Quantity
+
+    @property
+    def product(self) -> float:
+        """What the steps make."""
+        return self.steps[-1].after
+
+    @property
+    def costliest(self) -> Step:
+        """The step that takes most away, or gives least."""
+        return min(self.steps, key=lambda step: step.factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflinePoint:
+    """One kind of pass where the roofline has it: modelled flops per byte, FLOP/s measured and (by PRICES) predicted."""
+
+    width: PassWidth
+    batch_size: int
+    intensity_flops_per_byte: float
+    attained_flops_per_s: Quantity
+    predicted_flops_per_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One arm by one price: the wall speedup (ratio of totals) measured and predicted; errors are predicted ÷ measured - 1.
+
+    ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
+    """
+
+    arm: ArmResult
+    batch_size: int
+    price: str
+    measured: Quantity
+    predicted: Quantity
+    speedup_error: float | None
+    time_error: float | None
+
+
+def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Waterfall | None:
+    """None where the factors of the arm are not known."""
+    if arm.factors is None:
+        return None
+    factors = (
+        ("fewer passes", arm.factors.passes),
+        ("rows that wait", arm.factors.rows_per_pass),
+        ("cost of a pass", arm.factors.pass_cost),
+        ("sampler and loop", arm.factors.overhead),
+    )
+    levels = [1.0, *accumulate((factor for _, factor in factors), mul)]
+    steps = tuple(
+        Step(name=name, factor=factor, before=before, after=after)
+        for (name, factor), before, after in zip(factors, levels, levels[1:], strict=False)
+    )
+    return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup_totals)
+
+
+def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmResult) -> Claimed | None:
+    """The claim that this arm of this cell is held against: of the scenario, else the paper's and ours; None: there is none."""
+    try:
+        claims = claims_for(header, (), ())
+    except RecordError:
+        return None
+    found = [
+        (bound, claim.source)
+        for claim in claims
+        for bound in claim.bounds
+        if bound.metric in CLAIMED and bound.min is not None and _is_about(cell, arm, places(claim, comparison, header))
+    ]
+    order = list(CLAIMED)
+    bound, source = min(found, key=lambda one: order.index(one[0].metric), default=(None, None))
+    return _claimed(bound, source)
+
+
+def _claimed(bound: Bound | None, source: str | None) -> Claimed | None:
+    if bound is None or bound.min is None:
+        return None
+    return Claimed(metric=bound.metric, at_least=bound.min, source=source)
+
+
+def _is_about(cell: Cell, arm: ArmResult, found: Sequence[object]) -> bool:
+    return any(isinstance(one, Place) and one.cell is cell and one.arm is arm for one in found)
+
+
+def roofline_points(cells: Sequence[Cell]) -> list[RooflinePoint]:
+    """Every kind of pass that was timed, of all batch sizes of a part."""
+    return [
+        RooflinePoint(
+            width=width,
+            batch_size=cell.batch_size,
+            intensity_flops_per_byte=width.intensity_flops_per_byte,
+            attained_flops_per_s=width.attained_flops_per_s,
+            predicted_flops_per_s={rung: width.flops / price.value for rung, price in width.predicted_s.items() if price.value},
+        )
+        for cell in cells
+        for width in cell.pass_widths
+        if width.attained_flops_per_s.value is not None and width.bytes_ > 0
+    ]
+
+
+def residuals(cells: Sequence[Cell]) -> list[Residual]:
+    """Every arm that was predicted, NTP included, by every price, ex-ante ones first."""
+    return [
+        Residual(
+            arm=arm,
+            batch_size=cell.batch_size,
+            price=one.price,
+            measured=arm.wall_speedup_totals,
+            predicted=one.wall_speedup,
+            speedup_error=None if arm.is_ntp else one.wall_speedup_error.value,
+            time_error=one.decode_error.value,
+        )
+        for cell in cells
+        for arm in cell.arms
+        for one in arm.predictions
+        if arm.wall_speedup_totals.value is not None and one.wall_speedup.value is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandwidth:
+    """Bytes per second of one arm's forwards: modelled, counted by the device, and the read ceiling; absent ones say why."""
+
+    arm: ArmResult
+    batch_size: int
+    modelled: Quantity
+    measured: Quantity
+    ceiling: Quantity
+
+
+def bandwidths(cells: Sequence[Cell]) -> list[Bandwidth]:
+    """Of every timed arm; the ceiling is the one that ArmResult.ceiling_share divides by."""
+    return [
+        Bandwidth(
+            arm=arm,
+            batch_size=cell.batch_size,
+            modelled=arm.modelled_bandwidth_bytes_per_s,
+            measured=arm.measured_bandwidth_bytes_per_s,
+            ceiling=_ceiling(arm),
+        )
+        for cell in cells
+        for arm in cell.arms
+        if arm.modelled_bandwidth_bytes_per_s.value is not None
+    ]
+
+
+def _ceiling(arm: ArmResult) -> Quantity:
+    share, modelled = arm.ceiling_share, arm.modelled_bandwidth_bytes_per_s
+    if not share.value or modelled.value is None:
+        return absent(share.reason or "no ceiling")
+    return Quantity(value=modelled.value / share.value, method=share.method)

@@ -1,0 +1,248 @@
+"""A run as pandas frames, for notebooks: what was recorded, row by row, and what follows from it.
+
+Units stand in the column names. What is not known is missing (NaN, None), with a ``*_reason`` column beside it where there is
+one. The frames of derived values (arms, predictions) flatten harness.analysis.comparison; nothing is computed here that it computes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from harness.analysis.comparison import Comparison, compare
+from harness.analysis.compare_pass_values import DURING_RUN, rung_of
+from harness.analysis.pass_arrays import ROLES, TraceArrays
+from harness.analysis.results import Cell
+from harness.analysis.frames_values import flat
+from harness.analysis.health import void_reasons
+from harness.record.schema import Run, RunHeader
+from harness.record.store import read_on_one_machine
+
+PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
+SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}
+CASE = ("case_id", "part", "task", "batch_size", "arm", "method", "block_size", "gamma", "temperature")
+REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
+"""Few values in many rows: kept as categories."""
+
+
+class RunFrames:
+    """One run as frames, each made when it is first asked for. Columns that name a case or an arm mean the same in all of them.
+
+    ``header``       the RunHeader: scenario, machine, versions, hardware profile
+    ``comparison``   everything derived from the run, as harness.analysis.comparison gives it
+    ``samples``      one row per sample, that is per decode of one batch by one arm in one process, warm-ups included
+    ``rows``         one row per row of a batch: one prompt, what was written, whether it is right
+    ``passes``       one row per forward pass
+    ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
+    ``predictions``  one row per cell, arm, rung and ex_ante: what the roofline says beside what the clock said
+
+    A batch is one sample because it is timed as one: ``samples.decode_s`` may be summed, and is the same time however many
+    prompts the batch had. ``rows`` joins it on case_id, process, group, repeat and warmup.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """``run``: as harness.record.store.read_run gives it."""
+        self._run = run
+
+    def __repr__(self) -> str:
+        """Which run, and how large."""
+        return f"<run {self.header.scenario_name} {self.header.run_id}: {len(self._run.samples)} samples>"
+
+    @property
+    def header(self) -> RunHeader:
+        """All that was known before the first sample."""
+        return self._run.header
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Speedups, accuracies and predictions with their intervals and reasons; takes seconds for a large run."""
+        return compare(self._run)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample in the order taken; those of generate(), which the baseline is held against, have that method.
+
+        Case: case_id, part, task, batch_size, arm (its label), method, block_size, gamma, temperature. Which: process, group
+        (batch of prompts), repeat, warmup, seed, started_at. Counts over the batch: prompts, prompt_tokens, output_tokens,
+        decode_tokens (output tokens less those the prefill gave), passes (the target's after prefill), nfe (the same, summed
+        over the rows still active), draft_passes (those of draft models). Times: prefill_s and decode_s (wall), forward_s and
+        sampler_s (summed over the decode passes, draft models' too).
+        ``void``: the rules that make the times void, None for a sound sample; times are given all the same, harness.analysis.comparison
+        leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
+        """
+        samples = self._run.samples
+        found = self._keys(range(len(samples)))
+        found["seed"] = [sample.seed for sample in samples]
+        found["started_at"] = pd.to_datetime([sample.started_at for sample in samples], format="ISO8601", utc=True)
+        found["prompts"] = [len(sample.rows) for sample in samples]
+        for name in ("prompt_tokens", "output_tokens"):
+            found[name] = [sum(getattr(row, name) for row in sample.rows) for sample in samples]
+        found = found.join(self._pass_sums)
+        found["decode_tokens"] = found["output_tokens"] - found.pop("prefill_tokens")
+        for name in ("prefill_s", "decode_s", "load_1min"):
+            found[name] = np.array([getattr(sample, name) for sample in samples], dtype=float)
+        found["void"] = ["; ".join(rules) or None for rules in void_reasons(self._run)]
+        for name in sorted({name for sample in samples for name in sample.meters}):
+            found[f"meter_{name}"] = np.array([sample.meters.get(name) for sample in samples], dtype=float)
+        return found
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row per batch row: the sample's case and key; row (its place in the batch), prompt_id, prompt_tokens,
+        output_tokens, stop_reason, correct (None with an ungraded_reason) and output_ids.
+        """
+        samples = self._run.samples
+        found = self._keys(np.repeat(np.arange(len(samples)), [len(sample.rows) for sample in samples]))
+        found["row"] = [place for sample in samples for place in range(len(sample.rows))]
+        columns = ("prompt_id", "prompt_tokens", "output_tokens", "stop_reason", "correct", "ungraded_reason", "output_ids")
+        for name in columns:
+            found[name] = pd.Series([getattr(row, name) for sample in samples for row in sample.rows], dtype=_DTYPES.get(name))
+        return found
+
+    @cached_property
+    def passes(self) -> pd.DataFrame:
+        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample), role and model
+        (the draft model that made it; missing: the case's own).
+
+        Summed over the batch's rows: query_tokens, context_tokens, logit_tokens, kept_tokens, decided_tokens, final_tokens;
+        active_rows; padded_query_tokens and padded_context_tokens of each row's tensor. forward_s, sampler_s: NaN where they
+        were not taken (untimed parts; generate(); sampler_s before record version 3).
+        """
+        samples = self._run.samples
+        traces = [TraceArrays(sample.packed_passes) for sample in samples]
+        found = self._keys(np.repeat(np.arange(len(samples)), [trace.count for trace in traces]))
+        found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
+        roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
+        found["role"] = pd.Categorical(roles)
+        made_by = [trace.models[code] for trace in traces for code in trace.model.tolist()]
+        found["model"] = pd.Categorical(made_by)
+        for name in PASS_COUNTS:
+            found[name] = _joined([trace.over_rows(name) for trace in traces], np.int64)
+        found["active_rows"] = _joined([trace.over_rows("active") for trace in traces], np.int64)
+        for name in ("padded_query", "padded_context"):
+            found[f"{name}_tokens"] = _joined([trace.per_pass(name) for trace in traces], np.int64)
+        for name in ("forward_s", "sampler_s"):
+            found[name] = _joined([_seconds(trace, name) for trace in traces], float)
+        return found
+
+    @cached_property
+    def arms(self) -> pd.DataFrame:
+        """One row per arm of every cell (harness.analysis.results.ArmResult): what identifies the cell, then every value.
+
+        A quantity NAME is four columns or more: NAME, NAME_low and NAME_high (its interval), NAME_n, and in words NAME_method
+        and NAME_reason. ``is_summary``: over all tasks of the part; choose by it before adding anything up.
+        """
+        lines = []
+        for cell in self.comparison.cells:
+            lines += [_cell(cell) | {"arm": arm.label} | flat(arm, leave_out=("predictions", "label")) for arm in cell.arms]
+        return pd.DataFrame(lines)
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet). ``ex_ante``: from what
+        was known before the first sample of the part; the top rung has a second row, calibrated during the run.
+
+        decode_s, wall_speedup: predicted, with _low and _high; measured_decode_s, measured_wall_speedup (ratio of totals, what
+        the prediction is held against) and measured_wall_speedup_mean (geometric mean over prompts), with theirs;
+        decode_error and wall_speedup_error: predicted ÷ measured - 1. A rung without a prediction has its rung_reason alone.
+        """
+        lines = []
+        for cell in self.comparison.cells:
+            for arm in cell.arms:
+                known = _cell(cell) | {"arm": arm.label, "method": arm.method, "block_size": arm.block_size, "gamma": arm.gamma}
+                totals, mean = arm.wall_speedup_totals, arm.wall_speedup
+                known |= flat({"decode_s": arm.decode_s, "wall_speedup": totals, "wall_speedup_mean": mean}, before="measured_")
+                lines += [known | flat(one) | {"rung_reason": None} for one in arm.predictions]
+                lines += [
+                    known | {"rung": rung_of(price), "ex_ante": price != DURING_RUN, "rung_reason": why}
+                    for price, why in cell.rung_reasons.items()
+                ]
+        return pd.DataFrame(lines)
+
+    @cached_property
+    def _cases(self) -> pd.DataFrame:
+        """What identifies each case, in the header's order."""
+        lines = [
+            {"case_id": case.case_id, "part": case.part, "task": case.task, "batch_size": case.batch_size, "arm": case.label}
+            | {name: case.arm.get(name) for name in ("method", "block_size", "gamma", "temperature")}
+            for case in self.header.cases
+        ]
+        dtypes: dict[str, Any] = {"block_size": "Int64", "gamma": float, "temperature": float}
+        return pd.DataFrame(lines, columns=list(CASE)).astype(dtypes | dict.fromkeys(REPEATED_TEXT, "category"))
+
+    def _keys(self, which: npt.NDArray[np.int64] | range) -> pd.DataFrame:
+        """Case and key of the samples ``which``, one row each."""
+        samples, chosen = self._run.samples, np.asarray(which, dtype=np.int64)
+        place = {case.case_id: number for number, case in enumerate(self.header.cases)}
+        of_sample = np.array([place[sample.case_id] for sample in samples], dtype=np.int64)
+        found: pd.DataFrame = self._cases.iloc[of_sample[chosen]].reset_index(drop=True)
+        for name, dtype in SAMPLE_KEY.items():
+            found[name] = np.array([getattr(sample, name) for sample in samples], dtype=dtype)[chosen]
+        return found
+
+    @cached_property
+    def _pass_sums(self) -> pd.DataFrame:
+        """Of every sample, by its place: what _sums says."""
+        sums = [_sums(TraceArrays(sample.packed_passes)) for sample in self._run.samples]
+        dtypes: dict[str, Any] = dict.fromkeys(("passes", "nfe", "draft_passes", "prefill_tokens"), np.int64)
+        dtypes |= dict.fromkeys(("forward_s", "sampler_s"), float)
+        return pd.DataFrame(sums, columns=list(dtypes)).astype(dtypes)
+
+
+def load_run(path: Path | str) -> RunFrames:
+    """Read a run directory, of this version or an older one, as pandas frames.
+
+    Args:
+        path: a directory that `sbd run` or `sbd publish` wrote, or its run.json.
+
+    Raises:
+        RecordError: there is no run, it is damaged, or it was made by a newer version.
+
+    Example:
+        >>> import harness
+        >>> run = harness.load_run("reports/quickstart")
+        >>> run.header.scenario_name
+        'quickstart'
+        >>> taken = run.samples[~run.samples.warmup & run.samples.void.isna()]
+        >>> timed = taken[taken.method.isin(["ntp", "sbd"])].groupby(["arm", "process"], observed=True)
+        >>> per_token_s = timed.decode_s.sum() / timed.decode_tokens.sum()
+        >>> sorted(run.passes.role.unique())
+        ['commit+decide', 'decide', 'prefill']
+        >>> ex_ante = run.predictions[(run.predictions.rung == "shape-calibrated") & run.predictions.ex_ante]
+        >>> error = ex_ante.set_index("arm").wall_speedup_error   # predicted ÷ measured - 1
+    """
+    return RunFrames(read_on_one_machine(Path(path)))
+
+
+_DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    """What identifies a cell; ``task`` is None over several."""
+    return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
+
+
+def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
+    """Of one sample: passes and nfe of the case's own model, passes of draft models, tokens the prefill gave, forward_s and
+    sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, harness.analysis.comparison charges it.
+    """
+    decode, own = trace.decode, trace.own
+    forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
+    drafts = int((decode & ~own).sum())
+    return trace.passes, trace.row_passes, drafts, trace.given_tokens, forward_s, sampler_s
+
+
+def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
+    """Seconds of each pass, NaN where they were not taken."""
+    found = trace.seconds(name)
+    return np.full(trace.count, np.nan) if found is None else found
+
+
+def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The pieces of all samples one after the other."""
+    return np.concatenate([np.asarray(piece, dtype=dtype) for piece in pieces]) if pieces else np.zeros(0, dtype=dtype)

@@ -1,0 +1,96 @@
+"""A question put to measurements and its answer: a claim held against a run, or a metric of one run held against another.
+
+What claims and gates share, so that every output format and the exit code are written once. Values only; who judges is in
+verdict and gate, who prints is in exports and the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
+from harness.analysis.stats.quantity import Quantity
+
+JUDGEMENT_VERSION = 2
+"""Version of the JSON form. 2: the value of a deterministic metric is NEW's own, ``base`` beside it; before, the difference."""
+
+State = Literal["met", "missed", "inconclusive", "void"]
+Kind = Literal["claim", "deterministic", "timed"]
+Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
+Better = Literal["higher", "lower", "equal"]
+
+WORDS: dict[Kind, dict[State, str]] = {
+    "claim": {"met": "confirmed", "missed": "refuted", "inconclusive": "inconclusive", "void": "void"},
+    "deterministic": {"met": "unchanged", "missed": "changed", "inconclusive": "inconclusive", "void": "void"},
+    "timed": {"met": "passed", "missed": "regressed", "inconclusive": "inconclusive", "void": "void"},
+}
+EXIT_CODES: dict[State, int] = {
+    "met": EXIT_OK, "missed": EXIT_REGRESSION, "inconclusive": EXIT_INCONCLUSIVE, "void": EXIT_VOID,
+}  # fmt: skip
+GRAVEST_FIRST: tuple[State, ...] = ("missed", "void", "inconclusive", "met")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One question and its answer.
+
+    ``subject``   what was asked, in words: "SBD k=16 γ=0.35, part bandwidth, batch 1"
+    ``metric``    the name of the figure, the same in every run: ``wall_speedup``
+    ``cell``      where it was looked up: part, batch_size, task, arm
+    ``value``     the figure with its interval in ``unit``; of a timed gate the ratio NEW to BASE, of a deterministic one NEW's
+    ``base``      of a deterministic gate BASE's figure in the same unit; None elsewhere
+    ``bound``     what it was held against, in words: "at least 3"
+    ``sizes``     independent units behind it: {"prompts": 40, "processes": 3}
+    ``reason``    why the state is what it is; ``remedy`` what would decide it, None where nothing is to be done
+    """
+
+    subject: str
+    metric: str
+    kind: Kind
+    state: State
+    cell: dict[str, str]
+    value: Quantity
+    unit: str
+    better: Better
+    bound: str
+    basis: Basis
+    sizes: dict[str, int]
+    reason: str
+    remedy: str | None = None
+    base: float | None = None
+
+    @property
+    def word(self) -> str:
+        """The state in the words of its kind: confirmed, regressed, ..."""
+        return WORDS[self.kind][self.state]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgements:
+    """All answers to one call: ``sbd verify`` over a run, ``sbd gate`` over two."""
+
+    title: str
+    runs: tuple[str, ...]
+    judgements: tuple[Judgement, ...]
+    version: int = JUDGEMENT_VERSION
+
+    @property
+    def state(self) -> State:
+        """The gravest state among them; void where nothing was judged, for nothing asked is not a pass."""
+        found = {one.state for one in self.judgements} or {"void"}
+        return next(state for state in GRAVEST_FIRST if state in found)
+
+    def exit_code(self, inconclusive: Literal["report", "pass", "fail"] = "report") -> int:
+        """For the command line; ``inconclusive`` as pass or fail turns that one outcome into 0 or 1."""
+        if self.state == "inconclusive" and inconclusive != "report":
+            return EXIT_OK if inconclusive == "pass" else EXIT_REGRESSION
+        return EXIT_CODES[self.state]
+
+
+def to_json(judgements: Judgements) -> dict[str, Any]:
+    """As plain JSON values with their ``version``; the state and its word are there for readers that know no kinds."""
+    data = asdict(judgements) | {"state": judgements.state, "exit_code": judgements.exit_code()}
+    for one, plain in zip(judgements.judgements, data["judgements"], strict=True):
+        plain["word"] = one.word
+    return data

@@ -1,0 +1,136 @@
+"""The price of recorded passes on every rung of ceilings, kept in a table: a large run has millions, and few that differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.analysis.compare_pass_values import PRICES
+from harness.analysis.compare_pricing import deployment_of
+from harness.analysis.pass_arrays import TraceArrays
+from harness.models.deployment import Deployment
+from harness.errors import RecordError
+from harness.models import ModelShape
+from harness.record.schema import CaseHeader
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.operation import PassCounts
+from harness.roofline.operations import count_operations
+from harness.roofline.pricing import price_counts
+from harness.record.trace import ForwardPass
+
+Band = tuple[float, float, float]
+"""Low (fully overlapped), expected and high (not overlapped) seconds."""
+Counts = tuple[str | None, int, int, int, int, int]
+"""What decides the price of a pass: the model that made it and the fields of PassCounts, in their order."""
+Places = npt.NDArray[np.int64]
+"""Of passes in the table of a Pricer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPass:
+    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together.
+
+    Of one device, where the model is split over several.
+    """
+
+    bytes_: float
+    flops: float
+    forward_s: dict[str, Band]
+    decode_s: dict[str, Band]
+
+
+class Pricer:
+    """Prices the passes of one model, and of the draft models beside it, on every rung; remembers passes it has priced, each
+    at its place in a table.
+
+    A large run has millions of passes, and few that differ in what they cost. The top rung's corrections are those of passes
+    of the model itself; a draft model's passes take them over.
+    """
+
+    def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
+        self._shapes: dict[str | None, ModelShape] = {None: case.model}
+        for name, shape in case.draft_models.items():
+            self._shapes[name] = shape
+        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # drafts are not split
+        self._ceilings = ceilings
+        self.rungs = tuple(price for price in PRICES if price in ceilings)
+        self._places: dict[Counts, int] = {}
+        self._table = np.empty((256, 2 + 6 * len(self.rungs)))
+
+    def price(self, one: ForwardPass) -> PricedPass:
+        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace).
+
+        Raises:
+            RecordError: it was made by a model that the case does not know.
+        """
+        counts = PassCounts.of(one)
+        place = self._place((one.model, counts.rows, counts.query, counts.context, counts.logits, counts.kept))
+        bytes_, flops, *sides = self._table[place].tolist()
+        bands = [(low, expected, high) for low, expected, high in zip(*[iter(sides)] * 3, strict=True)]
+        forward = dict(zip(self.rungs, bands, strict=False))
+        return PricedPass(
+            bytes_=bytes_, flops=flops, forward_s=forward, decode_s=dict(zip(self.rungs, bands[len(forward) :], strict=True))
+        )
+
+    def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
+        """Where in the table the passes ``which`` of a sample stand."""
+        if not which.any():
+            return np.zeros(0, dtype=np.int64)
+        columns = (
+            trace.per_pass("padded_query"), trace.per_pass("padded_context"), trace.per_row("logit_tokens").max(axis=1),
+            trace.over_rows("kept_tokens"),
+        )  # fmt: skip
+        made_by = [trace.models[code] for code in trace.model[which].tolist()]
+        counts = zip(made_by, repeat(trace.rows), *(column[which].tolist() for column in columns))
+        return np.fromiter(map(self._place, counts), dtype=np.int64)
+
+    def bytes_(self, places: Places) -> npt.NDArray[np.float64]:
+        """Modelled bytes of each pass, without its sampler."""
+        return np.asarray(self._table[places, 0])
+
+    def flops(self, places: Places) -> npt.NDArray[np.float64]:
+        """Modelled flops of each pass, without its sampler."""
+        return np.asarray(self._table[places, 1])
+
+    def forward_s(self, places: Places) -> npt.NDArray[np.float64]:
+        """Seconds of each forward, of shape (passes, rungs, 3): the band of every rung."""
+        return self._bands(places, 2)
+
+    def decode_s(self, places: Places) -> npt.NDArray[np.float64]:
+        """Seconds of each forward and its sampler, of shape (passes, rungs, 3)."""
+        return self._bands(places, 2 + 3 * len(self.rungs))
+
+    def _bands(self, places: Places, first: int) -> npt.NDArray[np.float64]:
+        width = 3 * len(self.rungs)
+        return self._table[places, first : first + width].reshape(len(places), len(self.rungs), 3)
+
+    def _place(self, counts: Counts) -> int:
+        found = self._places.get(counts)
+        if found is None:
+            found = len(self._places)
+            if found == len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+            self._table[found] = self._price(counts)
+            self._places[counts] = found
+        return found
+
+    def _price(self, key: Counts) -> list[float]:
+        """Bytes, flops, the band of the forward on every rung, that of the whole pass on every rung."""
+        model, rows, query, context, logits, kept = key
+        shape = self._shapes.get(model)
+        if shape is None:
+            raise RecordError(
+                f"a pass was made by {model!r}, a draft model whose shape its case does not have; the record is damaged"
+            )
+        counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept)
+        deployment = self._own if model is None else self._whole
+        prices = [price_counts(shape, deployment, counts, self._ceilings[rung]) for rung in self.rungs]
+        operations = count_operations(shape, deployment, counts)
+        return [
+            sum(operation.bytes_ for operation in operations), sum(operation.flops for operation in operations),
+            *(side for price in prices for side in price.forward),
+            *(side for price in prices for side in (price.low_s, price.expected_s, price.high_s)),
+        ]  # fmt: skip

@@ -1,0 +1,376 @@
+"""The shape of a comparison: every derived value of a run, frozen and JSON-able, ready to be shown or gated on.
+
+These are values only. They know no formula (harness.analysis.comparison and its siblings), no page and no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal
+
+from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
+from harness.analysis.health import PartHealth, Voids
+from harness.analysis.stats.quantity import Quantity, absent
+
+COMPARISON_VERSION = 5
+"""Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
+
+Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
+BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """Wall speedup taken apart over the paired samples; ``product`` equals the ratio of totals exactly (design.md).
+
+    ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
+    ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
+    ``pass_cost``       time per forward, NTP ÷ arm; that of draft models' forwards is added to those of the target
+    ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
+    """
+
+    passes: float
+    rows_per_pass: float
+    pass_cost: float
+    overhead: float
+
+    @property
+    def product(self) -> float:
+        """The wall speedup that the factors make."""
+        return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The roofline's price of the recorded trace, beside the clock. Intervals are the band overlapped..not overlapped.
+
+    ``decode_s`` predicted Σ of decode passes over the arm's timed samples; ``*_error`` are predicted ÷ measured - 1,
+    against decode wall time and against the wall speedup (ratio of totals).
+    ``ex_ante``: the seconds of a pass were known before the first sample of the part. Else they were calibrated during the run,
+    with passes measured before, among and after the samples. How many passes there are is in either case what was recorded.
+    """
+
+    rung: str
+    decode_s: Quantity
+    decode_error: Quantity
+    wall_speedup: Quantity
+    wall_speedup_error: Quantity
+    ex_ante: bool = True
+
+    @property
+    def price(self) -> str:
+        """Which of PRICES it is."""
+        return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassParts:
+    """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
+
+    ``sampler_s`` runs from the end of the forward to the readback of what was decided; ``rest_s`` is everything else that the
+    loop does.
+    """
+
+    forward_s: Quantity
+    sampler_s: Quantity
+    rest_s: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterScale:
+    """What one percent of the device's memory counter is worth, in bytes per second: by a copy of known bytes in the
+    measuring process (``bytes_per_s_per_percent``, which is used), by a read-only reduction, and by memory clock and bus.
+
+    ``disagreement`` says in words where two of them are more than 10 % apart. Means over the sessions of a run.
+    """
+
+    counter: str | None
+    bytes_per_s_per_percent: Quantity
+    read_bytes_per_s_per_percent: Quantity
+    theoretical_bytes_per_s_per_percent: Quantity
+    theoretical_source: str | None
+    disagreement: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """What lies beside a speedup, over the very pairs it rests on; what is None has a ``reason``.
+
+    ``processes``    fresh processes that the pairs come from
+    ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
+    ``*_tokens``     mean output tokens of a sample, those of the prefill included: how long NTP and the arm wrote
+    ``one_sided``    prompts that only one of the two ever decoded: no pair, and no interval over what is left
+    """
+
+    pairs: int
+    processes: int
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    ntp_output_tokens: float | None
+    output_tokens: float | None
+    one_sided: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simultaneous:
+    """The figures of an arm that was picked from ``picked_from`` on the decodes that judge it, each at ``confidence``.
+
+    1 - 5 % / picked_from (Bonferroni): all intervals of all these arms hold together with 95 %, whichever arm is picked.
+    ``figures``: by the name that a claim uses, and ``accuracy_difference``.
+    """
+
+    picked_from: int
+    confidence: float
+    figures: dict[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmResult:
+    """One arm in one cell. Totals run over all its samples but the warm-up.
+
+    ``paired`` holds the spread, the lengths and the number of processes behind ``wall_speedup`` and ``wall_speedup_totals``.
+
+    ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
+    counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
+    ``nfe`` and ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``.
+    ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
+    prompts with the very output of NTP in this run, which rounding can keep below 1.
+    ``figures``: what else claims are made about (harness.analysis.compare_figures), by the name that a claim uses.
+    ``first_token_s``: median time until a row's first token is final. ``decode_time_estimated``: why decode time is part
+    estimate, None where all of it was measured as such.
+    ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.
+    ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
+    ``simultaneous``: of a highlighted arm that was picked from several; verdicts on a claim that names no arm use it.
+    """
+
+    label: str
+    method: str
+    block_size: int | None
+    gamma: float | None
+    temperature: float
+    solver: str | None
+    replayed: dict[str, Any] | None
+    is_ntp: bool
+    case_ids: tuple[str, ...]
+    samples: int
+    prompts: int
+    unpaired: int
+    decode_tokens: int
+    nfe: int
+    passes: int
+    nfe_speedup: Quantity
+    query_tokens_per_pass: Quantity
+    wall_speedup: Quantity
+    prompts_for_5_percent: int | None
+    wall_speedup_totals: Quantity
+    paired: Paired
+    factors: Factors | None
+    decode_s: Quantity
+    forward_s: Quantity
+    pass_parts: PassParts
+    tokens_per_s: Quantity
+    latency_s: Quantity
+    correct: float | None
+    accuracy: Quantity
+    accuracy_difference: Quantity
+    baseline_difference: Quantity | None
+    modelled_bandwidth_bytes_per_s: Quantity
+    ceiling_share: Quantity
+    measured_bandwidth_bytes_per_s: Quantity
+    measured_over_modelled: Quantity
+    predictions: tuple[Prediction, ...]
+    final_tokens_histogram: tuple[int, ...]
+    figures: dict[str, Quantity] = field(default_factory=dict)
+    draft_passes: int = 0
+    draft_query_tokens: int = 0
+    lossless: str | None = None
+    identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
+    first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
+    decode_time_estimated: str | None = None
+    voids: Voids | None = None
+    simultaneous: Simultaneous | None = None
+
+    @property
+    def request_speedup(self) -> Quantity:
+        """Ratio of whole-request time per output token, prompt included, NTP ÷ arm: geometric mean over prompts."""
+        return self.figures.get("request_speedup", absent("NTP is what the other arms are compared with"))
+
+    @property
+    def query_tokens_per_token(self) -> float | None:
+        """Tokens that the target was fed for each one that became final, waiting rows included."""
+        fed = self.query_tokens_per_pass.value
+        return None if fed is None or not self.decode_tokens else fed * self.passes / self.decode_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateMode:
+    """One way of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
+
+    label: str
+    ntp_speed: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCheck:
+    """Whether NTP wrote what generate() wrote, row by row, beside every mode.
+
+    ``rows`` pairs of outputs, ``same`` of them equal; ``agreed``: the mean share of an output up to its first difference.
+    ``mode_*``: the same of the modes beside one another, which shows what rounding does here; None where one mode ran alone.
+    """
+
+    different: bool
+    rows: int
+    same: int
+    agreed: float
+    mode_rows: int
+    mode_same: int
+    mode_agreed: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingCheck:
+    """How near the memory's read rate the NTP arm comes at batch 1: what stays far below leaves room for a faster engine.
+
+    ``share``: its modelled bandwidth ÷ the read rate in its ``method``. ``words``: what to say beside a speedup, empty where
+    NTP is near enough or nothing is known.
+    """
+
+    state: Literal["near", "far", "in_cache", "unknown"]
+    share: Quantity
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineCheck:
+    """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
+
+    *kept_up*: shown to be as fast, with the same tokens; *slow*: shown to be slower; *not_shown*: neither;
+    *different_tokens*: the two did not do the same work, so their times say nothing; *unchecked*: nothing was compared.
+    """
+
+    state: BaselineState
+    modes: tuple[GenerateMode, ...]
+    best: str | None = None
+    reason: str | None = None
+    tokens: TokenCheck | None = None
+    ceiling: CeilingCheck | None = None
+
+    @property
+    def best_speed(self) -> Quantity | None:
+        """The speed of NTP over the fastest mode."""
+        return next((mode.ntp_speed for mode in self.modes if mode.label == self.best), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
+
+    ``rung_reasons`` says why a rung of the ladder of ceilings (by PRICES) has no prediction here. Bytes and predictions are
+    those of one of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
+    """
+
+    part: str
+    task: str | None
+    tasks: tuple[str, ...]
+    batch_size: int
+    is_summary: bool
+    model: str
+    params: int
+    dtype: str
+    device: str
+    attention: str
+    session: str
+    execution: str
+    timed: bool
+    baseline_part: str | None
+    arms: tuple[ArmResult, ...]
+    counter_scale: CounterScale
+    baseline_check: BaselineCheck
+    rung_reasons: dict[str, str]
+    tensor_parallel: int = 1
+    pass_widths: tuple[PassWidth, ...] = ()
+    curves: tuple[PassCurve, ...] = ()
+    roofs: tuple[Roof, ...] = ()
+
+    def void_words(self, arm: ArmResult) -> str:
+        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: the arm and the NTP it is compared with; empty where nothing is."""
+        sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
+        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Highlight:
+    """The arm that answers the question for one part and batch size, and on what ground it was picked.
+
+    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``, at a simultaneous 95 % level over
+    the ``picked_from`` arms that could have been picked), *observed* (only the observed difference is within it), *none*
+    (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
+    """
+
+    part: str
+    batch_size: int
+    label: str | None
+    basis: Basis
+    margin: float
+    pairs: int
+    pairs_needed: int
+    reason: str | None = None
+    picked_from: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that is derived from one run."""
+
+    run_id: str
+    cells: tuple[Cell, ...]
+    highlights: tuple[Highlight, ...]
+    outcomes: tuple[dict[str, str], ...]
+    health: tuple[PartHealth, ...] = ()
+    version: int = field(default=COMPARISON_VERSION)
+
+    def summary(self, part: str, batch_size: int) -> Cell:
+        """The cell over all tasks of one part and batch size.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for cell in self.cells:
+            if cell.is_summary and (cell.part, cell.batch_size) == (part, batch_size):
+                return cell
+        raise KeyError((part, batch_size))
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain JSON values, with its ``version``; absent values are null beside their reason."""
+    data: dict[str, Any] = _plain(comparison)
+    for cell, cell_data in zip(comparison.cells, data["cells"], strict=True):
+        for arm, arm_data in zip(cell.arms, cell_data["arms"], strict=True):
+            if arm.factors is not None:
+                arm_data["factors"]["product"] = arm.factors.product
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """As dataclasses.asdict, which copies every leaf: of a large run there are millions."""
+    kind: Any = type(value)
+    if kind in _LEAVES:
+        return value
+    names = _field_names(kind)
+    if names:
+        return {name: one if type(one := getattr(value, name)) in _LEAVES else _plain(one) for name in names}
+    if kind is dict:
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if kind in (tuple, list) else value
+
+
+_LEAVES = frozenset((float, int, str, bool, type(None)))
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()

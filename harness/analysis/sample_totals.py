@@ -1,0 +1,209 @@
+"""Reduces one sample to the counts and sums that every derived value needs, so that a big record is walked once.
+
+Knows the record and the pricer; knows no arm and no statistic.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.analysis.traffic import Counted, TrafficCounter
+from harness.analysis.pricing import Band, Places, Pricer
+from harness.analysis.pass_arrays import PREFILL, TraceArrays
+from harness.record.schema import CaseHeader, Sample
+from harness.roofline.speedup import describe_pass
+
+Key = tuple[str, int, int, int]
+"""(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPasses:
+    """The decode passes of one sample, entry i of every array one pass, and where their ``pricer`` has their prices.
+
+    ``role`` holds places in compare_trace.ROLES, ``query_tokens`` those of each row with its padding, ``context_tokens`` the
+    mean over the rows; ``forward_s`` is None where the passes were not timed one by one. ``model`` holds places in ``models``:
+    None for the case's own, the names of draft models behind it.
+    """
+
+    role: npt.NDArray[np.int8]
+    query_tokens: npt.NDArray[np.int64]
+    context_tokens: npt.NDArray[np.float64]
+    forward_s: npt.NDArray[np.float64] | None
+    model: npt.NDArray[np.int64]
+    models: tuple[str | None, ...]
+    places: Places
+    pricer: Pricer
+
+    def __len__(self) -> int:
+        """How many passes there are."""
+        return len(self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
+
+    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of passes of the target; those of draft models, which make
+    no token final, are ``draft_passes`` and ``draft_fed_tokens``. Times, bytes and prices are of all of them.
+    ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
+    ``prompt_s`` is the time of the prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows).
+    ``reads_more``: a prompts' pass does more than that of NTP, so ``charged`` owes decode time; ``estimated``: it was paid.
+    ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. There is
+    neither where the part was not timed: nothing is compared with a clock there.
+    """
+
+    key: Key
+    prompts: tuple[tuple[str, str], ...]
+    clusters: tuple[str | None, ...]
+    outputs: tuple[list[int], ...]
+    correct: tuple[bool | None, ...]
+    ungraded_reason: str | None
+    output_tokens: int
+    decode_tokens: int
+    row_passes: int
+    passes: int
+    fed_tokens: int
+    draft_passes: int
+    draft_fed_tokens: int
+    histogram: tuple[int, ...]
+    decode_s: float | None
+    prompt_s: float | None
+    first_token_s: float | None
+    reads_more: bool
+    latency_s: float | None
+    forward_s: float | None
+    sampler_s: float | None
+    bytes_: float
+    counted: Counted | None
+    energy_j: float | None
+    priced_s: dict[str, Band]
+    timed: TimedPasses | None
+    estimated: bool = False
+
+    @property
+    def has_decode_time(self) -> bool:
+        """Whether decode time per decode token exists: timed, and more than the token the prefill gave."""
+        return bool(self.decode_s) and self.decode_tokens > 0
+
+
+def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
+    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read."""
+    trace, rows = TraceArrays(sample.packed_passes), len(sample.rows)
+    decode = trace.decode
+    final, active = trace.per_row("final_tokens"), trace.per_row("active").astype(bool)
+    own, fed = trace.own, trace.per_pass("padded_query")
+    prompt = trace.drafts_in_prompt
+    given = trace.given_tokens
+    drafted = (final[0].astype(np.int64) - (given > 0)).tolist() if prompt else []
+    histogram = np.bincount([*final[own][active[own]].tolist(), *drafted])
+    read = max((row.prompt_tokens for row in sample.rows), default=0)
+    beyond = int(fed[0]) - read if prompt else 0
+    output_tokens = sum(row.output_tokens for row in sample.rows)
+    timed = _timed(trace, pricer) if pricer is not None else None
+    return Tally(
+        key=(case.task, sample.group, sample.repeat, sample.process),
+        prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
+        clusters=tuple(row.cluster for row in sample.rows),
+        outputs=tuple(row.output_ids for row in sample.rows),
+        correct=tuple(row.correct for row in sample.rows),
+        ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
+        output_tokens=output_tokens,
+        decode_tokens=output_tokens - given,
+        row_passes=trace.row_passes,
+        passes=trace.passes,
+        fed_tokens=(int(fed[own].sum()) + beyond) * rows,
+        draft_passes=int((decode & ~own).sum()),
+        draft_fed_tokens=int(fed[decode & ~own].sum()) * rows,
+        histogram=tuple(histogram.tolist()),
+        decode_s=sample.decode_s,
+        prompt_s=sample.prefill_s,
+        first_token_s=_first_token_s(sample, trace),
+        reads_more=prompt or bool((trace.role[trace.decode] == PREFILL).any()),
+        latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
+        forward_s=_sum_of(trace.seconds("forward_s"), decode),
+        sampler_s=_sum_of(trace.seconds("sampler_s"), decode),
+        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
+        counted=counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
+        energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
+        priced_s=_priced(timed, trace, read) if timed else {},
+        timed=timed,
+    )
+
+
+def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]:
+    """Add to decode time what the prompts' pass takes beyond that of ``ntp`` on the same prompt, where it does more.
+
+    NTP's is that of the same repeat and process, else the median over the prompt's other decodes; without any all of the
+    prompts' pass is decode time. Where NTP's happened to take longer, nothing is taken off.
+    """
+    if not any(one.reads_more and one.decode_s is not None for one in tallies):
+        return tuple(tallies)
+    own = {one.key: one.prompt_s for one in ntp if one.prompt_s is not None}
+    of_prompt: dict[tuple[str, int], list[float]] = {}
+    for key, prompt_s in own.items():
+        of_prompt.setdefault(key[:2], []).append(prompt_s)
+
+    def charge(one: Tally) -> Tally:
+        if not one.reads_more or one.decode_s is None or one.prompt_s is None:
+            return one
+        beyond_s = max(0.0, one.prompt_s - own.get(one.key, statistics.median(of_prompt.get(one.key[:2], [0.0]))))
+        forward_s = None if one.forward_s is None else one.forward_s + beyond_s
+        return replace(one, decode_s=one.decode_s + beyond_s, forward_s=forward_s, estimated=True)
+
+    return tuple(map(charge, tallies))
+
+
+def _first_token_s(sample: Sample, trace: TraceArrays) -> float | None:
+    """Mean over the rows of the time until a token is final. What the loop spends beyond forwards and samplers is shared out
+    evenly over the passes. None where the passes were not timed one by one and the prompts' pass made nothing final.
+    """
+    if sample.prefill_s is None or sample.decode_s is None:
+        return None
+    first = (trace.per_row("final_tokens") > 0).argmax(axis=0)  # a row of no output has none: taken as the prompts' pass
+    if not first.any():
+        return sample.prefill_s
+    forward_s, sampler_s = trace.seconds("forward_s"), trace.seconds("sampler_s")
+    if forward_s is None:
+        return None
+    known = np.where(trace.role != PREFILL, forward_s + (0.0 if sampler_s is None else sampler_s), 0.0)
+    passes = (trace.role != PREFILL).cumsum()
+    rest_s = (sample.decode_s - float(known.sum())) / max(int(passes[-1]), 1)
+    return sample.prefill_s + float((known.cumsum() + rest_s * passes)[first].mean())
+
+
+def _sum_of(durations: npt.NDArray[np.float64] | None, which: npt.NDArray[np.bool_]) -> float | None:
+    return None if durations is None else float(durations[which].sum())
+
+
+def _timed(trace: TraceArrays, pricer: Pricer) -> TimedPasses:
+    forward_s, decode = trace.seconds("forward_s"), trace.decode
+    return TimedPasses(
+        role=trace.role[decode],
+        query_tokens=trace.per_pass("padded_query")[decode],
+        context_tokens=trace.over_rows("context_tokens")[decode] / max(trace.rows, 1),
+        forward_s=None if forward_s is None else forward_s[decode],
+        model=trace.model[decode],
+        models=trace.models,
+        places=pricer.places(trace, decode),
+        pricer=pricer,
+    )
+
+
+def _priced(timed: TimedPasses, trace: TraceArrays, read: int) -> dict[str, Band]:
+    """The decode passes on every rung; where the prompts' pass drafts, what it costs beyond one that reads ``read`` tokens."""
+    totals = timed.pricer.decode_s(timed.places).sum(axis=0)
+    if trace.drafts_in_prompt:
+        fed, logits, kept = (int(trace.per_row(f"{name}_tokens")[0].max()) for name in ("query", "logit", "kept"))
+        whole, plain = (
+            timed.pricer.price(describe_pass("prefill", trace.rows, fed, 0, logits=logits, kept=kept)).decode_s
+            for fed, logits, kept in ((fed, logits, kept), (read, 1, read))
+        )
+        totals = totals + [np.subtract(whole[rung], plain[rung]) for rung in timed.pricer.rungs]
+    bands = zip(timed.pricer.rungs, totals.tolist(), strict=True)
+    return {rung: (low, expected, high) for rung, (low, expected, high) in bands}

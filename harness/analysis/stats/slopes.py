@@ -1,0 +1,147 @@
+"""Whether a series climbed stairs or a slope: steps in one direction against one straight line between two levels.
+
+Knows no record, commit or database: it is handed numbers in their order and the places of their steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.stats.correlated import lag1
+
+Floats = NDArray[np.float64]
+MIN_DRIFT = 10
+"""A line that is done within fewer points is a step."""
+KNOTS = 25
+"""So many places are tried for either end of a line, evenly: its ends are known to a twenty-fifth of the stretch at best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """In place of steps ``first`` to ``last``: from ``before``, left by point ``index``, to ``after``, reached at ``end``."""
+
+    first: int
+    last: int
+    index: int
+    end: int
+    before: float
+    after: float
+
+
+def drifts(points: Floats, cuts: Sequence[int]) -> list[Drift]:
+    """The runs of steps in one direction that a line fits better.
+
+    Both are fitted to the stretch from the level before the first step to the level after the last, with noise of their own
+    correlation, and compared by the Schwarz criterion n log(S ÷ n) + p log n: S are the squares of the innovations, p counts
+    levels and places: 2 k + 1 of k steps, 4 of a line.
+
+    Args:
+        points: the series [n].
+        cuts: first indices of new levels, in order.
+    """
+    ends = [0, *cuts, len(points)]
+    levels = [float(points[a:b].mean()) for a, b in pairwise(ends)]
+    found = []
+    for first, last in _runs([after > before for before, after in pairwise(levels)]):
+        start, stop = ends[first], ends[last + 2]
+        line = _line(points[start:stop])
+        if line is None:
+            continue
+        own = [cut - start for cut in cuts[first : last + 1]]
+        if _cost(line.residuals, 4, 2) < _cost(_about_steps(points[start:stop], own), 2 * len(own) + 1, len(own) + 1):
+            index, end = start + line.last_old + 1, start + line.first_new
+            found.append(Drift(first, last, index, end, line.before, line.after))
+    return found
+
+
+def correlation_about_line(points: Floats) -> tuple[float, float]:
+    """The noise's correlation with its last value about the best line between two levels, with its standard error.
+
+    Of a slope it is far smaller than about any few steps, and of steps larger; (1, 0) where a line needs more points.
+    """
+    line = _line(points)
+    return (1.0, 0.0) if line is None else lag1(line.residuals, 3)
+
+
+def _runs(rises: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """First and last step of each run in one direction."""
+    start = 0
+    for i in range(1, len(rises) + 1):
+        if i == len(rises) or rises[i] != rises[start]:
+            yield start, i - 1
+            start = i
+
+
+def _about_steps(points: Floats, cuts: Sequence[int]) -> Floats:
+    return np.concatenate([part - part.mean() for part in np.split(points, list(cuts))])
+
+
+def _cost(residuals: Floats, parameters: int, fitted: int) -> float:
+    """The Schwarz criterion of a fit by its residuals; -inf where they are 0."""
+    n, (phi, _) = len(residuals), lag1(residuals, fitted)
+    squares = float(np.sum((residuals[1:] - phi * residuals[:-1]) ** 2) + (1 - phi**2) * residuals[0] ** 2)
+    return n * math.log(squares / n) + parameters * math.log(n) if squares > 0 else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    residuals: Floats
+    last_old: int
+    first_new: int
+    before: float
+    after: float
+
+
+def _line(points: Floats) -> _Line | None:
+    """The best line between two levels; None where the stretch is too short for one.
+
+    Fitted twice, by least squares and then with the correlation that this leaves (Cochrane and Orcutt, JASA 44 (1949) 32).
+    """
+    shapes = _shapes(len(points))
+    if shapes is None:
+        return None
+    phi = 0.0
+    for _ in range(2):
+        best, before, size = _best(points, shapes[1], phi)
+        residuals = points - before - size * shapes[1][best]
+        phi = lag1(residuals, 2)[0]
+    last_old, first_new = shapes[0][best]
+    return _Line(residuals, last_old, first_new, before, before + size)
+
+
+def _best(points: Floats, shapes: Floats, phi: float) -> tuple[int, float, float]:
+    """Which of ``shapes`` [m, n] fits ``points`` [n] best, its level before and its size, by generalised least squares."""
+    level, target, slopes = (_innovations(x, phi) for x in (np.ones((1, len(points))), points[None], shapes))
+    level = level[0] / np.linalg.norm(level[0])
+    slopes_left = slopes - np.outer(slopes @ level, level)
+    target_left = target[0] - (target[0] @ level) * level
+    along, power = slopes_left @ target_left, np.sum(slopes_left**2, axis=1)
+    best = int(np.argmax(along**2 / power))
+    size = float(along[best] / power[best])
+    alone = _innovations((points - size * shapes[best])[None], phi)[0] @ level
+    return best, float(alone / (_innovations(np.ones((1, len(points))), phi)[0] @ level)), size
+
+
+def _innovations(rows: Floats, phi: float) -> Floats:
+    made = rows.copy()
+    made[:, 1:] -= phi * rows[:, :-1]
+    made[:, 0] *= math.sqrt(1 - phi**2)
+    return made
+
+
+@lru_cache(maxsize=64)
+def _shapes(size: int) -> tuple[list[tuple[int, int]], Floats] | None:
+    """Every line between two of the places: (last point at 0, first point at 1) and its values [m, size]."""
+    places = np.unique(np.linspace(0, size - 1, min(KNOTS, size)).round().astype(int))
+    pairs = [(int(a), int(b)) for a in places for b in places if b - a >= MIN_DRIFT]
+    if not pairs:
+        return None
+    at = np.arange(size)
+    return pairs, np.array([np.clip((at - a) / (b - a), 0.0, 1.0) for a, b in pairs])

@@ -1,0 +1,148 @@
+"""What the device's memory counter says of a sample, in bytes: percent x scale, beside the bytes modelled for the same window.
+
+The counter's window is the whole sample, prefill included. Scales are those that the run recorded (harness.hardware.counter_scale).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from harness.hardware.counter_scale import BandwidthScale
+from harness.analysis.pricing import Pricer
+from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.results import CounterScale
+from harness.record.schema import Run, Sample
+from harness.analysis.stats.quantity import Quantity, absent, exact
+
+PERCENT = "dram_bandwidth_pct"
+NOT_RECORDED = "this run recorded no counter of memory bandwidth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """One sample's window: its seconds, the bytes counted in it and those modelled for all its passes.
+
+    Both are 0, with a ``reason``, where the counter was not read.
+    """
+
+    window_s: float
+    counted_bytes: float = 0.0
+    modelled_bytes: float = 0
+    reason: str | None = None
+
+
+class TrafficCounter:
+    """The memory counter of one part: its scales, each from its time on, and why it says nothing where it does not."""
+
+    def __init__(self, scales: Sequence[BandwidthScale], why_no_scale: str, why_no_figure: str) -> None:
+        self._scales = sorted(scales, key=lambda scale: scale.taken_at)
+        self._why_no_scale = why_no_scale
+        self._why_no_figure = why_no_figure
+
+    def read(self, sample: Sample, trace: TraceArrays, pricer: Pricer) -> Counted | None:
+        """The sample's window in bytes; None where it was not timed."""
+        if sample.prefill_s is None or sample.decode_s is None:
+            return None
+        window_s, percent = sample.prefill_s + sample.decode_s, sample.meters.get(PERCENT)
+        if percent is None:
+            return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self._why_no_figure))
+        scale = self._scale_at(datetime.fromisoformat(sample.started_at))
+        if scale is None:
+            reason = f"the counter reads in percent, and what one percent is worth is not known: {self._why_no_scale}"
+            return Counted(window_s=window_s, reason=reason)
+        return Counted(
+            window_s=window_s,
+            counted_bytes=percent * scale.bytes_per_s_per_percent * window_s,
+            modelled_bytes=float(pricer.bytes_(pricer.places(trace, np.ones(trace.count, dtype=bool))).sum()),
+        )
+
+    def _scale_at(self, started: datetime) -> BandwidthScale | None:
+        """The last scale taken before the sample: a run that was continued calibrates again, in the new process."""
+        return next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
+
+    @property
+    def scale(self) -> CounterScale:
+        """The scales together, for the reader."""
+        scales = self._scales
+        if not scales:
+            nothing = absent(self._why_no_scale)
+            return CounterScale(
+                counter=None, bytes_per_s_per_percent=nothing, read_bytes_per_s_per_percent=nothing,
+                theoretical_bytes_per_s_per_percent=nothing, theoretical_source=None, disagreement=None,
+            )  # fmt: skip
+        last = scales[-1]
+        reads = [scale.read.bytes_per_s_per_percent for scale in scales if scale.read is not None]
+        theoretical = [found for scale in scales if (found := scale.theoretical_bytes_per_s_per_percent) is not None]
+        return CounterScale(
+            counter=last.counter,
+            bytes_per_s_per_percent=_mean([scale.bytes_per_s_per_percent for scale in scales], None),
+            read_bytes_per_s_per_percent=_mean(reads, last.read_reason),
+            theoretical_bytes_per_s_per_percent=_mean(theoretical, last.interface_reason),
+            theoretical_source=None if last.interface is None else last.interface.source,
+            disagreement=next((words for scale in scales if (words := scale.disagreement()) is not None), None),
+        )
+
+
+def counters(run: Run) -> dict[str, TrafficCounter]:
+    """The counter of every part, from what the run's sessions recorded of their meters."""
+    found: dict[str, TrafficCounter] = {}
+    for part in dict.fromkeys(case.part for case in run.header.cases):
+        events = run.events("meters", part)
+        scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
+        why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
+        missing = [one.reason for event in events for one in _absent_meters(event.get("absent")) if PERCENT in one.figures]
+        why_no_figure = missing[-1] if missing else NOT_RECORDED
+        found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
+    return found
+
+
+def measured_bandwidth(counted: Sequence[Counted | None], disagreement: str | None, why_none: str) -> tuple[Quantity, Quantity]:
+    """Bytes per second that the counter saw, mean over the windows it could read; and its bytes over those modelled.
+
+    ``disagreement`` goes with the figure as its reason for doubt, as does the number of windows that were not read.
+    """
+    windows = [one for one in counted if one is not None]
+    read, unread = [one for one in windows if one.reason is None], [one.reason for one in windows if one.reason is not None]
+    if not read:
+        nothing = absent(unread[0] if unread else why_none)
+        return nothing, nothing
+    total = math.fsum(one.counted_bytes for one in read)
+    window_s, modelled = math.fsum(one.window_s for one in read), sum(one.modelled_bytes for one in read)
+    part = f"{len(read)} of {len(windows)} windows were read: {unread[0]}" if unread else None
+    doubt = "; ".join(words for words in (disagreement, part) if words) or None
+    rate = Quantity(value=total / window_s, n=len(read), method="percent x calibrated scale", reason=doubt)
+    return rate, Quantity(value=total / modelled, n=len(read), reason=doubt) if modelled else absent("no bytes were modelled")
+
+
+def _mean(values: Sequence[float], reason: str | None) -> Quantity:
+    return exact(statistics.fmean(values), n=len(values)) if values else absent(reason or NOT_RECORDED)
+
+
+class _AbsentMeters(BaseModel):
+    """Meters that could not be read, as a session recorded them."""
+
+    figures: tuple[str, ...]
+    reason: str
+
+
+def _absent_meters(recorded: Any) -> list[_AbsentMeters]:
+    """None where the record is damaged: then it does not say why a figure is missing."""
+    try:
+        return TypeAdapter(list[_AbsentMeters]).validate_python(recorded)
+    except ValidationError:
+        return []
+
+
+def _scale(recorded: Any) -> BandwidthScale | None:
+    try:
+        return None if recorded is None else BandwidthScale.model_validate(recorded)
+    except ValidationError:
+        return None

@@ -1,0 +1,76 @@
+"""The verdict on claims: confirmed, refuted, inconclusive or void, with the interval and the reason.
+
+``verdict(comparison, claims, header) -> Judgements``. A claim of several bounds is confirmed where all are met, and refuted
+where any is missed. Reads a comparison only; knows no file and no page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.scenario.claims import METRICS, Bound, Claim, Claims
+from harness.analysis.results import Comparison
+from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.record.schema import RunHeader
+from harness.analysis.stats.quantity import absent
+from harness.analysis.claim_check import CONTINUE, Finding, judge
+from harness.analysis.verdict_place import Nowhere, Place, in_words, places
+
+
+def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
+    """Every claim, held against every cell that it is about, in the order of the claims."""
+    return Judgements(
+        title=f"claims about {header.scenario_name}",
+        runs=(comparison.run_id,),
+        judgements=tuple(
+            _judgement(claim, place, comparison) for claim in claims for place in places(claim, comparison, header)
+        ),
+    )
+
+
+def _judgement(claim: Claim, place: Place | Nowhere, comparison: Comparison) -> Judgement:
+    if isinstance(place, Nowhere):
+        findings = [_nowhere(bound, place) for bound in claim.bounds]
+    else:
+        findings = [judge(bound, place, comparison, claim.scope) for bound in claim.bounds]
+    gravest = next(state for state in GRAVEST_FIRST if any(one.state == state for one in findings))
+    deciding = [one for one in findings if one.state == gravest]
+    lead = findings[0] if claim.metric is not None else deciding[0]
+    metric = METRICS[lead.bound.metric]
+    return Judgement(
+        subject=in_words(place.names) or "this run",
+        metric=lead.bound.metric,
+        kind="claim",
+        state=gravest,
+        cell=place.names,
+        value=lead.value,
+        unit=metric.unit,
+        better=metric.better,
+        bound=_bound_words(claim),
+        basis=lead.basis,
+        sizes=lead.sizes,
+        reason=_reason(findings),
+        remedy="; ".join(dict.fromkeys(one.remedy for one in deciding if one.remedy)) or None,
+    )
+
+
+def _nowhere(bound: Bound, place: Nowhere) -> Finding:
+    return Finding(
+        bound=bound, state="void", value=absent(place.reason), basis="measured", sizes={}, reason=place.reason, remedy=CONTINUE
+    )
+
+
+def _reason(findings: Sequence[Finding]) -> str:
+    """One bound's reason as it is; several with the metric and its own outcome before each."""
+    if len({one.reason for one in findings}) == 1:
+        return findings[0].reason
+    return " | ".join(f"{one.bound.metric} {WORDS['claim'][one.state]}: {one.reason}" for one in findings)
+
+
+def _bound_words(claim: Claim) -> str:
+    """What was claimed, with the words it was claimed in."""
+    bounds = list(claim.bounds)
+    several = len(bounds) > 1
+    said = " and ".join(f"{bound.metric} {bound.words}" if several else bound.words for bound in bounds)
+    beside = "; ".join(text for text in (claim.name, claim.source) if text)
+    return f"{said} ({beside})" if beside else said

@@ -1,0 +1,121 @@
+"""Where a claim is looked up: the cells and arms of a comparison that it names, or why there is none.
+
+An arm that is not named is the highlighted one of every part and batch size. Reads values only; judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.scenario.claims import METRICS, Claim, Where
+from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.record.schema import RunHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One cell, and the arm there. ``picked_from``: so many arms the best one was picked from, on these very decodes; such an
+    arm is judged at the simultaneous level of all of them, one that the claim names at its own.
+    """
+
+    cell: Cell
+    arm: ArmResult
+    picked_from: int | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Part, batch size, task and arm, as text."""
+        return _names(self.cell) | {"arm": self.arm.label}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nowhere:
+    """What a claim names and the run does not have."""
+
+    names: dict[str, str]
+    reason: str
+
+
+def in_words(names: dict[str, str]) -> str:
+    """``SBD k=16 γ=0.1, part reference, batch 1``."""
+    labels = {"part": "part ", "batch_size": "batch ", "task": "task "}
+    said = [names["arm"]] if "arm" in names else []
+    return ", ".join(said + [f"{label}{names[key]}" for key, label in labels.items() if key in names])
+
+
+def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Place | Nowhere]:
+    """Every cell and arm that ``claim`` is about; never empty. Untimed cells are passed over by a claim that needs a clock."""
+    where = claim.where
+    cells = [cell for cell in comparison.cells if _meant(cell, where, header)]
+    if not cells:
+        known = dict.fromkeys(f"part={cell.part}, batch={cell.batch_size}" for cell in comparison.cells)
+        reason = f"the run has no cell with {_asked(where)}; it has {'; '.join(known) or 'no cell'}"
+        return [Nowhere(names=_asked_names(where), reason=reason)]
+    if where.best:
+        cells = [cell for cell in cells if _has_contender(cell, header)] or cells
+    if any(METRICS[bound.metric].clock for bound in claim.bounds):
+        cells = [cell for cell in cells if cell.timed] or cells
+    return [place for cell in cells for place in _arms(cell, where, comparison)]
+
+
+def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
+    asked = {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "prompt_tokens": _prompt_tokens(cell, header)}
+    if any(getattr(where, key) not in (None, found) for key, found in asked.items()):
+        return False
+    return cell.is_summary if where.task is None else cell.task == where.task
+
+
+def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
+    """Length of the part's synthetic prompts; None where its prompts have lengths of their own."""
+    for part in header.scenario.get("parts", []):
+        if isinstance(part, dict) and part.get("name") == cell.part:
+            return ((part.get("workload") or {}).get("synthetic") or {}).get("prompt_tokens")
+    return None
+
+
+def _has_contender(cell: Cell, header: RunHeader) -> bool:
+    """Whether an arm other than NTP was planned there, with samples or without."""
+    cases = [case for case in header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size)]
+    return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
+
+
+def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[Place | Nowhere]:
+    if where.best:
+        return [_best(cell, comparison)]
+    if where.arm is not None:
+        found = [arm for arm in cell.arms if arm.label == where.arm]
+    else:
+        found = [
+            arm for arm in cell.arms
+            if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
+        ]  # fmt: skip
+    if found:
+        return [Place(cell=cell, arm=arm) for arm in found]
+    known = ", ".join(arm.label for arm in cell.arms) or "none"
+    reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
+    return [Nowhere(names=_names(cell) | ({"arm": where.arm} if where.arm else {}), reason=reason)]
+
+
+def _best(cell: Cell, comparison: Comparison) -> Place | Nowhere:
+    highlight = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
+    arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
+    if arm is None:
+        return Nowhere(names=_names(cell), reason=highlight.reason or f"{highlight.label} left no sample of this task")
+    return Place(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
+
+
+def _names(cell: Cell) -> dict[str, str]:
+    names = {"part": cell.part, "batch_size": str(cell.batch_size)}
+    return names if cell.task is None else names | {"task": cell.task}
+
+
+def _asked(where: Where) -> str:
+    said = where.model_dump(exclude_none=True)
+    return ", ".join(f"{key}={value}" for key, value in said.items()) or "an arm"
+
+
+def _asked_names(where: Where) -> dict[str, str]:
+    asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
+    return {key: str(value) for key, value in asked.items() if value is not None}

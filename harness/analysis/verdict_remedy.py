@@ -1,0 +1,138 @@
+"""What would decide a claim that these prompts leave open: how many more, planned for a power of 90 %.
+
+The number is for one truth: that the value stays what it was, at a cautious bound of its spread. So the number says so, and
+beside it stand the numbers at the ends of the interval. Knows no arm and no run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import NormalDist
+
+from harness.analysis.stats import quantity
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.analysis.stats.quantity import Quantity
+from harness.analysis.stats.stats_percentile import values_for_percentile
+from harness.analysis.stats.sample_size import POWER, SampleSize, cautious, cautious_share, pairs_to_decide, prompts_to_decide
+
+Plan = Callable[[float], SampleSize]
+"""From the true value of the figure to the prompts that decide its claim, in all."""
+SAME = "the value equals the bound: no number of prompts tells them apart"
+
+
+def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size: int) -> str:
+    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 what is timed is counted in batches."""
+    if bound.metric == "accuracy_loss_points":
+        return _said(bound, value, lambda loss: _for_accuracy(bound, loss, value, sd), "prompts")
+    if bound.metric == "identical_to_ntp":
+        return _said(bound, value, lambda share: _for_share(bound, share), "prompts")
+    unit = "prompts" if batch_size == 1 else f"batches of {batch_size}"
+    if not METRICS[bound.metric].averaged:
+        return _for_percentile(bound, value, unit)
+    return _said(bound, value, lambda ratio: _for_ratio(bound, ratio, value), unit)
+
+
+def straddled(bound: Bound, value: Quantity) -> list[float]:
+    """The limits that have to be told from the value: the one it is beyond, or else all that its interval reaches across."""
+    if value.value is None:
+        return []
+    low, high = bound.limits
+    if low is not None and value.value < low:
+        return [low]
+    if high is not None and value.value > high:
+        return [high]
+    limits = [limit for limit in (low, high) if limit is not None]
+    if value.low is None or value.high is None:
+        return limits
+    return [limit for limit in limits if value.low < limit < value.high]
+
+
+def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
+    """The most that any of the limits asks for."""
+    shift = 1.0 if bound.metric in PREDICTION_ERRORS else 0.0  # predicted ÷ measured is the ratio
+    spread = None if value.spread is None else cautious(value.spread, value.n, value.processes)
+    ratio = replace(value, value=true + shift, spread=spread)
+    limits = straddled(bound, replace(value, value=true))
+    sizes = [prompts_to_decide(ratio, limit + shift) for limit in limits if limit + shift > 0]
+    unplanned = next((size for size in sizes if size.prompts is None), None)
+    return unplanned or max(sizes, key=lambda size: size.prompts or 0, default=SampleSize(prompts=None, reason=value.reason))
+
+
+def _for_accuracy(bound: Bound, true: float, value: Quantity, sd: Quantity | None) -> SampleSize:
+    """Two one-sided tests, and no fewer than let one answer be lost; where prompts are related, so many times more.
+
+    Where pairs differed, as many differ as these few may have hidden; where none did, none but that one answer.
+    """
+    if sd is None or sd.value is None:
+        return SampleSize(prompts=None, reason=(sd.reason if sd else None) or value.reason)
+    seen = (sd.value / 100) ** 2 * (value.n - 1) / value.n + ((value.value or 0.0) / 100) ** 2
+    differing, needed = cautious_share(seen, sd.n) if seen > 0 else 0.0, 0
+    for limit in straddled(bound, replace(value, value=true)):
+        if true == limit:
+            return SampleSize(prompts=None, reason=SAME)
+        gain, beyond = (-true, -limit) if true < limit else (true, limit)
+        needed = max(needed, pairs_to_decide(gain / 100, differing, beyond / 100))
+        if true < limit < true + 100:
+            needed = max(needed, quantity.pairs_needed((limit - true) / 100, losses=1))
+    given = f"at most {differing:.1%} of the answers differing" if differing else "at most one answer lost"
+    return SampleSize(prompts=math.ceil(needed * value.n / sd.n), given=given)
+
+
+def _for_share(bound: Bound, true: float) -> SampleSize:
+    """n = ((z(97.5 %) √(L (1 - L)) + z(90 %) √(p (1 - p))) ÷ (p - L))² tells a share p from the limit L.
+
+    Source: the normal approximation for one proportion; at p = 1 it is where Wilson's lower end reaches L.
+    """
+    needed = 0
+    for limit in [one for one in bound.limits if one is not None]:
+        distance = abs(limit - true)
+        if not 0 < limit < 1:
+            return SampleSize(prompts=None, reason=f"no sample shows a share to be {limit:g}; claim less, or gate on the count")
+        if distance == 0:
+            return SampleSize(prompts=None, reason=SAME)
+        spread = ((limit, (1 + quantity.CONFIDENCE) / 2), (true, POWER))
+        reach = sum(NormalDist().inv_cdf(level) * math.sqrt(share * (1 - share)) for share, level in spread)
+        needed = max(needed, math.ceil((reach / distance) ** 2))
+    return SampleSize(prompts=needed)
+
+
+def _for_percentile(bound: Bound, value: Quantity, unit: str) -> str:
+    if value.low is None:
+        wanted = values_for_percentile(float(bound.metric.removeprefix("latency_p").removesuffix("_s")))
+        return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
+    return f"more {unit}; how many is not planned for a percentile"
+
+
+def _said(bound: Bound, value: Quantity, plan: Plan, unit: str) -> str:
+    size = SampleSize(prompts=None, reason=value.reason) if value.value is None else plan(value.value)
+    if size.prompts is None or value.value is None:
+        return f"no number of {unit} can be planned: {size.reason or 'there is no interval to plan from'}"
+    in_all = max(size.prompts, value.n + 1)
+    fresh = f", each in {size.processes} fresh processes" if (size.processes or 1) > 1 else ""
+    given, why = f", {size.given}" if size.given else "", f" ({size.reason})" if size.reason else ""
+    return (
+        f"{in_all - value.n:,} more {unit} ({in_all:,} in all{fresh}) would decide it with {POWER:.0%} power if it stays at "
+        f"{_shown(bound, value.value)}{given}{why}; {_at_the_ends(bound, value, plan)}"
+    )
+
+
+def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
+    """How far the number depends on the truth: what it is at either end of the interval; at the bound there is none."""
+    sizes = [(end, plan(end)) for end in (value.low, value.high) if end not in (None, value.value)]
+    said = [
+        f"{max(size.prompts, value.n + 1):,} in all at {_shown(bound, end)}"
+        for end, size in sizes if end is not None and size.prompts is not None
+    ]  # fmt: skip
+    return ", ".join([*said, "none if the truth is at the bound"])
+
+
+def _shown(bound: Bound, value: float) -> str:
+    """``3.06x``, ``0.5 points lost``."""
+    if bound.metric in PREDICTION_ERRORS:
+        return f"{value:+.1%}"
+    if bound.metric == "accuracy_loss_points":
+        return f"{value + 0.0:.3g} points lost"  # + 0.0: nothing lost is not -0
+    unit = METRICS[bound.metric].unit
+    return f"{value:.4g}{'' if unit == 'x' else ' '}{unit}"
