@@ -1,8 +1,8 @@
 """How often `sbd compare` calls a figure of one code better or worse than itself, and how often it finds a true change.
 
 Two runs of the same prompts are drawn with known truth and judged by the functions that `sbd compare` and a page of several
-runs call: harness.compare_runs.timed_changes and harness.compare_changes.judge_changes. One record is built and read by
-harness.metrics_timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm: five timed figures.
+runs call: harness.regression.compare_runs.timed_changes and harness.regression.changes.judge_changes. One record is built and read by
+harness.regression.timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm: five timed figures.
 
 log time = prompt (sd 0.25) + process + prompt × process (sd 0.01). What a process differs in is half common to all figures,
 half each figure's own. A machine of two states has each process slow (NTP and prefill by 10 %, SBD by 5 %) or not, by a coin.
@@ -33,10 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.compare_changes import Change, judge_changes
-from harness.compare_runs import timed_changes
-from harness.metrics import Metric, timed_metrics
-from harness.metrics_timed import Process, processes_of
+from harness.regression.changes import Change, judge_changes
+from harness.regression.compare_runs import timed_changes
+from harness.regression.metrics import Metric, timed_metrics
+from harness.regression.timed import Process, processes_of
 from tests.synthetic_run import NTP, Arm, Part, build
 
 TRIALS = {16: 2_000, 200: 300}

@@ -1,6 +1,6 @@
 """How often the timed gate cries wolf, and how small a slowdown it finds: simulated with known truth.
 
-Every trial drives the gate's own procedure (harness.gate) with drawn pairs in an order drawn as for a real gate: its looks at 8
+Every trial drives the gate's own procedure (harness.regression.gate) with drawn pairs in an order drawn as for a real gate: its looks at 8
 and 12 pairs, Holm over five metrics, and the re-run of 12 new pairs before anything fails. A pair is two fresh processes, whose
 medians have independent log-normal noise of standard deviation NOISE (1 %), so d has √2 times that. "Fails" is the gate as a
 whole (any metric) for false alarms; for power it is the one slowed metric, the other four unchanged, and naming another does
@@ -37,10 +37,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.gate import GateProcedure, NeedPairs, judge_pairs
-from harness.gate_decision import GatePlan
-from harness.gate_metric import MARGIN, MOST_TIMED_METRICS, TimedMetric
-from harness.gate_order import PairOrder, PairStage
+from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
+from harness.regression.gate_decision import GatePlan
+from harness.regression.gate_metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
+from harness.regression.pair_order import PairOrder, PairStage
 
 TRIALS = 2_000
 NOISE = 0.01

@@ -25,12 +25,12 @@ from typing import Any
 
 from benchmarks.results_file import write_results
 from harness.cli_progress import TerminalProgress
-from harness.gate_decision import plan_of
-from harness.noise_floors import known_floors
+from harness.regression.gate_decision import plan_of
+from harness.regression.noise_floors import known_floors
 from harness.progress import Progress
-from harness.revisions import ANSWER, OUT, Commands, Revisions
-from harness.revisions_gate import GateWish, gate_revisions
-from harness.revisions_launch import Launcher
+from harness.regression.revisions import ANSWER, OUT, Commands, Revisions
+from harness.regression.revision_gate import GateWish, gate_revisions
+from harness.regression.revisions_launch import Launcher
 
 ROOT = Path(__file__).resolve().parent.parent
 GATES, PAIRS = 20, 12

@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.history import History
+from harness.regression.history.store import History
 from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
-from harness.history_metrics import Figure
-from harness.history_record import HistoryRecord
-from harness.history_trend import LAST
+from harness.regression.history.metrics import Figure
+from harness.regression.history.history_record import HistoryRecord
+from harness.regression.history.trend import LAST
 from tests.synthetic_history import figure, record
 
 MACHINES, SCENARIOS, COMMITS, STEP = 4, 5, 500, 400

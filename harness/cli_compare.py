@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from harness.compare_changes import Change
-    from harness.compare_runs import RunsCompared
+    from harness.regression.changes import Change
+    from harness.regression.compare_runs import RunsCompared
 
 AllowOption = Annotated[
     list[str] | None,
@@ -33,9 +33,9 @@ def compare_command(
     Times have 95 % intervals over the same prompts. All figures shown are judged together (Holm): of runs of one code at most
     one in twenty shows a change. Refuses unlike runs.
     """
-    from harness.compare_runs import compare_runs, to_json
+    from harness.regression.compare_runs import compare_runs, to_json
     from harness.errors import UserError
-    from harness.likeness import refuse_unlike, shared_prompts
+    from harness.regression.comparability import refuse_unlike, shared_prompts
     from harness.record.store import read_on_one_machine
 
     if len(runs) < 2:
@@ -64,7 +64,7 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.compare_changes import OUTCOME_WORDS
+    from harness.regression.changes import OUTCOME_WORDS
 
     text = StringIO()
     console = Console(file=text, width=200, highlight=False, markup=False)

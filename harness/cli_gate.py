@@ -13,7 +13,7 @@ from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
-    from harness.revisions_gate import GateWish
+    from harness.regression.revision_gate import GateWish
 
 MetricOption = Annotated[
     list[str] | None,
@@ -52,8 +52,8 @@ def gate_command(
     3 inconclusive, 4 void, 2 your mistake, 5 ours or a command's.
     """
     from harness.errors import UserError
-    from harness.gate_decision import plan_of
-    from harness.revisions_gate import GateWish
+    from harness.regression.gate_decision import plan_of
+    from harness.regression.revision_gate import GateWish
 
     wish = GateWish(
         metrics=metric or (), deterministic_only=deterministic_only, allow=words(allow), least_margin=margin,
@@ -74,11 +74,11 @@ def gate_command(
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     """The answers that two runs give as they are."""
     from harness.analysis.judgement import Judgements
-    from harness.likeness import refuse_unlike, shared_prompts
-    from harness.metrics import primary_metrics
-    from harness.metrics_judged import judge_counted, judge_timed, judged_metric
-    from harness.metrics_timed import processes_of
-    from harness.noise_floors import known_floors
+    from harness.regression.comparability import refuse_unlike, shared_prompts
+    from harness.regression.metrics import primary_metrics
+    from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+    from harness.regression.timed import processes_of
+    from harness.regression.noise_floors import known_floors
     from harness.record.store import read_on_one_machine
 
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
@@ -97,9 +97,9 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateWish) -> Judgements:
     """The answers of two revisions, measured now or gone on with."""
     from harness.cli_progress import TerminalProgress
-    from harness.noise_floors import known_floors
-    from harness.revisions import Commands, Revisions, default_work
-    from harness.revisions_gate import gate_revisions
+    from harness.regression.noise_floors import known_floors
+    from harness.regression.revisions import Commands, Revisions, default_work
+    from harness.regression.revision_gate import gate_revisions
 
     commands = Commands(base=base_cmd, new=new_cmd)
     progress = TerminalProgress(sys.stderr, what="runs")

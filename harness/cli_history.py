@@ -14,8 +14,8 @@ import typer
 from harness.errors import EXIT_REGRESSION, UserError
 
 if TYPE_CHECKING:
-    from harness.history import Added, History, Wanted
-    from harness.history_record import HistoryRecord, Revision
+    from harness.regression.history.store import Added, History, Wanted
+    from harness.regression.history.history_record import HistoryRecord, Revision
 
 history_app = typer.Typer(no_args_is_help=True, help="Keep the figures of runs, and find where they changed.")
 
@@ -34,8 +34,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 def open_history(where: str | None) -> History:
     """The database that was asked for, or this user's own file."""
-    from harness.history import History
-    from harness.history_database import default_database
+    from harness.regression.history.store import History
+    from harness.regression.history.history_database import default_database
 
     return History(where or str(default_database()))
 
@@ -58,8 +58,8 @@ def add_command(
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
     """
-    from harness.history_record import Revision
-    from harness.history_run import record_of
+    from harness.regression.history.history_record import Revision
+    from harness.regression.history.derive import record_of
     from harness.record.store import read_on_one_machine
 
     if committed_at is not None:
@@ -74,7 +74,7 @@ def add_command(
 
 def _time(text: str) -> None:
     from harness.errors import RecordError
-    from harness.history_record import utc
+    from harness.regression.history.history_record import utc
 
     try:
         utc(text, "--committed-at")
@@ -122,7 +122,7 @@ def list_command(
 
 
 def _wanted(scenario: str | None, branch: str | None, fingerprint: str | None) -> Wanted:
-    from harness.history import Wanted
+    from harness.regression.history.store import Wanted
 
     return Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
 
@@ -158,7 +158,7 @@ def rebuild_command(
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """What became of it; a run that is not there any more keeps the figures it has."""
     from harness.errors import RecordError
-    from harness.history_run import record_of
+    from harness.regression.history.derive import record_of
     from harness.record.store import read_on_one_machine
 
     try:
@@ -201,8 +201,8 @@ def trend_command(
     """
     with _without_search_for_cycles():
         from harness.cli_history_tables import trend_table
-        from harness.history_metrics import known_metrics
-        from harness.history_trend import to_json, trend
+        from harness.regression.history.metrics import known_metrics
+        from harness.regression.history.trend import to_json, trend
 
         metrics = known_metrics(metric or [])
         with open_history(db) as history:

@@ -13,7 +13,7 @@ import typer
 from harness.cli_gate import DEFAULT_PAIRS, MetricOption, WorkOption
 
 if TYPE_CHECKING:
-    from harness.noise_floors import StoredFloors
+    from harness.regression.noise_floors import StoredFloors
 
 DEFAULT_GATES = 20
 
@@ -42,14 +42,14 @@ def noise_command(
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""
     from harness.errors import UserError
-    from harness.noise_floors import every_floor
+    from harness.regression.noise_floors import every_floor
 
     if scenario is not None and cmd is not None:
         raise UserError(f"sbd noise takes a scenario or --cmd, got both ({scenario} and {cmd!r}); leave one out")
     if show:
         _print(every_floor(), as_json)
         return
-    from harness.revisions_noise import NoiseWish
+    from harness.regression.revisions_noise import NoiseWish
 
     command = cmd or shlex.join([sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", "--out"]) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())
@@ -66,9 +66,9 @@ def _file(scenario: str | None) -> str:
 
 def _measured(command: str, work: Path | None, wish: Any) -> StoredFloors:
     from harness.cli_progress import TerminalProgress
-    from harness.noise_floors import every_floor, save_floors
-    from harness.revisions import Commands, Revisions, default_work
-    from harness.revisions_noise import measure_noise
+    from harness.regression.noise_floors import every_floor, save_floors
+    from harness.regression.revisions import Commands, Revisions, default_work
+    from harness.regression.revisions_noise import measure_noise
 
     commands = Commands(base=command, new=command)
     progress = TerminalProgress(sys.stderr, what="runs")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from harness.history_trend import Trend
+    from harness.regression.history.trend import Trend
     from harness.progress import Progress
     from harness.record.schema import Run
 
@@ -149,7 +149,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
-    from harness.compare_several import compare_several, to_json
+    from harness.regression.run_comparison import compare_several, to_json
     from harness.record.machines import by_machine
     from harness.record.store import read_run
 
@@ -170,9 +170,9 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
 def _trend(where: str, run: Run) -> Trend:
     """The series of the first run's scenario; the page keeps those that one of its runs is a point of."""
     from harness.cli_history import open_history
-    from harness.history import Wanted
-    from harness.history_metrics import known_metrics
-    from harness.history_trend import trend
+    from harness.regression.history.store import Wanted
+    from harness.regression.history.metrics import known_metrics
+    from harness.regression.history.trend import trend
 
     with open_history(where) as database:
         return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))

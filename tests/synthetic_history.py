@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.results import COMPARISON_VERSION
-from harness.history_metrics import METRICS, Figure
-from harness.history_record import HistoryRecord, Revision
+from harness.regression.history.metrics import METRICS, Figure
+from harness.regression.history.history_record import HistoryRecord, Revision
 from harness.record.schema import RECORD_VERSION
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from harness.scenario.arms_masked import MASKED_CHAIN
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
 from harness.estimates import estimate_memory, estimate_time
-from harness.metrics_counted import counted
+from harness.regression.counted import counted
 from harness.models import KNOWN_SHAPES
 from harness.reporting.page import render
 from harness.roofline.speedup import describe_pass

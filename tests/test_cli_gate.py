@@ -10,9 +10,9 @@ from statistics import fmean, stdev
 
 import pytest
 
-from harness import revisions
-from harness.gate_noise import NoiseFloor
-from harness.noise_floors import floors_file, known_floors, save_floors
+from harness.regression import revisions
+from harness.regression.noise_floor import NoiseFloor
+from harness.regression.noise_floors import floors_file, known_floors, save_floors
 from harness.record.schema import CaseOutcome
 from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import NTP, Part, build

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.results import COMPARISON_VERSION
 from harness.environment_git import ask_git, branch_at, committed_at
-from harness.history import History, Wanted
+from harness.regression.history.store import History, Wanted
 from tests.synthetic_history import commit, records_of
 from tests.test_cli import sbd
 from tests.test_history_records import RECORDS

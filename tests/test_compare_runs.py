@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.compare_changes import Change, judge_changes
-from harness.compare_runs import compare_runs
+from harness.regression.changes import Change, judge_changes
+from harness.regression.compare_runs import compare_runs
 from harness.record.schema import Run
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.one_sided import holm

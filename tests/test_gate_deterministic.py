@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.gate_deterministic import Value, judge_deterministic
-from harness.gate_metric import DeterministicMetric
+from harness.regression.deterministic import Value, judge_deterministic
+from harness.regression.gate_metrics import DeterministicMetric
 from harness.analysis.judgement import Better, Judgements, State, to_json
 
 

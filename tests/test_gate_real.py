@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gate_real
-from harness import revisions
-from harness.metrics_counted import counted
+from harness.regression import revisions
+from harness.regression.counted import counted
 from harness.progress import Silent
 from harness.record.schema import Run
 from harness.record.store import read_run

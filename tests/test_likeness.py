@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.record.diff import ABSENT, differing, differing_keys
 from harness.errors import UserError
-from harness.likeness import refuse_unlike, unlike, work_fingerprint
+from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
 from harness.record.schema import RECORD_VERSION, Run
 from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import ARMS, Part, build

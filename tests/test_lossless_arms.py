@@ -11,8 +11,8 @@ from harness.scenario.claim_text import read_claim
 from harness.analysis.comparison import compare, to_json
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.estimates import estimate_memory, estimate_time
-from harness.metrics_counted import counted
-from harness.metrics_judged import judge_counted
+from harness.regression.counted import counted
+from harness.regression.judge_runs import judge_counted
 from harness.models import KNOWN_SHAPES
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.reporting.pointers import Pointers

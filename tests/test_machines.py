@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.comparison import compare, to_json
-from harness.compare_several import compare_several
+from harness.regression.run_comparison import compare_several
 from harness.errors import UserError
 from harness.record.machines import by_machine, of_one_machine
 from harness.record.schema import Run

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.metrics import Metric, primary_metrics, timed_metrics
-from harness.metrics_counted import counted
-from harness.metrics_timed import numbers, observed, processes_of
+from harness.regression.metrics import Metric, primary_metrics, timed_metrics
+from harness.regression.counted import counted
+from harness.regression.timed import numbers, observed, processes_of
 from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
 from tests.synthetic_run import ARMS, SHAPE, Part, build

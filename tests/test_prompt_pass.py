@@ -14,7 +14,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.frames import load_run
-from harness.metrics_timed import processes_of
+from harness.regression.timed import processes_of
 from harness.record.schema import Run
 from harness.record.store import read_run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import formatting
-from harness.compare_several import SideBySide, compare_several, to_json
+from harness.regression.run_comparison import SideBySide, compare_several, to_json
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.reporting.side_by_side import render, write_side_by_side

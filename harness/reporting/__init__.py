@@ -36,7 +36,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from pydantic_core import to_json as pretty_json
 
     from harness.analysis.comparison import compare, to_json
-    from harness.compare_several import compare_several
+    from harness.regression.run_comparison import compare_several
     from harness.record.journal import write_whole
     from harness.record.machines import by_machine
     from harness.reporting.page import render

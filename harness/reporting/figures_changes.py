@@ -1,6 +1,6 @@
 """The figures of several runs beside each other: each timed change with its interval, and each arm's speedup in every run.
 
-Draws values of harness.compare_several; computes no statistic.
+Draws values of harness.regression.run_comparison; computes no statistic.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness import formatting
-from harness.compare_changes import Change, Outcome
-from harness.compare_several import Against, SharedArm
+from harness.regression.changes import Change, Outcome
+from harness.regression.run_comparison import Against, SharedArm
 from harness.exports.plain import one_line
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing

@@ -1,6 +1,6 @@
 """Writes several runs onto one page: how they are unlike, what changed and by how much, each run's verdict, the trend.
 
-Values of harness.compare_several put into words, tables and drawings; computes no statistic. Every number knows its place
+Values of harness.regression.run_comparison put into words, tables and drawings; computes no statistic. Every number knows its place
 in the JSON form of the same comparison.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.compare_changes import OUTCOME_WORDS, Outcome
-from harness.compare_several import Against, Side, SideBySide, to_json
+from harness.regression.changes import OUTCOME_WORDS, Outcome
+from harness.regression.run_comparison import Against, Side, SideBySide, to_json
 from harness.exports.wording import tally, verdict_words
-from harness.history_trend import Trend
+from harness.regression.history.trend import Trend
 from harness.record.journal import write_whole
 from harness.analysis.judgement import State
 from harness.reporting import wording

@@ -1,6 +1,6 @@
 """The tables of several runs beside each other: what changed, and every shared arm run by run.
 
-Puts values of harness.compare_several into entries; computes no statistic.
+Puts values of harness.regression.run_comparison into entries; computes no statistic.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import formatting
-from harness.compare_changes import OUTCOME_WORDS, Change
-from harness.compare_several import SharedArm, SideBySide
-from harness.metrics import DEFINITIONS
+from harness.regression.changes import OUTCOME_WORDS, Change
+from harness.regression.run_comparison import SharedArm, SideBySide
+from harness.regression.metrics import DEFINITIONS
 from harness.reporting.entries import Entry, Mark, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.analysis.stats.quantity import Quantity

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.history_metrics import METRICS, Figure
+from harness.regression.history.metrics import METRICS, Figure
 from harness.analysis.stats.quantity import Quantity, absent
 
 ALL_TASKS = "all"

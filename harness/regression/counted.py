@@ -16,7 +16,7 @@ from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
 from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import SbdError
-from harness.metrics import Metric, metric_of
+from harness.regression.metrics import Metric, metric_of
 from harness.record.schema import CaseHeader, Run, Sample
 
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")

@@ -4,7 +4,7 @@ History of the schema:
     1   first form
     2   a record has the time of its commit and the versions of the software; an index that a trend is read from
 
-A migration that was released is never changed, which is why it has its own statements instead of harness.history_tables.
+A migration that was released is never changed, which is why it has its own statements instead of harness.regression.history.history_tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection, Engine, inspect, select, text
 
 from harness.errors import UserError
-from harness.history_tables import VERSION
+from harness.regression.history.history_tables import VERSION
 
 LOCK = 0x5BD_0_5
 """Key of PostgreSQL's advisory lock; SQLite locks the file as the transaction begins."""

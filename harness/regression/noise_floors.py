@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harness.paths import user_data_dir
 from harness.errors import UserError
-from harness.gate_noise import NoiseFloor, from_json, to_json
+from harness.regression.noise_floor import NoiseFloor, from_json, to_json
 from harness.record.machine import machine_of
 from harness.record.journal import refused, write_whole
-from harness.likeness import work_fingerprint
+from harness.regression.comparability import work_fingerprint
 from harness.record.schema import RunHeader
 
 FILE_VERSION = 1

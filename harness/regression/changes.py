@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.gate_metric import MARGIN
+from harness.regression.gate_metrics import MARGIN
 from harness.analysis.judgement import Better, Kind
-from harness.metrics import DEFINITIONS
+from harness.regression.metrics import DEFINITIONS
 from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
 from harness.analysis.stats.one_sided import HolmTest, holm
 

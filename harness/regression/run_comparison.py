@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from harness import compare_runs as of_two
+from harness.regression import compare_runs as of_two
 from harness.analysis.comparison import compare
-from harness.compare_changes import Outcome
-from harness.compare_runs import RunsCompared, compare_runs
+from harness.regression.changes import Outcome
+from harness.regression.compare_runs import RunsCompared, compare_runs
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
 from harness.errors import RecordError, UserError
 from harness.analysis.judgement import Judgements
 from harness.analysis.judgement import to_json as judgements_json
-from harness.likeness import Unlike, shared_prompts, unlike
+from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.record.schema import Run, RunHeader
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.verdict import verdict

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from harness.analysis.comparison import compare
 from harness.errors import UserError
-from harness.gate_metric import MOST_TIMED_METRICS
+from harness.regression.gate_metrics import MOST_TIMED_METRICS
 from harness.analysis.judgement import Basis, Better, Kind
 from harness.record.schema import CaseHeader, Run
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, select
 
-from harness.history import History, Wanted
+from harness.regression.history.store import History, Wanted
 from harness.analysis.stats.change_points import (
     ALPHA,
     MIN_CHANGE,
@@ -20,9 +20,9 @@ from harness.analysis.stats.change_points import (
     common_level,
     examine,
 )
-from harness.history_metrics import METRICS, Better
-from harness.history_series import Point, Series, read_lines
-from harness.history_tables import RECORDS
+from harness.regression.history.metrics import METRICS, Better
+from harness.regression.history.series import Point, Series, read_lines
+from harness.regression.history.history_tables import RECORDS
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""

@@ -17,11 +17,11 @@ from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, u
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
-from harness.history_database import database_url, in_words, open_engine, shown
-from harness.history_metrics import Figure
-from harness.history_migrations import migrate
-from harness.history_record import HistoryRecord, Revision
-from harness.history_tables import FIGURES, RECORDS
+from harness.regression.history.history_database import database_url, in_words, open_engine, shown
+from harness.regression.history.metrics import Figure
+from harness.regression.history.history_migrations import migrate
+from harness.regression.history.history_record import HistoryRecord, Revision
+from harness.regression.history.history_tables import FIGURES, RECORDS
 
 Added = Literal["added", "replaced", "unchanged"]
 REVISION = ("revision", "revision_has_changes", "branch", "committed_at")

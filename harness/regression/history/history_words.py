@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness import formatting
 from harness.analysis.stats.change_points import Change
-from harness.history_metrics import METRICS
-from harness.history_series import Line
-from harness.history_trend import ChangePoint, Judged, Trend
+from harness.regression.history.metrics import METRICS
+from harness.regression.history.series import Line
+from harness.regression.history.trend import ChangePoint, Judged, Trend
 
 ABOUT = {
     "wall_speedup": "wall speedup",

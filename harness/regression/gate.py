@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from harness.gate_answer import answer, answer_without_rerun
-from harness.gate_decision import ALPHA, GatePlan, judge_look, judge_looks
-from harness.gate_metric import TimedMetric, check_timed
-from harness.gate_order import PairOrder, PairStage
+from harness.regression.gate_answer import answer, answer_without_rerun
+from harness.regression.gate_decision import ALPHA, GatePlan, judge_look, judge_looks
+from harness.regression.gate_metrics import TimedMetric, check_timed
+from harness.regression.pair_order import PairOrder, PairStage
 from harness.analysis.judgement import Judgement
 
 Stage = Literal["first", "re-run"]

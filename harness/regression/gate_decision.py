@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import UserError
-from harness.gate_metric import TimedMetric
-from harness.gate_order import BLOCK, place_terms
+from harness.regression.gate_metrics import TimedMetric
+from harness.regression.pair_order import BLOCK, place_terms
 from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 
 Outcome = Literal["slower", "passed", "open", "void"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.health import without_void_times
-from harness.metrics import Metric
+from harness.regression.metrics import Metric
 from harness.record.schema import Run
 from harness.analysis.stats.two_runs import Observations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from harness.errors import RecordError
-from harness.history_metrics import Figure
+from harness.regression.history.metrics import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

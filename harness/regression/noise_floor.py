@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.errors import RecordError
-from harness.gate_metric import MARGIN
+from harness.regression.gate_metrics import MARGIN
 from harness.analysis.stats.one_sided import prediction_bound
 
 NOISE_FLOOR_VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from harness.errors import UserError
-from harness.gate_metric import DeterministicMetric
+from harness.regression.gate_metrics import DeterministicMetric
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.quantity import Quantity, absent, exact
 

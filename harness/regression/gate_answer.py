@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from harness.gate_decision import Finding, Outcome
-from harness.gate_metric import TimedMetric
+from harness.regression.gate_decision import Finding, Outcome
+from harness.regression.gate_metrics import TimedMetric
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS

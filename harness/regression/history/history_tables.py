@@ -1,4 +1,4 @@
-"""The tables of a history as they are now; harness.history_migrations makes them, and older ones into them.
+"""The tables of a history as they are now; harness.regression.history.history_migrations makes them, and older ones into them.
 
 Plain columns, so that a dashboard or `sqlite3` can read them; no column names a reserved word.
 """

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import UserError
-from harness.gate_noise import FEWEST_REPEATS, NoiseFloor, noise_floor
-from harness.gate_order import place_terms
-from harness.metrics import primary_metrics
+from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.regression.pair_order import place_terms
+from harness.regression.metrics import primary_metrics
 from harness.progress import Progress
 from harness.record.schema import Run
-from harness.revisions import Revisions
-from harness.revisions_gate import Pairs
+from harness.regression.revisions import Revisions
+from harness.regression.revision_gate import Pairs
 from harness.analysis.stats.one_sided import freed_mean
 
 RESAMPLES = 2_000
