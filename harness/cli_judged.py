@@ -74,7 +74,7 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
 
 def _target(text: str) -> Target:
     from harness.errors import UserError
-    from harness.exports import FORMATS
+    from harness.reporting.exports import FORMATS
 
     name, _, file = text.partition("=")
     if name not in FORMATS:
@@ -102,7 +102,7 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
         StorageError: a file could not be written; the others are, and the table is printed.
     """
     from harness.cli_judged_table import table
-    from harness.exports import export
+    from harness.reporting.exports import export
 
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]

@@ -123,7 +123,7 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
     from harness.analysis.comparison import compare, to_json
-    from harness.exports import export
+    from harness.reporting.exports import export
     from harness.record.journal import write_whole
     from harness.analysis.judgement import to_json as judgements_json
     from harness.record.store import read_on_one_machine

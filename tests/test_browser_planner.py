@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.capacity_panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
-from harness.reporting.planner import planner_view
-from harness.reporting.planner_data import rate_carried, ratio_carried
+from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
+from harness.reporting.planner.view import planner_view
+from harness.reporting.planner.planner_data import rate_carried, ratio_carried
 from harness.formatting import rate, ratio
 from tests.test_planner import FIGURES, asked, choices, quickstart, rendered
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli_judged_table import table
 from harness.errors import StorageError, UserError
-from harness.exports import FORMATS, export
+from harness.reporting.exports import FORMATS, export
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
 from tests import synthetic_judgements as synthetic
 from tests.synthetic_judgements import answer, of

@@ -16,9 +16,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.exports import FORMATS, export
-from harness.exports.markdown import LONGEST
-from harness.exports.prometheus import family_name
+from harness.reporting.exports import FORMATS, export
+from harness.reporting.exports.review import LONGEST
+from harness.reporting.exports.trackers import family_name
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements
 from harness.analysis.stats.quantity import Quantity
 from tests import synthetic_judgements as synthetic

@@ -14,7 +14,7 @@ from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
 from harness.reporting import sentences, wording
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
-from harness.reporting.entries import Mark
+from harness.reporting.cells import Mark
 from harness.reporting.pointers import Pointers
 from harness.reporting.weaknesses import strengths, weaknesses
 from harness.analysis.stats.quantity import Quantity

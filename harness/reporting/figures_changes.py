@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from harness import formatting
 from harness.regression.changes import Change, Outcome
 from harness.regression.run_comparison import Against, SharedArm
-from harness.exports.plain import one_line
+from harness.reporting.exports.plain import one_line
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.analysis.comparison import compare
 from harness.errors import UserError
-from harness.exports.wording import tally, verdict_words
+from harness.reporting.exports.wording import tally, verdict_words
 from harness.record.journal import write_whole
 from harness.analysis.judgement import State
 from harness.record.schema import Run

@@ -11,7 +11,7 @@ from harness import formatting
 from harness.regression.changes import OUTCOME_WORDS, Change
 from harness.regression.run_comparison import SharedArm, SideBySide
 from harness.regression.metrics import DEFINITIONS
-from harness.reporting.entries import Entry, Mark, Row, Table, between
+from harness.reporting.cells import Entry, Mark, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.analysis.stats.quantity import Quantity
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, GenerateMode
-from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
+from harness.reporting.cells import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.analysis.stats.quantity import Quantity
 

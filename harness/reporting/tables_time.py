@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from harness import formatting
 from harness.analysis.compare_pass_values import PassWidth, one_a_rung, price_words
 from harness.analysis.results import ArmResult, Cell, Prediction
-from harness.reporting.entries import Entry, Mark, Notes, Row, Table, between
+from harness.reporting.cells import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import COUNTED, MEASURED, arm_name, section_name, with_count
 

@@ -3,6 +3,6 @@
 Pure: values in, text out. Who writes a file, and where, is the command line's business (harness.cli_judged).
 """
 
-from harness.exports.formats import FORMATS, export
+from harness.reporting.exports.formats import FORMATS, export
 
 __all__ = ["FORMATS", "export"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.exports.plain import one_line
-from harness.exports.wording import details, names
+from harness.reporting.exports.plain import one_line
+from harness.reporting.exports.wording import details, names
 from harness.analysis.judgement import Better, Judgements
 
 

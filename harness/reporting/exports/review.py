@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from harness.exports.plain import one_line
-from harness.exports.wording import gravest_first, tally, value_words, verdict_words
+from harness.reporting.exports.plain import one_line
+from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
 from harness.analysis.judgement import Judgement, Judgements
 
 MARKER = "sbd judgements"

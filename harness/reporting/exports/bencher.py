@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import re
 
-from harness.exports.plain import one_line
-from harness.exports.wording import LONGEST_NAME, names
+from harness.reporting.exports.plain import one_line
+from harness.reporting.exports.wording import LONGEST_NAME, names
 from harness.analysis.judgement import Judgement, Judgements
 
 LONGEST_SLUG = 64

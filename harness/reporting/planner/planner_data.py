@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.capacity.wording import pays_words
-from harness.capacity_panel import Choice, Panel, Point
+from harness.reporting.planner.panel import Choice, Panel, Point
 from harness.capacity.results import ArmPlan, Band
 from harness.models import KNOWN_SHAPES
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from harness.exports.plain import one_line
-from harness.exports.wording import names
+from harness.reporting.exports.plain import one_line
+from harness.reporting.exports.wording import names
 from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 
 UNITS = {

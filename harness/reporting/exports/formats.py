@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable
 
-from harness.exports.action_benchmark import bigger_text, smaller_text
-from harness.exports.bencher import bencher_text
-from harness.exports.github import github_text
-from harness.exports.junit import junit_text
-from harness.exports.markdown import markdown_text
-from harness.exports.prometheus import prometheus_text
-from harness.exports.wording import finite
+from harness.reporting.exports.action_benchmark import bigger_text, smaller_text
+from harness.reporting.exports.bencher import bencher_text
+from harness.reporting.exports.github import github_text
+from harness.reporting.exports.junit import junit_text
+from harness.reporting.exports.review import markdown_text
+from harness.reporting.exports.trackers import prometheus_text
+from harness.reporting.exports.wording import finite
 from harness.analysis.judgement import Judgements, to_json
 
 
