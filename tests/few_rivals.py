@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402 - after the import guard
-from harness.decoding.draft_model import DraftModel  # noqa: E402
+from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guard
+from harness.decoding.drafters import DraftModel  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
 from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402
 from harness.modeling.early_exit import first_layers  # noqa: E402

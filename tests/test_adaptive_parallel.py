@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.decoding import verified_blocks  # noqa: E402 - after the import guards
-from harness.decoding.adaptive_parallel import MixtureCheck, decode_adaptive_parallel  # noqa: E402
+from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel  # noqa: E402
 from harness.decoding.position_noise import PositionNoise  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402
 from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.prefill import prefill  # noqa: E402 - after the import guards
+from harness.decoding.passes import prefill  # noqa: E402 - after the import guards
 from harness.decoding.session import Segment  # noqa: E402
 from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.session import TransformersSession  # noqa: E402

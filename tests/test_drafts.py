@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.draft_model import DraftModel, common_prefix  # noqa: E402 - after the import guards
+from harness.decoding.drafters import DraftModel, common_prefix  # noqa: E402 - after the import guards
 from harness.decoding.drafted_row import DraftedRow  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
@@ -362,7 +362,7 @@ def test_the_passes_of_all_models_are_metered_in_one_list():
     request = WORK.request()
     target = few_words("llama", 12)
     metered = MeteredSession(StaticSession(target), HostClock())
-    from harness.decoding.draft_and_check import decode_draft_and_check
+    from harness.decoding.speculative import decode_draft_and_check
 
     module = {"good": nearly(target)}
     who = drafter("good", module, lambda model: metered.beside(StaticSession(model)), request)

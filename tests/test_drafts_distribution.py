@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding import draft_and_check  # noqa: E402 - after the import guard
+from harness.decoding import speculative  # noqa: E402 - after the import guard
 from harness.decoding.drafted_row import DraftedRow  # noqa: E402
 from harness.decoding.drafter import NoDrafts  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
@@ -103,8 +103,8 @@ def written(name, length, monkeypatch, every=False):
     while scripts:
         before = scripts.pop()
         script = Script(session, before, every)
-        monkeypatch.setattr(draft_and_check, "draw", script)
-        decoder = draft_and_check.decode_draft_and_check(session, request, DRAFTERS[name])
+        monkeypatch.setattr(speculative, "draw", script)
+        decoder = speculative.decode_draft_and_check(session, request, DRAFTERS[name])
         try:
             while True:
                 next(decoder)

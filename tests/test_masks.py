@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guards
 
-from harness.decoding.prefill import prefill  # noqa: E402
+from harness.decoding.passes import prefill  # noqa: E402
 from harness.decoding.session import Segment  # noqa: E402
 from harness.modeling.static_session import StaticSession, visible_slots  # noqa: E402
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
-from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
+from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
 from harness.decoding.nested_row import NestedRow  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402

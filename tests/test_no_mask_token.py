@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402 - after the import guards
+from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guards
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402

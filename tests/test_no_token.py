@@ -9,13 +9,13 @@ pytest.importorskip("transformers")
 
 from harness.models.block_families import FAMILIES  # noqa: E402
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes  # noqa: E402
-from harness.decoding.adaptive_parallel import decode_adaptive_parallel  # noqa: E402
+from harness.decoding.apd import decode_adaptive_parallel  # noqa: E402
 from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
 from harness.decoding.block_view import BlockView  # noqa: E402
-from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402
-from harness.decoding.draft_model import DraftModel  # noqa: E402
+from harness.decoding.speculative import decode_draft_and_check  # noqa: E402
+from harness.decoding.drafters import DraftModel  # noqa: E402
 from harness.decoding.likelihood import log_likelihoods  # noqa: E402
-from harness.decoding.nested_drafts import decode_nested_drafts  # noqa: E402
+from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
 from harness.decoding.replayed_check import ReplayedCheck  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.draft_and_check import decode_draft_and_check  # noqa: E402 - after the import guards
-from harness.decoding.draft_model import DraftModel  # noqa: E402
+from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guards
+from harness.decoding.drafters import DraftModel  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402

@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.drafted_blocks import DraftedBlocks  # noqa: E402 - after the import guards
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
-from harness.decoding.verified_row import VerifiedRow  # noqa: E402
+from harness.decoding.verification import VerifiedRow  # noqa: E402
 from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402

@@ -22,7 +22,7 @@ from harness.decoding.draft_check import NextTokenCheck  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.decoding.verified_row import VerifiedRow  # noqa: E402
+from harness.decoding.verification import VerifiedRow  # noqa: E402
 
 PROMPT = (2, 0, 1)
 METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic")

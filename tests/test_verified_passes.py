@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.verified_row import VerifiedRow  # noqa: E402 - after the import guards
+from harness.decoding.verification import VerifiedRow  # noqa: E402 - after the import guards
 from harness.modeling.session import TransformersSession  # noqa: E402
 from tests.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work  # noqa: E402
 from tests.test_exactness import drain, reference_logits  # noqa: E402

@@ -1,6 +1,6 @@
 """The drafted block of every row where the model reads it: what a pass of verified decoding is fed, and where its drafts go.
 
-Mirrors the integers of harness.decoding.verified_row. Nothing is uploaded between two passes that only draft. Axes: B rows,
+Mirrors the integers of harness.decoding.verification. Nothing is uploaded between two passes that only draft. Axes: B rows,
 k slots of a block.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.decoding.session import Segment
 from harness.decoding.uploading import upload
-from harness.decoding.verified_row import VerifiedRow
+from harness.decoding.verification import VerifiedRow
 from harness.record.trace import Role
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import refuse_no_token
 from harness.decoding.stopping import EndingRow
-from harness.decoding.verified_row import Checked
+from harness.decoding.verification import Checked
 
 
 class DraftedRow(EndingRow):

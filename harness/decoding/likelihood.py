@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness.decoding.prefill import left_padded
+from harness.decoding.passes import left_padded
 from harness.decoding.sampling import NO_NUMBERS, usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload

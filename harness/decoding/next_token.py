@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.greedy_sample import next_tokens
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, refuse_no_token, usable
 from harness.decoding.session import ModelSession, Segment

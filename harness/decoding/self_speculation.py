@@ -22,7 +22,7 @@ from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
-from harness.decoding.verified_row import VerifiedRow
+from harness.decoding.verification import VerifiedRow
 from harness.record.trace import ForwardPass, Generation
 
 

@@ -18,7 +18,7 @@ from harness.decoding.block import BlockRow
 from harness.decoding.block_view import BlockView
 from harness.decoding.greedy_sample import block_sample
 from harness.decoding.open_blocks import OpenBlocks
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import draw, usable

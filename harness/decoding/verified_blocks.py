@@ -24,12 +24,12 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafted_blocks import DraftedBlocks
 from harness.decoding.position_noise import PositionNoise
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession
-from harness.decoding.verified_row import Checked, VerifiedRow
+from harness.decoding.verification import Checked, VerifiedRow
 from harness.record.trace import ForwardPass, Generation
 
 NOT_CHECKED = Checked(final=0, agreed=0)

@@ -10,12 +10,12 @@ from harness.scenario.arms_public import protocol_of
 from harness.scenario.speculative_arms import RIVALS
 from harness.models.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
-from harness.decoding.adaptive_parallel import decode_adaptive_parallel
+from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.draft_and_check import decode_draft_and_check
+from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafter import Drafter
-from harness.decoding.nested_drafts import decode_nested_drafts
+from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.replayed_check import ReplayedCheck
 from harness.decoding.request import DecodeRequest

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.scenario.speculative_arms import draft_choice, stages
-from harness.decoding.draft_model import DraftModel
+from harness.decoding.drafters import DraftModel
 from harness.decoding.drafter import Drafter
 from harness.decoding.prompt_lookup import PromptLookup
 from harness.decoding.request import DecodeRequest

@@ -17,7 +17,7 @@ from torch import Tensor
 from harness.decoding.causal_pass import causal_pass
 from harness.decoding.drafted_row import DraftedRow
 from harness.decoding.drafter import Drafter
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import draw, usable

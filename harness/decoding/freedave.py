@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.decoding.block_view import BlockView
 from harness.decoding.nested_row import NestedRow, Seen
-from harness.decoding.prefill import prefill, prefill_pass
+from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import likeliest_token, usable
