@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.environment import snapshot
+from harness.meters.environment import snapshot
 
 RESULTS = Path(__file__).parent / "results"
 

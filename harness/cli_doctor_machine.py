@@ -14,7 +14,7 @@ MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
 
 def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
     """Plain JSON values; what is None has its reason beside it."""
-    from harness.environment import snapshot
+    from harness.meters.environment import snapshot
 
     return {
         "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),

@@ -92,7 +92,7 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
     """What the user did not say, as the checkout here tells it."""
     from dataclasses import replace
 
-    from harness.environment_git import branch_at, committed_at
+    from harness.meters.environment_git import branch_at, committed_at
 
     commit, here = given.commit or recorded, Path.cwd()
     if not isinstance(commit, str) or not commit:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.paths import data_dir
-from harness.environment import snapshot
+from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.schema import RunHeader
 from harness.runner_job import Job

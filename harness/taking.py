@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from harness.continuing import missing_slots
-from harness.environment import snapshot
+from harness.meters.environment import snapshot
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.estimates import estimate_memory
 from harness.fitting import what_would_fit

@@ -12,7 +12,7 @@ import torch
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters import available
 from harness.meters.clock import HostClock
-from harness.meters.copy_calibration import TorchStreams, find_scale, measure_scale, memory_interface
+from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
 from harness.meters.window import Figure, Unreadable
 from harness.modeling.engine import Engine

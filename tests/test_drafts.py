@@ -17,7 +17,7 @@ from harness.decoding.drafted_row import DraftedRow  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
 from harness.meters.clock import HostClock  # noqa: E402
-from harness.meters.metered_session import MeteredSession  # noqa: E402
+from harness.meters.timed_session import MeteredSession  # noqa: E402
 from harness.modeling.capturing import by_calling_again  # noqa: E402
 from harness.modeling.early_exit import first_layers  # noqa: E402
 from harness.modeling.graphed_session import GraphedSession  # noqa: E402

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment
-from harness.environment import snapshot
+from harness.meters import environment
+from harness.meters.environment import snapshot
 
 CPUINFO = """\
 processor\t: 0
@@ -188,7 +188,7 @@ def test_a_git_that_does_not_answer_is_a_reason(monkeypatch: pytest.MonkeyPatch)
 def test_torch_is_never_loaded_by_a_snapshot() -> None:
     """Versions come from package metadata; threads and GPUs are told only where torch is loaded already."""
     program = (
-        "import sys; from harness.environment import snapshot; found = snapshot(); "
+        "import sys; from harness.meters.environment import snapshot; found = snapshot(); "
         "print('torch' in sys.modules, found['reasons']['gpus'])"
     )
     root = Path(__file__).resolve().parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.meters.clock import FakeClock, HostClock
 from harness.meters.cuda import CudaClock
-from harness.meters.metered_session import MeteredSession
+from harness.meters.timed_session import MeteredSession
 
 
 class Session:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.environment import snapshot
-from harness.environment_gpu import gpu_readers
+from harness.meters.environment import snapshot
+from harness.meters.environment_gpu import gpu_readers
 from harness.meters.available import bandwidth_by_dcgm
 from harness.meters.dcgm import DCGM
 from harness.meters.nvml import find_nvml

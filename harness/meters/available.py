@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from harness.hardware.counter_scale import BandwidthScale
-from harness.meters.copy_calibration import COUNTED, find_scale
+from harness.meters.counter_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.graphs import GraphMeter
 from harness.meters.host import HostMemoryMeter, HostMeter

@@ -24,7 +24,7 @@ from harness.host_memory import keep_what_is_freed, map_what_comes
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock, cuda_index
-from harness.meters.metered_session import MeteredSession
+from harness.meters.timed_session import MeteredSession
 from harness.meters.window import Readings
 from harness.modeling.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
 from harness.modeling.compiling import compiled_steps, execution_of

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from harness.environment_host import Reading
+from harness.meters.environment_host import Reading
 
 COMMIT = re.compile("[0-9a-f]{7,64}")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.environment_git import ask_git
-from harness.environment_gpu import gpu_readers
-from harness.environment_host import Reading, host_readers
-from harness.environment_torch import torch_readers
+from harness.meters.environment_git import ask_git
+from harness.meters.environment_gpu import gpu_readers
+from harness.meters.environment_host import Reading, host_readers
+from harness.meters.environment_torch import torch_readers
 
 PACKAGES = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "triton", "nvidia-ml-py")
 NVML_PACKAGE = "nvidia-ml-py"

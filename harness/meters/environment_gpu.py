@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.environment_host import Reading
+from harness.meters.environment_host import Reading
 from harness.meters.nvml import library
 
 POWER_SMOOTHING_FIELD = 251
