@@ -17,9 +17,9 @@ from benchmarks.results_file import write_results
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
 from harness.decoding.stopping import StopRule
-from harness.modeling.engine import drain
-from harness.modeling.loading import LoadedModel, load_model
-from harness.modeling.static_session import StaticSession
+from harness.engine.engine import drain
+from harness.engine.loading import LoadedModel, load_model
+from harness.engine.static_session import StaticSession
 from harness.scenario.scenario import Part
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import Problem

@@ -40,8 +40,8 @@ from harness.decoding.session import Segment
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
-from harness.modeling.compiled_layers import with_compiled_layers
-from harness.modeling.graphed_session import GraphedSession
+from harness.engine.compiled_layers import with_compiled_layers
+from harness.engine.cuda_graphs import GraphedSession
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.record.trace import ForwardPass, Generation
 
@@ -96,7 +96,7 @@ class Uploads(TorchFunctionMode):
 
 
 class CountedGraphs:
-    """A harness.modeling.capturing.Capture: a replay runs nothing and counts what was counted when it was captured."""
+    """A harness.engine.capturing.Capture: a replay runs nothing and counts what was counted when it was captured."""
 
     def __init__(self, counts: Counter[Hashable]) -> None:
         self._counts = counts

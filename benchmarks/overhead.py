@@ -20,8 +20,8 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.greedy_sample import block_sample
 from harness.decoding.sampling import draw, usable
 from harness.decoding.solvers import SOLVERS
-from harness.modeling.engine import open_engine
-from harness.modeling.fusing import CompiledWork
+from harness.engine.engine import open_engine
+from harness.engine.fusing import CompiledWork
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
 from harness.workloads.loader import prompt_items

@@ -31,7 +31,7 @@ def machine_lines(found: dict[str, Any]) -> list[str]:
 
 def _attention(device: str) -> list[dict[str, Any]]:
     """The kernel torch picks for one sequence of an 8B model, per width, with and without a mask."""
-    from harness.modeling.fingerprint import sdpa_backend
+    from harness.engine.fingerprint import sdpa_backend
     from harness.models import KNOWN_SHAPES
     from harness.scenario.scenario import Part
 

@@ -20,7 +20,7 @@ def eval_command(context: typer.Context) -> None:
     try:
         from lm_eval.__main__ import cli_evaluate
 
-        import harness.lm_eval_model  # noqa: F401 - makes the name sbd known to lm_eval
+        import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
         raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
     given = context.args

@@ -18,7 +18,7 @@ def followed() -> bool:
     ranks = ranks_here()
     if ranks is None or ranks.leads:
         return False
-    from harness.modeling.split_engine import follow
+    from harness.engine.tensor_parallel import follow
 
     follow()
     return True

@@ -11,7 +11,7 @@ import typer
 from harness.errors import MissingExtraError, UserError
 
 if TYPE_CHECKING:
-    from harness.train_recipe import TrainRecipe
+    from harness.engine.training.recipe import TrainRecipe
 
 # Options that mean something beside a recipe; everything else it says itself.
 _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
@@ -55,7 +55,7 @@ def train_command(
     if model is not None and data is None:
         raise UserError(f"--model {model} needs --data: a JSONL file of prompts and solutions to train on")
     if recipe is not None:
-        from harness.train_recipe import load_recipe
+        from harness.engine.training.recipe import load_recipe
 
         _nothing_twice(context)
         chosen = load_recipe(recipe)
@@ -68,7 +68,7 @@ def train_command(
         raise UserError("--out FOLDER is missing: where checkpoints and the trained model go")
     _need_train_extra()
     if reference is not None:
-        from harness.modeling.reference_training import train_reference
+        from harness.engine.training.reference import train_reference
 
         print(train_reference(reference, out))
     elif recipe is not None:
@@ -95,16 +95,16 @@ def _need_train_extra() -> None:
 
 
 def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
-    from harness.modeling.fine_tuning import fine_tune, read_pairs
-    from harness.modeling.training import TrainingConfig
+    from harness.engine.training.fine_tuning import fine_tune, read_pairs
+    from harness.engine.training.trainer import TrainingConfig
 
     return fine_tune(model, read_pairs(data), TrainingConfig(**settings))
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
     from harness.workloads.datasets import dataset_pairs
-    from harness.modeling.fine_tuning import fine_tune, read_pairs
-    from harness.modeling.training import TrainingConfig
+    from harness.engine.training.fine_tuning import fine_tune, read_pairs
+    from harness.engine.training.trainer import TrainingConfig
 
     if recipe.dataset is not None:
         pairs = dataset_pairs(recipe.dataset, recipe.examples)

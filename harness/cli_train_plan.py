@@ -9,8 +9,8 @@ from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models.choice import HuggingFaceModel, shape_of
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.known import KNOWN_MODELS
-from harness.train_recipe import TrainRecipe
-from harness.training_cost import UTILISATION, TrainingCost, training_cost
+from harness.engine.training.recipe import TrainRecipe
+from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 
 DEVICES = ("h100-sxm", "a100-80-sxm", "l40s", "rtx-4090")
 GIGA, HOUR_S = 1e9, 3600.0

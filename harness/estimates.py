@@ -33,7 +33,7 @@ FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2
 """Logits in float32 beside the first such copy: their log-softmax and its exponential."""
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
-"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.modeling.bench_decodes."""
+"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.engine.bench_decodes."""
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 

@@ -19,11 +19,11 @@ from harness.meters.processor import available_host_bytes, cpu_name, total_host_
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
 from harness.models.choice import RandomModel
-from harness.modeling.compiling import execution_of
-from harness.modeling.engine import Engine, open_engine
-from harness.modeling.loading import checkpoint_shape
-from harness.modeling.sessions import stepping
-from harness.modeling.split_engine import SplitEngine, dismiss, open_split_engine
+from harness.engine.compiling import execution_of
+from harness.engine.engine import Engine, open_engine
+from harness.engine.loading import checkpoint_shape
+from harness.engine.sessions import stepping
+from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.roofline.storage import shard

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guard
 
-from harness.modeling import flash_attention  # noqa: E402
+from harness.engine import flash_attention  # noqa: E402
 
 HALF = (torch.float16, torch.bfloat16)
 

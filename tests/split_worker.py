@@ -18,11 +18,11 @@ import torch
 
 from harness.decoding.session import Segment
 from harness.errors import DoesNotFitError, ProcessEndedError
-from harness.modeling import split_engine
-from harness.modeling.engine import Engine
-from harness.modeling.loading import LoadedModel, load_model
-from harness.modeling.rank_group import RankGroup, joined
-from harness.modeling.sessions import open_session
+from harness.engine import tensor_parallel
+from harness.engine.engine import Engine
+from harness.engine.loading import LoadedModel, load_model
+from harness.engine.rank_group import RankGroup, joined
+from harness.engine.sessions import open_session
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Part, Scenario
 
@@ -100,15 +100,15 @@ def stored_bytes(module: torch.nn.Module) -> int:
 
 def fail(how: str, out: Path) -> None:
     """Rank 0 decodes and writes down what it met; rank 1 fails in that decode, at temperature 1."""
-    split_engine.GRACE_S = 0.5
+    tensor_parallel.GRACE_S = 0.5
     part = part_of("llama")
     cases = make_plan(Scenario(version=1, name="s", parts=(part,))).cases
     case = next(case for case in cases if case.arm["temperature"] == 1)
     if os.environ["RANK"] == "1":
         Engine.decode = failing(how, Engine.decode)  # type: ignore[method-assign]  # the fault that is planted
-        split_engine.follow()
+        tensor_parallel.follow()
         return
-    engine = split_engine.open_split_engine(part)
+    engine = tensor_parallel.open_split_engine(part)
     try:
         engine.decode(case, [(1, 2, 3), (4, 5, 6)], seed=1)
     except ProcessEndedError as error:

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 from harness.decoding import verified_blocks  # noqa: E402 - after the import guards
 from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel  # noqa: E402
 from harness.decoding.position_noise import PositionNoise  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
 from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402
 from tests.test_exactness import drain, reference_logits  # noqa: E402
 from tests.test_nested_drafts import BATCH, SEEDS, block_logits, solver_arm  # noqa: E402

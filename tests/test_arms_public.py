@@ -163,7 +163,7 @@ def test_an_arm_on_a_checkpoint_of_another_family_is_refused() -> None:
     pytest.importorskip("torch")
     from types import SimpleNamespace
 
-    from harness.modeling.decoders import decoder_of
+    from harness.engine.decoders import decoder_of
 
     def start(arm: dict[str, object], family: str | None) -> None:
         case = case_of(str(arm["method"]), arms=[{"method": "ntp"}, arm])

@@ -12,7 +12,7 @@ from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from harness.models import ModelShape  # noqa: E402
 from harness.record.schema import PassColumns, RowResult, Sample  # noqa: E402
 from harness.roofline.recorded_acceptance import blocks_of_row  # noqa: E402

@@ -21,10 +21,10 @@ from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E40
 from harness.decoding.block_diffusion_row import BlockDiffusionRow  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
-from harness.modeling.capturing import by_calling_again  # noqa: E402
-from harness.modeling.graphed_session import GraphedSession  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.capturing import by_calling_again  # noqa: E402
+from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests import published_rules  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
 from tests.test_exactness import Says, drain, request  # noqa: E402

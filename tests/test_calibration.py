@@ -339,7 +339,7 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     """
     pytest.importorskip("transformers")
     from harness.meters.torch_bench import TorchBench
-    from harness.modeling.sessions import stepping
+    from harness.engine.sessions import stepping
 
     bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
@@ -415,7 +415,7 @@ def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
     pytest.importorskip("transformers")
     from harness.meters.torch_bench import TorchBench
-    from harness.modeling.sessions import stepping
+    from harness.engine.sessions import stepping
 
     for session in ("plain", "static"):
         engine = stepping(session, "sdpa", "eager")

@@ -24,8 +24,8 @@ from harness.check.tables import cells_table
 from harness.analysis.comparison import compare
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
-from harness.modeling.captured_attention import OPTIONS
-from harness.modeling.used_kv import Fed
+from harness.engine.captured_attention import OPTIONS
+from harness.engine.used_kv import Fed
 from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import make_plan
 from harness.record.schema import CaseOutcome, Run

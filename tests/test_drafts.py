@@ -18,11 +18,11 @@ from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
 from harness.meters.clock import HostClock  # noqa: E402
 from harness.meters.timed_session import MeteredSession  # noqa: E402
-from harness.modeling.capturing import by_calling_again  # noqa: E402
-from harness.modeling.early_exit import first_layers  # noqa: E402
-from harness.modeling.graphed_session import GraphedSession  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.capturing import by_calling_again  # noqa: E402
+from harness.engine.early_exit import first_layers  # noqa: E402
+from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, Work, few_words, some_work  # noqa: E402
 from tests.test_exactness import TOLERANCE, committed_kv, drain  # noqa: E402

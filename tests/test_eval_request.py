@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.decode_log import answers, summary
+from harness.engine.integrations.decode_log import answers, summary
 from harness.errors import ScenarioError
-from harness.eval_request import Asked
+from harness.engine.integrations.eval_request import Asked
 from harness.record.trace import ForwardPass, Generation
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from harness.errors import ScenarioError
-from harness.modeling import compiling
+from harness.engine import compiling
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 

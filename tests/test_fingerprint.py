@@ -10,11 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.session import Segment
-from harness.modeling import fingerprint as module
-from harness.modeling import sessions
-from harness.modeling.attention_kernels import choose_kernels
-from harness.modeling.fingerprint import fingerprint, sdpa_backend, sdpa_backends
-from harness.modeling.sessions import open_session
+from harness.engine import fingerprint as module
+from harness.engine import sessions
+from harness.engine.attention_kernels import choose_kernels
+from harness.engine.fingerprint import fingerprint, sdpa_backend, sdpa_backends
+from harness.engine.sessions import open_session
 from harness.models import ModelShape
 from harness.scenario.scenario import Part
 
@@ -136,7 +136,7 @@ def test_a_tokenizers_digest_is_that_of_its_file():
     from transformers import AutoTokenizer
 
     from harness.models.choice import REFERENCE_DIR
-    from harness.modeling.loading import TextTokenizer
+    from harness.engine.loading import TextTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     before = TextTokenizer(tokenizer).digest

@@ -11,9 +11,9 @@ pytest.importorskip("transformers")
 
 from harness.check import half_precision as module  # noqa: E402 - after the import guards
 from harness.check.half_precision import half_precision, main  # noqa: E402
-from harness.modeling import flash_runs  # noqa: E402
-from harness.modeling.capturing import CudaGraphs  # noqa: E402
-from harness.modeling.flash_runs import FlashRuns  # noqa: E402
+from harness.engine import flash_runs  # noqa: E402
+from harness.engine.capturing import CudaGraphs  # noqa: E402
+from harness.engine.flash_runs import FlashRuns  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
 
 BATCHES = ((1, 200), (1, 900), (3, 900))

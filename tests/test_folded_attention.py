@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.modeling import masks  # noqa: E402 - after the import guards
-from harness.modeling.kv_buffers import causal_attention, folded_attention  # noqa: E402
-from harness.modeling.masks import folded_mask  # noqa: E402
-from harness.modeling.static_session import places_of  # noqa: E402
+from harness.engine import masks  # noqa: E402 - after the import guards
+from harness.engine.kv_cache import causal_attention, folded_attention  # noqa: E402
+from harness.engine.masks import folded_mask  # noqa: E402
+from harness.engine.static_session import places_of  # noqa: E402
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.decoding.next_token import decode_next_token  # noqa: E402 - after the import guard
-from harness.modeling.generate import generate  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.hf_generate import generate  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests.test_exactness import PROMPTS, drain, request, tiny_model  # noqa: E402
 
 

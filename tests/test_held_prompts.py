@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token  # noqa: E402 - after the import guards
 from harness.decoding.session import Segment  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests import few_words  # noqa: E402
 from tests.test_exactness import drain  # noqa: E402
 from tests.test_rows_left_out import ARMS, some_decode  # noqa: E402

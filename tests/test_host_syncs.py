@@ -19,9 +19,9 @@ from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.modeling import graphed_session  # noqa: E402
-from harness.modeling.capturing import by_calling_again  # noqa: E402
-from harness.modeling.graphed_session import GraphedSession  # noqa: E402
+from harness.engine import cuda_graphs  # noqa: E402
+from harness.engine.capturing import by_calling_again  # noqa: E402
+from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
 
 BLOCK, MASK_ID, META = 4, 15, torch.device("meta")
 
@@ -138,7 +138,7 @@ def request(rows):
 def waits_of_passes(monkeypatch, decoder, rows):
     """For every pass behind the prompt's, what the host waited for."""
     waits = Waits()
-    for module in (uploading, graphed_session):
+    for module in (uploading, cuda_graphs):
         monkeypatch.setattr(module, "page_locked", waits.page_locked)
     found = []
     with waits:

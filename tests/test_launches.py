@@ -12,8 +12,8 @@ pytest.importorskip("transformers")
 
 from benchmarks import launches  # noqa: E402 - after the import guards
 from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of  # noqa: E402
-from harness.modeling import used_kv  # noqa: E402
-from harness.modeling.captured_attention import OPTIONS  # noqa: E402
+from harness.engine import used_kv  # noqa: E402
+from harness.engine.captured_attention import OPTIONS  # noqa: E402
 from harness.models import KNOWN_SHAPES  # noqa: E402
 from harness.roofline import kv_slots  # noqa: E402
 

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'sbd-bench[eval]'")
 
 from harness.errors import ScenarioError  # noqa: E402 - after the import guards
-from harness.lm_eval_model import SbdModel  # noqa: E402
+from harness.engine.integrations.lm_eval import SbdModel  # noqa: E402
 from harness.runner import run  # noqa: E402
 from harness.record.store import read_run  # noqa: E402
 from harness.workloads.tasks import TASKS, problems  # noqa: E402

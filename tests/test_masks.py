@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after
 
 from harness.decoding.passes import prefill  # noqa: E402
 from harness.decoding.session import Segment  # noqa: E402
-from harness.modeling.static_session import StaticSession, visible_slots  # noqa: E402
+from harness.engine.static_session import StaticSession, visible_slots  # noqa: E402
 
 HEADS, GROUPS = 4, 2
 

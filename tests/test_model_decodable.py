@@ -186,7 +186,7 @@ def test_a_run_ends_before_anything_is_loaded(
 
 def test_loading_asks_again(tmp_path: Path) -> None:
     """What comes from the hub has its config only then; still no weight is read, for there is none here."""
-    from harness.modeling.loading import load_model
+    from harness.engine.loading import load_model
     from harness.scenario.scenario import Part
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})

@@ -12,8 +12,8 @@ from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
 from harness.decoding.nested_row import NestedRow  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402
 from tests.test_exactness import drain, reference_logits  # noqa: E402
 

@@ -12,8 +12,8 @@ from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
 from harness.decoding.request import DecodeRequest  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.modeling.engine import drain  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.engine.engine import drain  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
 from tests.few_words import few_words  # noqa: E402
 
 

@@ -27,8 +27,8 @@ from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
 from harness.errors import NoTokenError  # noqa: E402
-from harness.modeling.engine import drain  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.engine.engine import drain  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
 from tests.few_words import MASK_ID, SETTINGS, WORDS, few_words  # noqa: E402
 
 BLOCK = 4

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from harness.decoding import self_speculation, verified_blocks  # noqa: E402 - after the import guards
 from harness.decoding.position_noise import PositionNoise  # noqa: E402
-from harness.modeling.session import TransformersSession  # noqa: E402
+from harness.engine.plain_session import TransformersSession  # noqa: E402
 from tests.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work  # noqa: E402
 from tests.test_exactness import drain, reference_logits  # noqa: E402
 

@@ -533,7 +533,7 @@ def calibrated(tmp_path):
     pytest.importorskip("transformers")
     from harness.meters.calibration_cache import _path
     from harness.meters.torch_bench import TorchBench
-    from harness.modeling.sessions import stepping
+    from harness.engine.sessions import stepping
 
     shape = make_plan(Scenario.model_validate(yaml.safe_load(REAL))).cases[0].shape
     assert shape is not None

@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     pytest.importorskip("torch")
     import yaml
 
-    from harness.modeling import decoders
+    from harness.engine import decoders
     from harness.runner import run as measure
 
     here = tmp_path_factory.mktemp("prompts")

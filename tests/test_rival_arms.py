@@ -296,8 +296,8 @@ def test_the_report_counts_draft_passes(reference_run: Path) -> None:
 def test_a_draft_model_with_other_tokens_is_refused() -> None:
     """Ids would mean something else; the message says which method translates them."""
     pytest.importorskip("torch")
-    from harness.modeling.drafters import _refuse_other_tokens
-    from harness.modeling.loading import LoadedModel
+    from harness.engine.drafters import _refuse_other_tokens
+    from harness.engine.loading import LoadedModel
 
     case = case_of("draft_model", arms=arms_with(MODEL))
     target = LoadedModel(module=None, shape=TARGET, tokenizer=None, mask_id=None, stop_ids=frozenset())

@@ -15,7 +15,7 @@ from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from tests import few_rivals, few_words  # noqa: E402
 from tests.few_words import MASK_ID  # noqa: E402
 from tests.test_exactness import drain  # noqa: E402

@@ -16,7 +16,7 @@ from harness.decoding.open_blocks import OpenBlocks  # noqa: E402
 from harness.decoding.sampling import draw, entropy, usable  # noqa: E402
 from harness.decoding.set_block import _sample, decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
 from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
 from tests.test_exactness import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model  # noqa: E402
 

@@ -28,10 +28,11 @@ from harness.errors import (  # noqa: E402 - after the import guard
 )
 from harness.meters.available import without_energy  # noqa: E402
 from harness.meters.nvml import ENERGY  # noqa: E402
-from harness.modeling import rank_group, splitting  # noqa: E402
-from harness.modeling.loading import checkpoint_shape, load_model  # noqa: E402
-from harness.modeling.rank_group import Order, RankGroup  # noqa: E402
-from harness.modeling.split_engine import open_split_engine, refuse_too_few_gpus  # noqa: E402
+from harness.engine import rank_group  # noqa: E402
+from harness.engine import sharding  # noqa: E402
+from harness.engine.loading import checkpoint_shape, load_model  # noqa: E402
+from harness.engine.rank_group import Order, RankGroup  # noqa: E402
+from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus  # noqa: E402
 from harness.processes_ranks import end_all, first_end, start  # noqa: E402
 from harness.scenario.ranks import Ranks  # noqa: E402
 from harness.runner import run  # noqa: E402
@@ -289,11 +290,11 @@ def test_what_transformers_cannot_split_is_refused(only_one: RankGroup, monkeypa
     model, _, _ = logits_of(part_of("llama"), None)
     model.module.tp_plan = None
     with pytest.raises(UnknownModelError, match="tiny: transformers has no plan how to split LlamaForCausalLM; use"):
-        splitting.split(model.module, "tiny", "cpu", only_one)
-    splitting.refuse_older_transformers()
-    monkeypatch.setattr(splitting.transformers, "__version__", "5.20.3")
+        sharding.split(model.module, "tiny", "cpu", only_one)
+    sharding.refuse_older_transformers()
+    monkeypatch.setattr(sharding.transformers, "__version__", "5.20.3")
     with pytest.raises(UserError, match=r"needs transformers 5.23 or newer, this is 5.20.3"):
-        splitting.refuse_older_transformers()
+        sharding.refuse_older_transformers()
 
 
 def test_a_shape_is_read_without_the_weights() -> None:

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.modeling.masks import attention_input, doubled_sequence  # noqa: E402 - after the import guard
-from harness.modeling.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, SpecialIds, clean_batch, doubled_batch  # noqa: E402
-from harness.modeling.training import objective_loss  # noqa: E402
+from harness.engine.masks import attention_input, doubled_sequence  # noqa: E402 - after the import guard
+from harness.engine.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, SpecialIds, clean_batch, doubled_batch  # noqa: E402
+from harness.engine.training.trainer import objective_loss  # noqa: E402
 
 IDS = SpecialIds(pad=90, eos=91, mask=92)
 EXAMPLES = [
@@ -118,7 +118,7 @@ def test_eager_attention_gets_an_additive_mask():
 def test_the_masked_half_sees_what_decoding_shows_it():
     """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
     from harness.decoding.session import Segment
-    from harness.modeling.session import TransformersSession
+    from harness.engine.plain_session import TransformersSession
     from tests.test_exactness import tiny_model
 
     model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
@@ -146,7 +146,7 @@ def test_the_masked_half_sees_what_decoding_shows_it():
 def test_training_learns_and_resumes(tmp_path):
     """A few steps on the real Trainer lower the loss, write a checkpoint, and a resumed run goes on from it."""
     pytest.importorskip("accelerate")
-    from harness.modeling.training import TrainingConfig, train
+    from harness.engine.training.trainer import TrainingConfig, train
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
@@ -176,7 +176,7 @@ def test_training_learns_and_resumes(tmp_path):
 def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, monkeypatch):
     """One example leads every batch; five batches an epoch, two a step, so the third step of an epoch reads one alone."""
     pytest.importorskip("accelerate")
-    from harness.modeling import training
+    from harness.engine.training import trainer
 
     made = []
 
@@ -184,7 +184,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
         made.append(generator.initial_seed())
         return doubled_batch(examples, ids, generator, **options)
 
-    monkeypatch.setattr(training, "doubled_batch", seen)
+    monkeypatch.setattr(trainer, "doubled_batch", seen)
     config = transformers.LlamaConfig(
         vocab_size=93, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         max_position_embeddings=64,
@@ -193,10 +193,10 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
     def noise(directory, steps, resume=False):
         """What the noise of each batch is drawn from that this process reads."""
         made.clear()
-        settings = training.TrainingConfig(
+        settings = trainer.TrainingConfig(
             output_dir=tmp_path / directory, steps=steps, batch_size=1, accumulate=2, warmup_steps=0, cpu=True, save_steps=2
         )
-        training.train(settings, transformers.LlamaForCausalLM(config), [EXAMPLES[0]] * 5, IDS, resume=resume)
+        trainer.train(settings, transformers.LlamaForCausalLM(config), [EXAMPLES[0]] * 5, IDS, resume=resume)
         return list(made)
 
     whole = noise("whole", 6)
@@ -208,7 +208,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 @pytest.fixture(scope="module")
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""
-    from harness.modeling.tokenizer import train_tokenizer
+    from harness.engine.training.tokenizer import train_tokenizer
     from harness.workloads.tasks import TASKS, problems
 
     return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
@@ -216,7 +216,7 @@ def reference_tokenizer():
 
 def test_a_number_of_two_digits_is_one_token():
     """Every step of arithmetic then has one shape; longer numbers are split in twos, from the left."""
-    from harness.modeling.tokenizer import train_tokenizer
+    from harness.engine.training.tokenizer import train_tokenizer
 
     pieces = train_tokenizer([f"{n} and {n}." for n in range(100)] * 5, 600).tokenize("7+12=19. 1234567")
     assert [p for p in pieces if p.isdigit()] == ["7", "12", "19", "12", "34", "56", "7"]
@@ -224,7 +224,7 @@ def test_a_number_of_two_digits_is_one_token():
 
 def test_reference_examples_are_one_stream_whatever_the_order_of_reading(reference_tokenizer):
     """A resumed run reads on where it stopped: item i is the same read first or last; other seeds give other items."""
-    from harness.modeling.reference_model import TaskExamples
+    from harness.engine.training.reference_model import TaskExamples
 
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=8, batches=48)
     forwards = [stream[i] for i in range(len(stream))]
@@ -237,7 +237,7 @@ def test_reference_examples_are_one_stream_whatever_the_order_of_reading(referen
 
 def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference_tokenizer):
     """Every problem of a task is served once and in order, whatever the mixture; the second phase has its own shares."""
-    from harness.modeling.reference_model import STORIES, VARIABLES, TaskExamples
+    from harness.engine.training.reference_model import STORIES, VARIABLES, TaskExamples
 
     phases = ((0, STORIES), (5, VARIABLES), (40, STORIES))
     stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=phases)
@@ -250,7 +250,7 @@ def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference
 
 def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
     """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
-    from harness.modeling.reference_model import STORIES, TaskExamples
+    from harness.engine.training.reference_model import STORIES, TaskExamples
 
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=32, batches=32)
     lengths = [len(stream[i]["input_ids"]) for i in range(len(stream))]

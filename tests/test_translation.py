@@ -15,10 +15,10 @@ from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
 from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402
 from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.modeling.loading import TextTokenizer  # noqa: E402
-from harness.modeling.static_session import StaticSession  # noqa: E402
-from harness.modeling.tokenizer import train_tokenizer  # noqa: E402
-from harness.modeling.translation import TextTranslation  # noqa: E402
+from harness.engine.loading import TextTokenizer  # noqa: E402
+from harness.engine.static_session import StaticSession  # noqa: E402
+from harness.engine.training.tokenizer import train_tokenizer  # noqa: E402
+from harness.engine.translation import TextTranslation  # noqa: E402
 from harness.workloads.tasks import TASKS  # noqa: E402
 from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.few_words import Work  # noqa: E402

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
-from harness.modeling import flash_attention  # noqa: E402
-from harness.modeling.captured_attention import OPTIONS  # noqa: E402
-from harness.modeling.capturing import WARM_UPS, CudaGraphs  # noqa: E402
-from harness.modeling.flash_runs import FlashRuns, merge  # noqa: E402
-from harness.modeling.used_kv import Fed, UsedKv  # noqa: E402
+from harness.engine import flash_attention  # noqa: E402
+from harness.engine.captured_attention import OPTIONS  # noqa: E402
+from harness.engine.capturing import WARM_UPS, CudaGraphs  # noqa: E402
+from harness.engine.flash_runs import FlashRuns, merge  # noqa: E402
+from harness.engine.used_kv import Fed, UsedKv  # noqa: E402
 from harness.roofline import kv_slots  # noqa: E402
 from harness.roofline.kv_slots import pieces_of  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
@@ -77,7 +77,7 @@ class Call:
 
 
 def run_by_run(query, keys, values, runs, scaling):
-    """What harness.modeling.flash_attention.attend promises, in the queries' own precision."""
+    """What harness.engine.flash_attention.attend promises, in the queries' own precision."""
     out = torch.zeros_like(query)
     lse = torch.full(query.shape[:2], torch.finfo(query.dtype).min, dtype=query.dtype)
     bounds = runs.asked.tolist()

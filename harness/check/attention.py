@@ -21,9 +21,9 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.meters.clock import Clock
-from harness.modeling.captured_attention import OPTIONS, option_of
-from harness.modeling.kv_buffers import folded_attention
-from harness.modeling.used_kv import Fed, Reading
+from harness.engine.captured_attention import OPTIONS, option_of
+from harness.engine.kv_cache import folded_attention
+from harness.engine.used_kv import Fed, Reading
 
 ATTENTION_VERSION = 1
 MASK = "SDPA, boolean mask"
@@ -177,7 +177,7 @@ def _unmasked(place: Place) -> Way:
 
 
 def _as_captured(place: Place, device: str, option: str | None) -> Way:
-    """The engine's own, see harness.modeling.captured_attention, over buffers as long as what is used of them; None: what the
+    """The engine's own, see harness.engine.captured_attention, over buffers as long as what is used of them; None: what the
     engine takes for such tensors. What is made once per capture or forward, for all layers, is made with the first call.
     """
     parts = ((place.causal, True), (place.queries - place.causal, False)) if place.causal else ((place.queries, False),)

@@ -29,7 +29,7 @@ from harness.check.tables import attention_table, cells_table
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, HostClock
 from harness.meters.cuda import CudaClock
-from harness.modeling.attention_kernels import choose_kernels
+from harness.engine.attention_kernels import choose_kernels
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run

@@ -16,12 +16,12 @@ from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.modeling.capturing import CudaGraphs, by_calling_again
-from harness.modeling.decoders import FORMS
-from harness.modeling.engine import drain
-from harness.modeling.graphed_session import GraphedSession
-from harness.modeling.session import TransformersSession
-from harness.modeling.static_session import StaticSession
+from harness.engine.capturing import CudaGraphs, by_calling_again
+from harness.engine.decoders import FORMS
+from harness.engine.engine import drain
+from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
 
 
 def exactness(device: str) -> dict[str, bool]:

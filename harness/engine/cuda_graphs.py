@@ -1,0 +1,158 @@
+"""The static session with every kind of decode pass captured once and replayed, for devices with CUDA graphs.
+
+A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, how many tokens
+are committed) is copied into tensors that stay, without waiting for the device. Not captured are prompts, which come in many
+widths and are read once, and explicit visibility, which packed attention cannot express. Axes: B rows, Q tokens of a forward,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from harness.decoding.session import Segment
+from harness.decoding.uploading import page_locked
+from harness.engine import flash_attention
+from harness.engine.captured_attention import OPTIONS, option_of
+from harness.engine.capturing import Capture
+from harness.engine.attention_masks import validity, wanted_logits
+from harness.engine.static_session import StaticSession, head_dim_of
+from harness.engine.used_kv import Fed, UsedKv
+from harness.roofline.kv_slots import slots_allocated
+
+Kind = tuple[tuple[int, str, int], ...]
+"""(tokens, visibility, wanted logits) of every segment of a call: what a graph is made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One kind of forward: the tensors it reads, and the replay that returns its logits.
+
+    ``tokens``, ``positions``  (B, Q), int64
+    ``counts``                 (1 + segments, B) int32: committed tokens of each row, then real ones of each segment
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    counts: Tensor
+    replay: Callable[[], Tensor]
+
+
+class GraphedSession(StaticSession):
+    """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled; ``attention`` is
+    one of harness.engine.captured_attention, or sdpa.
+
+    Graphs are made anew where a batch needs other buffers, see harness.roofline.kv_slots. The logits of a pass are overwritten
+    by the next one.
+
+    Raises:
+        ScenarioError: attention in half precision wants another torch or a newer GPU.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1,
+        attention: str = "sdpa",
+    ) -> None:  # fmt: skip
+        self._attention = option_of(attention, model.device, model.dtype, head_dim_of(model.config))
+        if self._attention == "flash":
+            flash_attention.refuse_what_lacks_it(model.device)
+        super().__init__(model, ranks=ranks)
+        self._capture = capture
+        self._captured_forward = forward or model
+        self._graphs: dict[Kind, Captured] = {}
+
+    def _release(self) -> None:
+        """The graphs go with the buffers that they were captured with."""
+        self._graphs.clear()
+        self._capture.release()
+        super()._release()
+
+    def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
+        """Buffers that are cut evenly, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
+        length = slots_allocated(rows, heads, slots)
+        super()._allocate(layers, rows, length, heads, width)
+        self._keys, self._values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
+
+    @torch.no_grad()
+    def forward(self, segments: Sequence[Segment]) -> Tensor:
+        """Run one forward pass; (B, m, V) logits of the wanted tokens, m their number."""
+        fed = validity(segments)
+        if not all(self._lengths) or any(s.seen is not None or _padded_within(s) for s in segments):
+            return super().forward(segments)
+        self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
+        kind = tuple((s.tokens.shape[1], s.visibility, s.logits) for s in segments)
+        counts = page_locked(torch.tensor(self._counts(segments), dtype=torch.int32), self._model.device)
+        held = self._graphs.get(kind)
+        if held is None:
+            held = self._graphs[kind] = self._captured(segments, counts)
+        else:
+            torch.cat([s.tokens for s in segments], dim=1, out=held.tokens)
+            torch.cat([s.positions for s in segments], dim=1, out=held.positions)
+            held.counts.copy_(counts, non_blocking=True)
+        return held.replay()
+
+    def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
+        """Of every row the committed tokens, then, segment by segment, the real ones: all of them or none."""
+        rows = len(self._lengths)
+        widths = [s.tokens.shape[1] for s in segments]
+        return [
+            self._lengths,
+            *(
+                [width] * rows if one.valid is None else [width * is_real for is_real in one.valid[:, 0].tolist()]
+                for width, one in zip(widths, segments, strict=True)
+            ),
+        ]
+
+    def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
+        """Capture this kind of forward, on the inputs of this one."""
+        device = self._model.device
+        tokens, positions = (torch.cat([getattr(s, name) for s in segments], dim=1) for name in ("tokens", "positions"))
+        tokens, positions, counts = (one.to(device, copy=True, non_blocking=True) for one in (tokens, positions, counts))
+        wanted = wanted_logits(segments, device)
+        rows, groups, length, _ = self._keys[0].shape
+        keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
+        before = torch.arange(rows, device=device)[:, None] * length
+        parts = tuple((s.tokens.shape[1], _is_causal(s)) for s in segments)
+        heads = cast(Any, self._model.config).num_attention_heads // self._ranks
+        attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
+
+        def work() -> Tensor:
+            slots, used = _slots_and_used(counts, parts, length)
+            layout = UsedKv(keys=keys, values=values, places=(slots + before).flatten(), reading=attention.read(used))
+            out = self._captured_forward(
+                input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+                logits_to_keep=wanted, layout=layout,
+            )  # fmt: skip
+            logits: Tensor = out.logits
+            return logits
+
+        return Captured(tokens, positions, counts, self._capture(work))
+
+
+def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: int) -> tuple[Tensor, Tensor]:
+    """(B, Q) where in its row of ``length`` slots every fed token goes, padding to the last; and (parts, B) int32 what each of
+    ``parts``, (width, causal), sees, see CapturedAttention. ``counts``: see Captured.
+    """
+    seen, slots, used = counts[0], [], []
+    for real, (width, causal) in zip(counts[1:], parts, strict=True):
+        own = seen[:, None] + torch.arange(width, dtype=torch.int32, device=counts.device)
+        slots.append(torch.where(real[:, None] > 0, own, length - 1))
+        used.append(seen if causal else seen + real)
+        seen = seen + real
+    return torch.cat(slots, dim=1).long(), torch.stack(used)
+
+
+def _padded_within(segment: Segment) -> bool:
+    """Whether some row has both tokens and padding in the segment."""
+    return segment.valid is not None and bool((segment.valid != segment.valid[:, :1]).any())
+
+
+def _is_causal(segment: Segment) -> bool:
+    """Whether the segment's tokens see different slots."""
+    return segment.visibility == "causal" and segment.tokens.shape[1] > 1

@@ -1,0 +1,122 @@
+"""Who drafts for an arm: from the stages that a scenario names to loaded models with sessions of their own.
+
+Draft models run like their target: same device, dtype, kind of session and execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from harness.scenario.speculative_arms import draft_choice, stages
+from harness.decoding.drafters import DraftModel
+from harness.decoding.drafter import Drafter
+from harness.decoding.prompt_lookup import PromptLookup
+from harness.decoding.request import DecodeRequest
+from harness.decoding.session import ModelSession
+from harness.decoding.translated_drafts import TranslatedDrafts
+from harness.errors import ScenarioError
+from harness.models.choice import ModelChoice, model_name
+from harness.engine.early_exit import first_layers
+from harness.engine.loading import LoadedModel
+from harness.engine.translation import TextTranslation
+from harness.models import ModelShape
+from harness.scenario.plan import Case
+from harness.scenario.plan_drafts import draft_shapes
+
+Beside = Callable[[ModelSession], ModelSession]
+"""Puts a draft model's session beside the target's, so that their passes are metered together."""
+
+
+class DraftModels:
+    """The models of a part besides its target, each loaded when a case first asks for it and then kept."""
+
+    def __init__(
+        self,
+        target: LoadedModel,
+        load: Callable[[ModelChoice], LoadedModel],
+        open_session: Callable[[Any], ModelSession],
+    ) -> None:
+        self._target, self._load, self._open_session = target, load, open_session
+        self._held: dict[str, tuple[LoadedModel, ModelSession]] = {}
+
+    def of(self, stage: Mapping[str, Any]) -> tuple[LoadedModel, ModelSession]:
+        """The model of a stage that has one, and its session.
+
+        Raises:
+            UnknownModelError, DoesNotFitError: as harness.engine.loading.load_model.
+            ScenarioError: an early exit from a model that has none.
+        """
+        choice = draft_choice(stage)
+        key = repr(stage["exit_layers"] if choice is None else choice)
+        if key not in self._held:
+            if choice is None:
+                model = replace(self._target, module=first_layers(self._target.module, stage["exit_layers"]))
+            else:
+                model = self._load(choice)
+            self._held[key] = model, self._open_session(model.module)
+        return self._held[key]
+
+
+def drafter_of(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest, beside: Beside) -> Drafter:
+    """The drafter of a rival's case: its stages, the one below always made first.
+
+    Raises:
+        ScenarioError: a draft model whose tokens are not the target's, or that has none to translate.
+        UnknownModelError, DoesNotFitError: a draft model that cannot be loaded.
+    """
+    shapes = draft_shapes(case.arm, case.shape or target.shape)
+    universal = case.arm["method"] == "universal_draft"
+    drafter: Drafter | None = None
+    for stage, shape in reversed(list(zip(stages(case.arm), shapes, strict=True))):
+        tokens = stage["draft_tokens"]
+        if shape is None:
+            drafter = PromptLookup(tokens, stage["max_ngram"], request.suppressed_ids, request.stop.token_ids)
+            continue
+        model, session = models.of(stage)
+        if not universal:
+            _refuse_other_tokens(case, target, model, shape)
+        never, stops = (_own_ids if universal else _targets_ids)(model, target, request)
+        drafter = DraftModel(
+            beside(session), name=shape.name, tokens=tokens, below=drafter, stops=stops,
+            never=torch.tensor(never, dtype=torch.long, device=request.device),
+        )  # fmt: skip
+    assert drafter is not None, f"{case.case_id} has no stage"
+    return TranslatedDrafts(drafter, _translation(case, target, models, request)) if universal else drafter
+
+
+def _targets_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest) -> tuple[list[int], frozenset[int]]:
+    """(never drafted, stops) of a draft model with the target's tokens; rows of its LM head beyond them are padding."""
+    padding = range(target.shape.vocab, model.shape.vocab)
+    return [*(i for i in request.suppressed_ids if i < model.shape.vocab), *padding], request.stop.token_ids
+
+
+def _own_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest) -> tuple[list[int], frozenset[int]]:
+    """(never drafted, stops) of a draft model with tokens of its own; it stops nowhere where the target does not."""
+    stops = model.stop_ids if request.stop.token_ids else frozenset()
+    return [] if model.mask_id is None else [model.mask_id], stops
+
+
+def _translation(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest) -> TextTranslation:
+    model, _ = models.of(case.arm)
+    if target.tokenizer is None or model.tokenizer is None:
+        raise ScenarioError(f"{case.case_id}: drafts are translated by way of text, but one of the models has no tokenizer")
+    stops = sorted(request.stop.token_ids)
+    return TextTranslation(target.tokenizer, model.tokenizer, model.stop_ids, stops[0] if len(stops) == 1 else None)
+
+
+def _refuse_other_tokens(case: Case, target: LoadedModel, draft: LoadedModel, shape: ModelShape) -> None:
+    """A token id must mean the same to both."""
+    if target.tokenizer is None or draft.tokenizer is None:
+        same = target.tokenizer is draft.tokenizer and target.shape.vocab == draft.shape.vocab
+    else:
+        same = target.tokenizer.vocabulary == draft.tokenizer.vocabulary
+    if not same:
+        choice = model_name(case.part.model)
+        raise ScenarioError(
+            f"{case.case_id}: the draft model {shape.name} has other tokens than {choice}; use method: universal_draft, which "
+            "translates them, or a draft model with the same tokenizer"
+        )

@@ -1,0 +1,304 @@
+"""One loaded model that can decode any arm, timed: where decoder, session, clock and acceptance meet.
+
+Both arms go through the same function, session object and synchronisation policy.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from harness.decoding.drafter import Drafter
+from harness.decoding.likelihood import Pair, log_likelihoods
+from harness.decoding.request import DecodeRequest, Fuse
+from harness.decoding.session import ModelSession
+from harness.decoding.stopping import NEVER, StopRule
+from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
+from harness.engine.host_memory import keep_what_is_freed, map_what_comes
+from harness.meters.available import Available, find_meters
+from harness.meters.clock import Clock, HostClock
+from harness.meters.cuda import CudaClock, cuda_index
+from harness.meters.timed_session import MeteredSession
+from harness.meters.window import Readings
+from harness.engine.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
+from harness.engine.compiling import compiled_steps, execution_of
+from harness.engine.decoders import decoder_of
+from harness.engine.drafters import DraftModels, drafter_of
+from harness.engine.fingerprint import fingerprint
+from harness.engine.fusing import fuse_of
+from harness.engine.hf_generate import generate
+from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.loading import LoadedModel, TextTokenizer, load_model
+from harness.engine.rank_group import RankGroup
+from harness.engine.rank_session import RankClock, RankSession
+from harness.engine.sessions import open_session
+from harness.models import ModelShape
+from harness.scenario.plan import Case
+from harness.roofline.storage import shard
+from harness.scenario.scenario import Part
+from harness.record.trace import ForwardPass, Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
+
+    ``forward_s`` and ``sampler_s``, by pass, are None where somebody else's loop made the forwards.
+    """
+
+    generation: Generation
+    prefill_s: float
+    decode_s: float
+    forward_s: list[float] | None
+    sampler_s: list[float] | None
+    readings: Readings | None
+
+
+class Engine:
+    """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
+
+    ``measuring``: the session that passes are measured with, where that of the samples would have to make its graphs anew.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        session: ModelSession,
+        device: str,
+        clock: Clock,
+        meters: Available | None = None,
+        drafts: DraftModels | None = None,
+        measuring: ModelSession | None = None,
+        fuse: Fuse | None = None,
+    ) -> None:
+        self._model = model
+        self._fuse = fuse
+        self._drafts = drafts
+        self._device = torch.device(device)
+        self._clock = clock
+        self._meters = meters
+        self._session = session
+        self._measuring = measuring or session
+        self._compiled_generate: Callable[..., Any] | None = None
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the model that was loaded."""
+        return self._model.shape
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """None for random models."""
+        return self._model.tokenizer
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """Units and sources of the figures that every timed sample carries, and what this machine cannot tell."""
+        if self._meters is None:
+            return None
+        scale = self._meters.scale
+        return {
+            "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()},
+            "absent": [asdict(one) for one in self._meters.absent],
+            "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
+            "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
+        }
+
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """What the model, or this rank's share of it, really runs on here, for the shapes of ``part``."""
+        share = shard(self.shape, part.tensor_parallel)
+        return fingerprint(part, replace(self._model, shape=share))
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """Decode one batch with the case's arm.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        with self._as_it_fits():
+            return self._timed(case, prompts, seed)
+
+    def log_likelihoods(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
+        """What the next-token head says of given answers, see harness.decoding.likelihood.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        mask_id = self._model.mask_id
+        with self._as_it_fits():
+            return log_likelihoods(self._session, pairs, () if mask_id is None else (mask_id,), self._device)
+
+    @contextmanager
+    def _as_it_fits(self) -> Iterator[None]:
+        """Where memory runs out, give back the KV and say so."""
+        try:
+            yield
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            for session in (self._session, self._measuring):
+                session.reset(0, 0)
+            raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
+
+    def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """Time one decode: of a decoder of ours, or of generate()."""
+        request = self._request(case, prompts, seed)
+        if case.is_check:
+            attend, forward = case.part.model_attention, self._forward_of_generate(case)
+            how = {"cache": case.arm["cache"], "attention": attend, "forward": forward}
+            return self._generated(request, how)
+        session = MeteredSession(self._session, self._clock)
+        decoder = decoder_of(case, self._model, session, request, seed, lambda: self._drafter(case, request, session))
+        return self._drained(decoder, session)
+
+    def _drafter(self, case: Case, request: DecodeRequest, session: MeteredSession) -> Drafter:
+        if self._drafts is None:
+            raise InvariantError("this engine was opened without a way to load draft models")
+        return drafter_of(case, self._model, self._drafts, request, session.beside)
+
+    def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
+        """Short decodes of one row, NTP and every block size in turn: see harness.engine.bench_decodes.
+
+        Raises:
+            DoesNotFitError: the device ran out of memory.
+        """
+        sizes = [None, *block_sizes] if self._model.mask_id is not None else [None]
+        with self._as_it_fits():
+            rounds = [[self._bench(size) for size in sizes] for _ in range(WARM_ROUNDS + ROUNDS)]
+        return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
+
+    def _bench(self, block_size: int | None) -> Decoded:
+        session = MeteredSession(self._measuring, self._clock)
+        return self._drained(
+            bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device, self._fuse), session
+        )
+
+    def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
+        """Run a decoder of ours to its end between marks."""
+
+        def decode(mark: Callable[[], None]) -> Generation:
+            next(decoder)  # the prompt pass
+            mark()
+            generation = drain(decoder)
+            mark()
+            return generation
+
+        decoded = self._between_marks(decode)
+        forward_s = session.forward_s()
+        if len(forward_s) != len(decoded.generation.passes):
+            raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
+        return replace(decoded, forward_s=forward_s, sampler_s=session.sampler_s())
+
+    def _generated(self, request: DecodeRequest, how: dict[str, Any]) -> Decoded:
+        """A yardstick that breaks is no reason to lose a run: whatever it raises is its own outcome."""
+        try:
+            return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+
+    def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
+        """None for the model's own, which transformers compiles where the cache is static; else the same compiled one."""
+        if case.arm["execution"] == "eager" or case.arm["cache"] == "static":
+            return None
+        if execution_of(case.part) == "eager":
+            raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
+        if self._compiled_generate is None:
+            self._compiled_generate = compiled_steps(self._model.module)
+        return self._compiled_generate
+
+    def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
+        """Run ``decode`` with clock and meters around it; it calls what it is handed after the prefill and at the end."""
+        marks: list[float] = []
+
+        def mark() -> None:
+            self._clock.synchronise()
+            marks.append(self._clock.now_s())
+
+        self._clock.synchronise()
+        windows = self._meters.windows if self._meters else None
+        if windows:
+            windows.open()
+        mark()
+        generation = decode(mark)
+        readings = windows.close() if windows else None
+        generation.check_conservation()
+        start, prefilled, end = marks
+        return Decoded(
+            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=None, sampler_s=None,
+            readings=readings,
+        )  # fmt: skip
+
+    def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
+        mask_id = self._model.mask_id
+        return DecodeRequest(
+            prompts=tuple(prompts), max_new_tokens=case.workload.max_new_tokens,
+            stop=NEVER if case.stops_suppressed else self._stop_rule(case),
+            suppressed_ids=() if mask_id is None else (mask_id,), temperature=case.arm["temperature"],
+            generator=torch.Generator(self._device).manual_seed(seed), device=self._device, fuse=self._fuse,
+        )  # fmt: skip
+
+    def _stop_rule(self, case: Case) -> StopRule:
+        strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
+        if not strings or tokenizer is None:
+            return StopRule(token_ids=self._model.stop_ids)
+        return StopRule(
+            token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings)
+        )
+
+
+def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
+    """Run a decoder to its end."""
+    while True:
+        try:
+            next(decoder)
+        except StopIteration as stop:
+            generation: Generation = stop.value
+            return generation
+
+
+def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
+    """Load a part's model and start its clock; with a ``group``, this rank's share of it, on this rank's device.
+
+    Raises:
+        UnknownModelError, ScenarioError, DoesNotFitError: see harness.engine.loading.load_model.
+        ScenarioError: the device is not there.
+    """
+    if part.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ScenarioError(
+            f"part {part.name}: device {part.device} asked for, but torch sees no CUDA device here; "
+            "use device: cpu, or run on a machine with a GPU and a CUDA build of torch"
+        )
+    if group is not None and part.device == "cuda":
+        part = part.model_copy(update={"device": f"cuda:{group.ranks.local}"})
+    if part.device.startswith("cuda"):
+        torch.cuda.set_device(cuda_index(part.device))  # graphs, events and kernels of our own go to the current one
+    if part.threads is not None:
+        torch.set_num_threads(part.threads)
+    gc.unfreeze()  # an earlier part's model was frozen below; what it left in cycles must be found
+    gc.collect()
+    map_what_comes()
+    model = load_model(part, group)
+    keep_what_is_freed()
+    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    execution = execution_of(part)
+    opened = partial(
+        open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
+    )
+    session = opened(model.module, ranks=part.tensor_parallel)
+    # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
+    measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
+    drafts = DraftModels(
+        model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened
+    )
+    if group is not None:
+        clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
+    gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
+    metered = part.timed and (group is None or group.ranks.leads)
+    meters = find_meters(part.device, part.tensor_parallel) if metered else None
+    return Engine(model, session, part.device, clock, meters, drafts, measuring, fuse_of(execution, part.device))

@@ -1,0 +1,123 @@
+"""What a part's model really runs on here: the kernel of passes that are captured into graphs, and for all others the one that
+scaled_dot_product_attention picks for the part's own shapes.
+
+torch picks silently, by shape, mask, dtype and device; a slow pick can make or break a speedup. Axes: B rows, H query heads,
+G KV heads, Q fed tokens, C slots, D head dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+
+from harness.engine.attention_kernels import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
+from harness.engine.compiled_layers import compiled_unit
+from harness.engine.compiling import execution_of
+from harness.engine.loading import LoadedModel
+from harness.models import ModelShape
+from harness.scenario.scenario import Part
+
+MOST_KV_BYTES = 2**28
+"""Keys of one layer take no more than this: a longer context is cut, and the answer's ``context_tokens`` says to what."""
+TYPICAL_CONTEXT = 512
+
+
+def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
+    """Plain JSON values for the record; what is None has its reason beside it, under ``..._reason``."""
+    revision = getattr(model.module.config, "_commit_hash", None)
+    digest = None if model.tokenizer is None else model.tokenizer.digest
+    captured = _captured_kernel(part, model.shape)
+    calls_sdpa = part.attention != "eager" and captured is None
+    unit = compiled_unit(model.module, execution_of(part))
+    return {
+        "model_revision": revision,
+        "model_revision_reason": None if revision else "the weights come from no hub",
+        "tokenizer_sha256": digest,
+        "tokenizer_sha256_reason": None if digest else "there is no tokenizer with a file form",
+        "compiled": unit,
+        "compiled_reason": None if unit else "forwards are not compiled",
+        "sdpa": sdpa_backends(part, model.shape) if calls_sdpa else None,
+        "sdpa_reason": None if calls_sdpa else _no_sdpa(part, captured),
+        "sdpa_kernels": kernels_left(),
+        "sdpa_kernels_reason": None if part.device == "cpu" else f"without {LEFT_OUT}",
+        "captured_attention": captured,
+        "captured_attention_reason": None if captured else "no pass is captured into a graph",
+    }
+
+
+def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
+    """What attends in the part's decode passes where these are captured into graphs; prompts and explicit masks never are."""
+    device = torch.device(part.device)
+    if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
+        return None
+    return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
+
+
+def _no_sdpa(part: Part, captured: str | None) -> str:
+    """Why decode passes do not ask scaled_dot_product_attention."""
+    if captured is not None:
+        return "decode passes are captured into graphs, which attend by captured_attention"
+    return f"attention: {part.attention} does not call scaled_dot_product_attention"
+
+
+def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
+    """The backend for every decode pass a part makes: 1 token, k, and 2k where a block is committed and the next one opened.
+
+    Each with and without a mask, for every batch size, as eager torch chooses.
+    """
+    widths = sorted({1, *part.block_sizes, *(2 * size for size in part.block_sizes)})
+    return [
+        sdpa_backend(part, shape, rows=rows, query=query, masked=masked)
+        for rows in part.batch_sizes for query in widths for masked in (False, True)
+    ]  # fmt: skip
+
+
+def sdpa_backend(part: Part, shape: ModelShape, *, rows: int, query: int, masked: bool) -> dict[str, Any]:
+    """What torch picks for tensors of this shape, dtype and device, laid out as the part's session lays them out."""
+    choose_kernels(part.device)
+    dtype: torch.dtype = getattr(torch, part.dtype)
+    context = _context(part, shape, rows, dtype)
+    asked = {"rows": rows, "query_tokens": query, "context_tokens": context, "masked": masked}
+    try:
+        q, k, v, mask, gqa = _tensors(part, shape, rows, query, context, masked, dtype)
+        choice = torch._fused_sdp_choice(q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=False, enable_gqa=gqa)
+        return {**asked, "backend": SDPBackend(choice).name.lower(), "reason": None}
+    except (RuntimeError, ValueError, AttributeError) as error:  # torch's own function, not a promised one
+        return {**asked, "backend": None, "reason": f"torch does not say: {str(error).partition(chr(10))[0]}"}
+
+
+def _context(part: Part, shape: ModelShape, rows: int, dtype: torch.dtype) -> int:
+    """Committed tokens in the middle of an answer, as far as the prompt's length is known and memory allows."""
+    synthetic = part.workload.synthetic
+    wanted = (synthetic.prompt_tokens + part.workload.max_new_tokens // 2) if synthetic else TYPICAL_CONTEXT
+    per_token = rows * shape.heads * shape.head_dim * dtype.itemsize  # of the heads a session may repeat
+    return max(1, min(wanted, MOST_KV_BYTES // per_token))
+
+
+def _tensors(
+    part: Part, shape: ModelShape, rows: int, query: int, context: int, masked: bool, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool]:
+    """Query (B, H, Q, D), keys and values (B, G, C, D), mask (B, 1, Q, C) or None, and whether heads are grouped by the kernel.
+
+    The static session reads the used part of wider buffers, with the query heads of a KV head behind one another. The plain one
+    leaves it to transformers, which, under a mask, does the same for a single token and repeats the KV heads for several.
+    Values are never looked at, nor written.
+    """
+    heads, groups, width = shape.heads, shape.kv_heads, shape.head_dim
+    static, grouped, slots = part.session == "static", heads != groups, context + query
+    fed, kv_heads, lines = query, groups, query
+    if grouped and (static or masked):
+        if static or query == 1:
+            heads, fed = groups, heads // groups * query
+        else:
+            kv_heads = heads
+        grouped, lines = False, fed if static else query
+    q = torch.empty(rows, fed, heads, width, dtype=dtype, device=part.device).transpose(1, 2)
+    room = slots + 1 if static else slots
+    k = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
+    kind = dtype if static else torch.bool
+    mask = torch.empty(rows, 1, lines, slots, dtype=kind, device=part.device) if masked else None
+    v = torch.empty(rows, kv_heads, room, width, dtype=dtype, device=part.device)[:, :, :slots]
+    return q, k, v, mask, grouped

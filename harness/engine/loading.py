@@ -1,0 +1,241 @@
+"""From a scenario's model choice to a loaded module with its token ids. The only place that creates models to be measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from harness.models.block_checkpoints import mask_id as mask_id_of
+from harness.models.block_checkpoints import native_config, recognised
+from harness.models.block_families import BlockModelFamily
+from harness.errors import DoesNotFitError, UnknownModelError
+from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
+from harness.models.decodable import why_undecodable
+from harness.engine.checkpoints import Opened, open_checkpoint
+from harness.engine.rank_group import RankGroup
+from harness.engine.sharding import loading_options, loads_split, refuse_older_transformers, split
+from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
+from harness.scenario.ranks import refuse_uneven_heads
+from harness.scenario.scenario import Part
+
+_CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to decode. ``mask_id`` is None where the checkpoint has no mask token (NTP only); ``family`` where it is
+    of no public family of block models.
+    """
+
+    module: PreTrainedModel
+    shape: ModelShape
+    tokenizer: TextTokenizer | None
+    mask_id: int | None
+    stop_ids: frozenset[int]
+    family: BlockModelFamily | None = None
+
+
+class TextTokenizer:
+    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token with its id."""
+        tokens: dict[str, int] = self._tokenizer.get_vocab()
+        return tokens
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids with the model's special tokens."""
+        ids: list[int] = self._tokenizer(text)["input_ids"]
+        return ids
+
+    def encode_more(self, text: str) -> list[int]:
+        """Ids of text that stands behind other text: no special tokens."""
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Ids of one user message in the chat template."""
+        messages = [{"role": "user", "content": text}]
+        ids: list[int] = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        return ids
+
+    def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
+        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted."""
+        text: str = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=answer, continue_final_message=not answer
+        )
+        return text
+
+    @property
+    def prefix_id(self) -> int | None:
+        """What stands before a text that has nothing before it: the token that begins a sequence, else the one that ends it."""
+        begin: int | None = self._tokenizer.bos_token_id
+        end: int | None = self._tokenizer.eos_token_id
+        return end if begin is None else begin
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
+    """Load the model of a part onto its device: its share of it where there is a ``group`` to share it with.
+
+    Raises:
+        UnknownModelError: it cannot be found, or its family is not supported.
+        ScenarioError: its heads cannot be split as the part asks.
+        DoesNotFitError: the weights do not fit into memory.
+    """
+    torch.set_grad_enabled(False)
+    if group is not None:
+        refuse_older_transformers()
+    try:
+        if isinstance(part.model, RandomModel):
+            return _random(part.model, part, group)
+        return _pretrained(part.model, part, group)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise DoesNotFitError(f"the weights do not fit into the memory of {part.device}: {error}") from error
+
+
+def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedModel:
+    shape = KNOWN_SHAPES[choice.random] if isinstance(choice.random, str) else choice.random
+    if shape.architecture not in _CONFIGS:
+        raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
+    config = _CONFIGS[shape.architecture](
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.max_positions or 131072,
+        tie_word_embeddings=shape.tied_embeddings,
+    )
+    torch.manual_seed(part.seed)
+    # What is to be split is larger than a GPU; every rank draws all of it, the same, and keeps its share.
+    with torch.device(part.device if group is None else "cpu"):
+        auto: Any = AutoModelForCausalLM  # its methods carry no types
+        module = auto.from_config(
+            config, dtype=getattr(torch, part.dtype), attn_implementation=part.model_attention
+        )
+    if shape.sliding_window is not None or module.num_parameters() != shape.params:
+        raise UnknownModelError(
+            f"{shape.name}: random weights of this shape cannot be built ({module.num_parameters():,} parameters instead of "
+            f"{shape.params:,}, or sliding windows); allowed are plain {shape.architecture} models"
+        )
+    if group is not None:
+        split(module, shape.name, part.device, group)
+    return LoadedModel(
+        module=module.to(part.device).eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
+    )  # fmt: skip
+
+
+def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
+    path, name, options = _place(choice)
+    share: dict[str, Any] | None = None
+    _refuse_undecodable(path, name, options, part.dtype)
+    if group is not None:
+        refuse_uneven_heads(part, checkpoint_shape(choice))
+        share = loading_options(group) if loads_split(part.device) else {}
+    with _said_by_transformers(name):
+        found = open_checkpoint(path, getattr(torch, part.dtype), part.model_attention, options, share)
+    module, tokenizer = found.module, found.tokenizer
+    if group is not None and not share:
+        split(module, name, part.device, group)
+    return LoadedModel(
+        module=module.to(part.device).eval(),
+        shape=shape_from_config(name, module.config.to_dict()),
+        tokenizer=TextTokenizer(tokenizer),
+        mask_id=_mask_id(choice, found),
+        stop_ids=_stop_ids(module, tokenizer),
+        family=found.family,
+    )
+
+
+def _mask_id(choice: ReferenceModel | HuggingFaceModel, found: Opened) -> int | None:
+    """The scenario's, else the checkpoint's."""
+    if isinstance(choice, HuggingFaceModel) and choice.mask_token_id is not None:
+        return choice.mask_token_id
+    of_tokenizer: int | None = found.tokenizer.mask_token_id
+    return of_tokenizer if found.family is None else mask_id_of(found.family, found.config, of_tokenizer)[0]
+def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
+    """The shape of a checkpoint by its configuration alone.
+
+    Raises:
+        UnknownModelError: it cannot be found, or is not a decoder-only transformer.
+    """
+    path, name, options = _place(choice)
+    with _said_by_transformers(name):
+        config = AutoConfig.from_pretrained(path, **options)
+    return shape_from_config(name, config.to_dict())
+
+
+def _place(choice: ReferenceModel | HuggingFaceModel) -> tuple[str, str, dict[str, Any]]:
+    """Where a checkpoint is, what it is called, and what else transformers wants to know."""
+    if isinstance(choice, HuggingFaceModel):
+        options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
+        return choice.huggingface, choice.huggingface, options
+    path = REFERENCE_DIR / choice.reference
+    if not path.is_dir():
+        raise UnknownModelError(
+            f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
+            f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
+        )
+    return str(path), f"reference-{choice.reference}", {}
+
+
+@contextmanager
+def _said_by_transformers(name: str) -> Iterator[None]:
+    """Its complaints about a checkpoint in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UnknownModelError(
+            f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
+        ) from error
+
+
+def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
+    """End-of-sequence ids of the generation config and the tokenizer."""
+    configured = module.generation_config.eos_token_id if module.generation_config else None
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+
+
+def _refuse_undecodable(path: str, name: str, options: dict[str, Any], dtype: str) -> None:
+    """Before a weight is read: what the config that it will be loaded with tells."""
+    revision = {key: value for key, value in options.items() if key == "revision"}
+    with _said_by_transformers(name):
+        config, _ = PreTrainedConfig.get_config_dict(path, **revision)
+        family = recognised(config)
+        loaded = AutoConfig.from_pretrained(path, **options).to_dict() if family is None else native_config(family, config)
+    reason = why_undecodable(loaded, shape_from_config(name, loaded), dtype)
+    if reason is not None:
+        raise UnknownModelError(f"{name} {reason}")

@@ -1,0 +1,166 @@
+"""The processes that share one model: where they meet, what the first one tells the others, and on what all must agree.
+
+torch.distributed underneath: what the model exchanges goes by gloo between CPUs and by NCCL between GPUs; what the processes
+say to each other goes by gloo, which lets a process wait without work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
+from harness.scenario.ranks import Ranks, ranks_here
+
+PATIENCE = timedelta(hours=2)
+"""Loading a large model takes tens of minutes, and no disk is equally fast for all."""
+LOST_S = 60.0
+"""So long a rank that lost another one waits to be ended by who started them, so that one message is enough."""
+LAST_WORDS = "last words"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A method of the engine that all ranks call with the same arguments; ``open``: of harness.engine.engine."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+class RankGroup:
+    """This process among those of ``ranks``; made by ``joined``."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(
+            backend, init_method=ranks.rendezvous, rank=ranks.rank, world_size=ranks.world, timeout=PATIENCE
+        )
+        self._talk = dist.new_group(backend="gloo", timeout=PATIENCE)
+        self._amid: Order | None = None
+
+    def mesh(self, device: str) -> DeviceMesh:
+        """All ranks in a row, for the model's own traffic on this kind of device."""
+        return init_device_mesh(torch.device(device).type, (self.ranks.world,), mesh_dim_names=("tp",))
+
+    def backend(self, device: str) -> str:
+        """By what the model's own traffic goes."""
+        return "nccl" if device.startswith("cuda") else "gloo"
+
+    def barrier(self) -> None:
+        """Wait for all others; work that they have handed to a GPU need not be done."""
+        dist.barrier(group=self._talk)
+
+    def gathered(self, mine: T) -> list[T]:
+        """What every rank says, by rank."""
+        found: list[Any] = [None] * self.ranks.world
+        dist.all_gather_object(found, mine, group=self._talk)
+        return found
+
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """``tokens`` (B, n) on the host, after a look at those of rank 0.
+
+        Every rank decides for itself, from logits that were gathered and so are the same bits everywhere. Should two ranks
+        decide differently nevertheless, they would feed different tokens from then on, or wait for each other for ever.
+
+        Raises:
+            InvariantError: they are not the same.
+        """
+        first = tokens.clone()
+        dist.broadcast(first, src=0)
+        if self.ranks.leads:
+            on_host: list[list[int]] = tokens.tolist()
+            return on_host
+        mine: list[list[int]]
+        mine, of_first = torch.stack([tokens, first]).tolist()
+        if mine != of_first:
+            raise InvariantError(f"rank {self.ranks.rank} decided {mine} where rank 0 decided {of_first}")
+        return mine
+
+    def lead(self, order: Order, call: Callable[[], T]) -> T:
+        """Have every rank do what this one does: tell them, then call.
+
+        Raises:
+            ProcessEndedError: they did not come to the end of the order before, or one of them ended in this one.
+        """
+        if self._amid is not None:
+            raise self._torn(self._amid)
+        self._tell(order)
+        self._amid = order
+        try:
+            result = call()
+        except CaseError:
+            raise  # for the record; the others may be anywhere in this order
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        self._amid = None
+        return result
+
+    def next_order(self) -> Order | None:
+        """What rank 0 wants done now; None: nothing any more."""
+        heard: list[Order | None] = [None]
+        dist.broadcast_object_list(heard, src=0, group=self._talk)
+        return heard[0]
+
+    def dismiss(self) -> None:
+        """Let the others end.
+
+        Raises:
+            ProcessEndedError: they did not come to the end of the last order.
+        """
+        if self._amid is not None:
+            raise self._torn(self._amid)
+        self._tell(None)
+        dist.destroy_process_group()
+
+    def leave_word(self, message: str) -> None:
+        """Before this process ends with ``message``: whoever loses its connection to it need not guess why."""
+        _store().set(LAST_WORDS, message)
+
+    def _tell(self, order: Order | None) -> None:
+        dist.broadcast_object_list([order], src=0, group=self._talk)
+
+    def _torn(self, order: Order) -> ProcessEndedError:
+        return ProcessEndedError(
+            f"{order.method} did not come to its end in all {self.ranks.world} processes of the split model, so they end here; "
+            "finished samples are kept, and the same command goes on without the case that failed",
+            STATUS_AGAIN,
+        )
+
+    def _lost(self, error: RuntimeError) -> Exception:
+        """What a RuntimeError amid an order stands for: another process that ended, or a fault of this one."""
+        if _store().check([LAST_WORDS]):
+            time.sleep(LOST_S)
+            return ProcessEndedError(_store().get(LAST_WORDS).decode())
+        if is_lost(error):
+            return ProcessEndedError(
+                f"another process of the split model ended without a word ({str(error).partition(chr(10))[0]}); finished "
+                "samples are kept, and the same command goes on"
+            )
+        return error
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether this is how torch.distributed says that another process has gone: gloo has no exception of its own for it."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "onnection" in str(error))
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+@cache
+def joined() -> RankGroup | None:
+    """This process's group, entered when first asked for; None where it is alone."""
+    ranks = ranks_here()
+    return None if ranks is None else RankGroup(ranks)

@@ -1,0 +1,68 @@
+"""Opens the session that a part asks for, and steps through it for the calibration: what a pass costs besides arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+
+from harness.decoding.session import ModelSession, Segment
+from harness.decoding.uploading import upload
+from harness.hardware.profile import engine_words
+from harness.meters.calibration import Stepping
+from harness.engine.attention_kernels import choose_kernels
+from harness.engine.capturing import CudaGraphs
+from harness.engine.compiled_layers import with_compiled_layers
+from harness.engine.compiling import compiled
+from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.kv_cache import folded_attention
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.scenario.scenario import Execution
+
+MOST_STEPS = 256
+
+
+def stepping(session: str, attention: str, execution: Execution) -> Stepping:
+    """Whose fixed cost a calibration measures; can be handed to another process."""
+    steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
+    attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
+    return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend)
+
+
+def open_session(
+    module: Any, session: str, attention: str, execution: Execution, ranks: int = 1, leaves_out: bool = False
+) -> ModelSession:
+    """The plain session with its attention, or a static one: on a GPU captured into graphs, with its attention, unless it is
+    eager. Captured forwards are compiled layer by layer where the layers are found; on a CPU they are compiled whole, for layer
+    by layer a pass of six layers takes 1.4 times as long there (and a fifth of the time to compile).
+
+    ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes nothing that need not be.
+    """
+    choose_kernels(module.device)
+    if session == "plain":
+        return TransformersSession(module, attention)
+    if execution == "eager" or module.device.type == "cpu":
+        return StaticSession(module, execution, ranks, leaves_out)
+    forward: Callable[..., Any] | None = None
+    if execution == "compiled":
+        forward = with_compiled_layers(module) or compiled(module, dynamic=False)
+    return GraphedSession(module, CudaGraphs(), forward, ranks, attention)
+
+
+def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:
+    """Each call is one NTP pass behind the one before, at most MOST_STEPS of them, as a decoder makes it."""
+    opened = open_session(module, session, attention, execution)
+    opened.reset(1, MOST_STEPS)
+    token = torch.zeros(1, 1, dtype=torch.long, device=module.device)
+
+    def step() -> None:
+        position = upload([opened.context_tokens], module.device)
+        opened.forward([Segment(tokens=token, positions=position, visibility="causal", logits=1)])
+        opened.keep([1])
+
+    return step

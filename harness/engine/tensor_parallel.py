@@ -1,0 +1,153 @@
+"""An engine whose model is split over ranks: the first one is the runner's, the others do as they are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, TextIO
+
+import torch
+
+from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
+from harness.engine.engine import Decoded, Engine, open_engine
+from harness.engine.loading import TextTokenizer
+from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
+from harness.models import ModelShape
+from harness.scenario.plan import Case
+from harness.scenario.scenario import Part
+
+GRACE_S = 20.0
+"""So long a rank that failed leaves it to rank 0 to say so."""
+
+
+class SplitEngine:
+    """Rank 0's engine; every other rank has one too, and makes the same calls at the same time."""
+
+    def __init__(self, engine: Engine, group: RankGroup, device: str) -> None:
+        self._engine = engine
+        self._group = group
+        self._device = device
+
+    @property
+    def shape(self) -> ModelShape:
+        """Of the whole model."""
+        return self._engine.shape
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """As the engine's."""
+        return self._engine.tokenizer
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """As the engine's: of rank 0's process and device."""
+        return self._engine.meters
+
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """As the engine's, for this rank's share of the heads; and over what the model was split, by which backend."""
+        ranks = {"processes": self._group.ranks.world, "backend": self._group.backend(self._device)}
+        return self._engine.fingerprint(part) | {"tensor_parallel": ranks}
+
+    def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
+        """As the engine's, by all ranks."""
+        order = Order("measure_passes", (tuple(block_sizes),))
+        return self._group.lead(order, lambda: self._engine.measure_passes(block_sizes))
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """As the engine's, by all ranks."""
+        order = Order("decode", (case, tuple(prompts), seed))
+        return self._group.lead(order, lambda: self._engine.decode(case, prompts, seed))
+
+
+def open_split_engine(part: Part) -> SplitEngine:
+    """Have every rank load its share of a part's model.
+
+    Raises:
+        ScenarioError: this process is not one of so many, or there are fewer GPUs.
+        UnknownModelError, DoesNotFitError: as open_engine.
+    """
+    group = joined()
+    if group is None or group.ranks.world != part.tensor_parallel:
+        here = "one process" if group is None else f"{group.ranks.world} processes"
+        raise ScenarioError(
+            f"part {part.name}: tensor_parallel is {part.tensor_parallel}, but this is {here}; start it with `sbd run`, or "
+            f"with torchrun --nproc-per-node {part.tensor_parallel} -m harness run"
+        )
+    refuse_too_few_gpus(part, torch.cuda.device_count())
+    engine = group.lead(Order("open", (part,)), lambda: open_engine(part, group))
+    return SplitEngine(engine, group, part.device)
+
+
+def dismiss() -> None:
+    """Let the ranks that follow end; nothing where there are none.
+
+    Raises:
+        ProcessEndedError: see RankGroup.dismiss.
+    """
+    group = joined()
+    if group is not None:
+        group.dismiss()
+
+
+def refuse_too_few_gpus(part: Part, count: int) -> None:
+    """Raises ScenarioError where a part wants more GPUs than the ``count`` that a machine has for its processes."""
+    wanted = int(os.environ.get("LOCAL_WORLD_SIZE", part.tensor_parallel))
+    if part.device.startswith("cuda") and count < wanted:
+        raise ScenarioError(
+            f"part {part.name}: tensor_parallel is {part.tensor_parallel}, and every process needs a GPU of its own, but torch "
+            f"sees {count} here; ask for fewer, or for device: cpu"
+        )
+
+
+def follow() -> None:
+    """Do what rank 0 says until it says no more. Writes nothing; prints nothing unless rank 0 does not know what went wrong.
+
+    Does not return after an error: whoever started the processes ends them when one of them fails.
+    """
+    says = _silenced()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 answers it, between two orders
+    group = joined()
+    if group is None:
+        raise InvariantError("a process that follows must be one of several")
+    try:
+        _obey(group)
+    except Exception as error:
+        _end(group, error, says)
+    torch.distributed.destroy_process_group()
+
+
+def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
+    """Most often rank 0 has met the same error and says so, and the end of this process comes while it waits for that."""
+    if is_lost(error):
+        time.sleep(LOST_S)  # rank 0 has gone, or another one that has said why
+        os._exit(EXIT_TOOL_ERROR)
+    known = isinstance(error, SbdError)
+    word = f"rank {group.ranks.rank} of {group.ranks.world}: {error if known else traceback.format_exc()}"
+    with suppress(RuntimeError):  # the store may have gone with rank 0
+        group.leave_word(word)
+    time.sleep(GRACE_S)
+    print(word, file=says, flush=True)
+    os._exit(error.exit_code if isinstance(error, SbdError) else EXIT_TOOL_ERROR)
+
+
+def _obey(group: RankGroup) -> None:
+    engine: Any = None
+    while (order := group.next_order()) is not None:
+        if order.method == "open":
+            engine = None  # before the next one comes
+            engine = open_engine(order.arguments[0], group)
+        else:
+            getattr(engine, order.method)(*order.arguments)
+
+
+def _silenced() -> TextIO:
+    """Send all that this process prints nowhere; returns what was its stderr."""
+    kept = os.fdopen(os.dup(2), "w")
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    return kept

@@ -1,0 +1,109 @@
+"""Fine-tune any Hugging Face causal LM on a file of prompts and solutions: the model, the file and the mask token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from harness.errors import UnknownModelError, UserError
+from harness.engine.training.noising import Example, SpecialIds
+from harness.engine.training.trainer import TrainingConfig, train
+
+MASK_TOKEN = "<mask>"
+
+
+class PairExamples(Dataset[Example]):
+    """Prompt and solution pairs, tokenised on demand."""
+
+    def __init__(self, pairs: list[tuple[str, str]], tokenizer: Any) -> None:
+        self._pairs = pairs
+        self._tokenizer = tokenizer
+
+    def up_to(self, longest: int) -> PairExamples:
+        """Those of at most so many tokens, end of sequence included.
+
+        Raises:
+            UserError: there is none.
+        """
+        lengths = [len(self[index]["input_ids"]) for index in range(len(self))]
+        kept = [pair for pair, length in zip(self._pairs, lengths, strict=True) if length <= longest]
+        if not kept:
+            raise UserError(f"every pair has more than {longest} tokens, the shortest {min(lengths)}; raise sequence_tokens")
+        print(f"{len(kept)} of {len(lengths)} pairs have at most {longest} tokens; the others are left out")
+        return PairExamples(kept, self._tokenizer)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, index: int) -> Example:
+        prompt_text, solution_text = self._pairs[index]
+        prompt = self._tokenizer(prompt_text)["input_ids"]
+        solution = self._tokenizer(solution_text, add_special_tokens=False)["input_ids"]
+        return {"input_ids": [*prompt, *solution, self._tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
+
+
+def read_pairs(file: Path) -> list[tuple[str, str]]:
+    """Read a JSONL file of {"prompt": ..., "solution": ...}.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or a line (named) is not of that form.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot read the training data ({error}); give a readable JSONL file") from error
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            prompt, solution = record["prompt"], record["solution"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f'{file}:{number}: not of the form {{"prompt": ..., "solution": ...}} ({error})') from error
+        pairs.append((str(prompt), str(solution)))
+    if not pairs:
+        raise UserError(f"{file}: holds no training pair; write at least one line")
+    return pairs
+
+
+def fine_tune(
+    name: str, pairs: list[tuple[str, str]], config: TrainingConfig, *, revision: str = "main", longest: int | None = None
+) -> Path:
+    """Train ``name`` on prompts with their solutions; the result, with its tokenizer, is in ``config.output_dir``.
+
+    A tokenizer without a mask token is given one, and the embedding grows by a row where the vocabulary has no spare.
+    ``longest``: pairs of more tokens, end of sequence included, are left out, and their number is printed.
+
+    Raises:
+        UnknownModelError: the model cannot be loaded. UserError: every pair is too long.
+    """
+    set_seed(config.seed)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model: Any = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.float32, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise UnknownModelError(f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id") from error
+    if tokenizer.mask_token_id is None:
+        tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
+        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(tokenizer))
+    if tokenizer.eos_token_id is None:
+        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    ids = SpecialIds(pad=pad, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
+    examples = PairExamples(pairs, tokenizer)
+    if longest is not None:
+        examples = examples.up_to(longest)
+    resume = any(config.output_dir.glob("checkpoint-*"))
+    train(config, model, examples, ids, resume=resume)
+    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
+    model.config.mask_token_id = ids.mask  # for those who have the model without its tokenizer
+    model.save_pretrained(config.output_dir)
+    tokenizer.save_pretrained(config.output_dir)
+    return config.output_dir

@@ -1,0 +1,102 @@
+"""From token sequences to SBD training batches: algorithm 1 of the paper, without its printed errors.
+
+The paper's listing draws block sizes of 0, labels the unmasked instead of the masked positions and halves a length not
+yet doubled; here the block size is uniform in 2..16, labels stand where the mask stands, and the noisy copy x̂ is built
+explicitly. x̂ starts at the first answer token, because that is where decoding opens its first block and because
+prompt tokens carry no loss; ``noisy_from_start`` restores the paper's full copy. Knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from harness.engine.masks import doubled_sequence
+
+IGNORE = -100
+MIN_BLOCK, MAX_BLOCK = 2, 16
+
+
+class Example(TypedDict):
+    """One training sequence: prompt + solution + end-of-sequence, and where the solution starts."""
+
+    input_ids: list[int]
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecialIds:
+    """Token ids with a job in training."""
+
+    pad: int
+    eos: int
+    mask: int
+
+
+def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tensor]:
+    """Right-padded x (B, L) with its causal visibility and next-token labels on the solution (eq. 14, first sum).
+
+    ``labels[:, i]`` is the token that the logits at position i are charged for, IGNORE elsewhere.
+    """
+    width = max(len(e["input_ids"]) for e in examples)
+    tokens = torch.full((len(examples), width), ids.pad)
+    labels = torch.full((len(examples), width), IGNORE)
+    for row, example in enumerate(examples):
+        length, prompt = len(example["input_ids"]), example["prompt_tokens"]
+        tokens[row, :length] = torch.tensor(example["input_ids"])
+        labels[row, max(prompt - 1, 0) : length - 1] = tokens[row, max(prompt, 1) : length]
+    index = torch.arange(width)
+    visible = (index[None, :] <= index[:, None]).expand(len(examples), -1, -1)
+    positions = index.expand(len(examples), -1)
+    nothing = torch.empty(len(examples), 0, dtype=torch.long)
+    return {
+        "input_ids": tokens,
+        "position_ids": positions,
+        "visible": visible,
+        "labels": labels,
+        "noisy_labels": nothing,
+    }
+
+
+def doubled_batch(
+    examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator, *, noisy_from_start: bool = False
+) -> dict[str, Tensor]:
+    """[x ; x̂] with one block size for the batch and one masking rate a row (eq. 13, 14; Fig. 8).
+
+    After the end of a sequence x̂ and its targets are end-of-sequence up to the end of the block, so that a model
+    decoding past its answer knows what to write there.
+
+    Returns:
+        input_ids, position_ids (B, L+N); labels (B, L); noisy_labels (B, N), the token at its own position where x̂ is
+        masked; visible (B, L+N, L+N).
+    """
+    clean = clean_batch(examples, ids)
+    block_size = int(torch.randint(MIN_BLOCK, MAX_BLOCK + 1, (1,), generator=generator))
+    starts = [0 if noisy_from_start else e["prompt_tokens"] for e in examples]
+    blocks = [-(-(len(e["input_ids"]) - s) // block_size) for e, s in zip(examples, starts, strict=True)]
+    rows, width = len(examples), max(blocks) * block_size
+    targets = torch.full((rows, width), ids.eos)
+    block_of = torch.full((rows, width), -1)
+    for row, (example, start) in enumerate(zip(examples, starts, strict=True)):
+        tail = torch.tensor(example["input_ids"][start:])
+        targets[row, : len(tail)] = tail
+        block_of[row, : blocks[row] * block_size] = torch.arange(blocks[row]).repeat_interleave(block_size)
+    rate = torch.rand(rows, 1, generator=generator)
+    masked = (torch.rand(rows, width, generator=generator) < rate) & (block_of >= 0)
+    noisy_start = torch.tensor(starts)
+    return {
+        "input_ids": torch.cat([clean["input_ids"], targets.masked_fill(masked, ids.mask)], dim=1),
+        "position_ids": torch.cat([clean["position_ids"], noisy_start[:, None] + torch.arange(width)], dim=1),
+        "labels": clean["labels"],
+        "noisy_labels": targets.masked_fill(~masked, IGNORE),
+        "visible": doubled_sequence(_valid(examples, clean["input_ids"].shape[1]), block_of, noisy_start, block_size),
+    }
+
+
+def _valid(examples: Sequence[Example], width: int) -> Tensor:
+    """(B, width) bool: True on real tokens of x."""
+    return torch.arange(width)[None, :] < torch.tensor([len(e["input_ids"]) for e in examples])[:, None]

@@ -1,0 +1,158 @@
+"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each;
+and, by itself, a small next-token model of the same examples that drafts for them.
+
+Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
+the loss differs, and the attention kernel that computes it (see training_attention). What ships are the weights rounded to
+bfloat16, and all published figures are those of the stored weights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+
+from harness.errors import UserError
+from harness.engine.training import training_attention
+from harness.engine.training.reference_model import (
+    DRAFT,
+    MOSTLY_STORIES,
+    REFERENCE,
+    STORIES,
+    VARIABLES,
+    Mixture,
+    Size,
+    TaskExamples,
+    build_model,
+    build_tokenizer,
+    special_ids,
+)
+from harness.engine.training.trainer import Objective, TrainingConfig, train
+
+Phases = tuple[tuple[int, Mixture], ...]
+"""First batch of each mixture of tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Practice:
+    """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective."""
+
+    steps: int
+    learning_rate: float
+    seed: int
+    phases: Phases
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One training run; ``starts_from`` names the stage whose weights it goes on from, None: random ones of this ``size``."""
+
+    starts_from: str | None
+    objective: Objective
+    practice: Practice
+    size: Size = REFERENCE
+    schedule: str = "cosine"
+    compile: bool = True
+
+
+_BASE = Practice(steps=5000, learning_rate=1e-3, seed=1, phases=((0, STORIES),))
+_FIRST = Practice(steps=7500, learning_rate=1e-3, seed=2, phases=((0, STORIES), (2752, VARIABLES)))
+# The masked head, not the next-token head, still got rare sums wrong (25-25, 30-20) after the first and after the second.
+_END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
+_MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
+# A small model learns less from each example, and at a higher rate.
+_SMALL = Practice(steps=1500, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
+STAGES: dict[str, Stage] = {
+    "base": Stage(None, "ntp", _BASE, schedule="constant_with_warmup"),
+    "sbd": Stage("base", "sbd", _FIRST),
+    "sbd_end": Stage("sbd", "sbd", _END),
+    "sbd_more": Stage("sbd_end", "sbd", _MORE),
+    "ntp_only": Stage("base", "ntp", _FIRST),
+    "ntp_only_end": Stage("ntp_only", "ntp", _END),
+    "ntp_only_more": Stage("ntp_only_end", "ntp", _MORE),
+    "draft": Stage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
+}
+
+
+def stage_config(name: str, output_dir: Path) -> TrainingConfig:
+    """The Trainer's settings of one stage."""
+    stage = STAGES[name]
+    first = stage.starts_from is None
+    return TrainingConfig(
+        output_dir=output_dir,
+        objective=stage.objective,
+        steps=stage.practice.steps,
+        learning_rate=stage.practice.learning_rate,
+        seed=stage.practice.seed,
+        warmup_steps=100 if first else 30,
+        schedule=stage.schedule,
+        batch_size=32,
+        adam_beta2=0.98,
+        weight_decay=0.01,
+        bf16=True,
+        cpu=True,
+        compile=stage.compile,
+        sampling="sequential",
+        save_steps=250,
+    )
+
+
+def train_stage(stage: str, root: Path) -> Path:
+    """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
+
+    Every stage but the first needs the finished one it starts from under the same ``root``.
+    """
+    started = time.monotonic()
+    config = stage_config(stage, root / stage)
+    set_seed(config.seed)
+    before = STAGES[stage].starts_from
+    if before is None:
+        tokenizer: Any = build_tokenizer(seed=1)
+        model: Any = build_model(tokenizer, STAGES[stage].size)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
+        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
+    model.set_attn_implementation(training_attention.register() if config.objective == "sbd" else "eager")
+    examples = TaskExamples(
+        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
+    )
+    resume = any(config.output_dir.glob("checkpoint-*"))
+    train(config, model, examples, special_ids(tokenizer), resume=resume)
+    return _export(stage, model, tokenizer, config, time.monotonic() - started)
+
+
+def _export(
+    stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float
+) -> Path:
+    """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
+    target = config.output_dir / "export"
+    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
+    if all(other.starts_from != stage for other in STAGES.values()):
+        model = model.to(torch.bfloat16)
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
+    (target / "training.json").write_text(json.dumps(settings, indent=1))
+    last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
+    shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
+    return target
+
+
+def train_reference(stage: str, root: Path) -> Path:
+    """``train_stage`` for a name somebody typed.
+
+    Raises:
+        UserError: there is no such stage, or the stage it starts from is not finished under ``root``.
+    """
+    if stage not in STAGES:
+        raise UserError(f"no stage {stage!r}; the recipe has, in this order: {', '.join(STAGES)}")
+    before = STAGES[stage].starts_from
+    if before is not None and not (root / before / "export").is_dir():
+        raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
+    return train_stage(stage, root)

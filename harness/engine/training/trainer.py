@@ -1,0 +1,173 @@
+"""`sbd train`: make any Hugging Face causal LM an SBD model (paper, algorithm 1 and eq. 14) on the Hugging Face Trainer.
+
+The Trainer brings DDP/FSDP, mixed precision, checkpoints, resume and logging; this module brings the batch and the
+loss. ``objective: ntp`` trains the control of the comparison: same initialisation, data order and optimizer steps,
+without the masked half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+
+from harness.engine.masks import attention_input
+from harness.engine.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
+
+Objective = Literal["sbd", "ntp"]
+
+
+class TrainingConfig(BaseModel):
+    """Everything that decides a training run apart from model and data. An optimizer step reads ``accumulate`` batches, and
+    its loss is the mean of theirs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output_dir: Path
+    objective: Objective = "sbd"
+    steps: PositiveInt
+    batch_size: PositiveInt = 64
+    accumulate: PositiveInt = 1
+    checkpoint_activations: bool = False
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: int = 200
+    weight_decay: float = 0.1
+    adam_beta2: float = 0.999
+    schedule: str = "cosine"
+    schedule_options: dict[str, Any] = {}
+    seed: int = 1
+    bf16: bool = False
+    cpu: bool = False
+    compile: bool = False
+    noisy_from_start: bool = False
+    sampling: Literal["random", "sequential"] = "random"
+    save_steps: PositiveInt = 500
+    log_steps: PositiveInt = 50
+
+
+class Collator:
+    """Turns examples into the batch of one objective. Block sizes and masks follow ``seed``, the number of the batch and its
+    first example. ``batches``: how many have been made, those of the run that is resumed among them.
+    """
+
+    def __init__(self, config: TrainingConfig, ids: SpecialIds) -> None:
+        self._config = config
+        self._ids = ids
+        self.batches = 0
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Build one batch; see harness.engine.training.noising for shapes."""
+        if self._config.objective == "ntp":
+            return clean_batch(examples, self._ids)
+        # By number, so that an example meets other masks in every epoch, and a resumed run draws what an unbroken one does; by
+        # content too, so that processes which train together draw apart.
+        content = hash((self._config.seed, self.batches, *examples[0]["input_ids"]))
+        self.batches += 1
+        generator = torch.Generator().manual_seed(content & (2**63 - 1))
+        return doubled_batch(examples, self._ids, generator, noisy_from_start=self._config.noisy_from_start)
+
+
+class CountsBatches(TrainerCallback):
+    """Tells the collator which batch the first one of this process is: a resumed run skips those of the steps before."""
+
+    def __init__(self, collator: Collator) -> None:
+        self._collator = collator
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+        """An epoch's last step reads what is left of its batches, fewer where ``accumulate`` does not divide them."""
+        epoch = len(known["train_dataloader"])
+        epochs, steps = divmod(state.global_step, -(-epoch // args.gradient_accumulation_steps))
+        self._collator.batches = epochs * epoch + steps * args.gradient_accumulation_steps
+
+
+def objective_loss(logits: Tensor, labels: Tensor, noisy_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Equation 14's two sums, each divided by the number of next-token targets.
+
+    Args:
+        logits: (B, L+N, V) over [x ; x̂].
+        labels: (B, L) next-token targets of x, IGNORE where nothing is charged.
+        noisy_labels: (B, N) own-position targets of x̂, IGNORE where it is not masked.
+
+    Returns:
+        Next-token loss and masked-token loss in nats per next-token target (the masked one is 0 where x̂ is absent).
+    """
+    charged = torch.cat([labels, noisy_labels], dim=1)
+    each = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), charged.flatten(), ignore_index=IGNORE, reduction="none"
+    ).view_as(charged)
+    targets = (labels != IGNORE).sum()
+    clean = labels.shape[1]
+    return each[:, :clean].sum() / targets, each[:, clean:].sum() / targets
+
+
+class SbdTrainer(Trainer):
+    """The Trainer with eq. 14 as its loss; logs both terms."""
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """One forward over [x ; x̂] and the sum of the two terms."""
+        unwrapped = self.accelerator.unwrap_model(model)
+        mask = attention_input(inputs["visible"], unwrapped.config._attn_implementation, unwrapped.dtype)
+        out = model(
+            input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attention_mask=mask, use_cache=False
+        )
+        next_token, masked = objective_loss(out.logits, inputs["labels"], inputs["noisy_labels"])
+        if self.state.global_step % self.args.logging_steps == 0:
+            self.log({"next_token_loss": next_token.item(), "masked_loss": masked.item()})
+        loss = next_token + masked
+        return (loss, out) if return_outputs else loss
+
+
+def train(
+    config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds, *, resume: bool
+) -> None:
+    """Train ``model`` in place, with checkpoints under ``config.output_dir``; ``resume`` goes on from the last one."""
+    arguments = TrainingArguments(
+        output_dir=str(config.output_dir),
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.accumulate,
+        learning_rate=config.learning_rate,
+        warmup_steps=config.warmup_steps,
+        weight_decay=config.weight_decay,
+        adam_beta2=config.adam_beta2,
+        lr_scheduler_type=config.schedule,
+        lr_scheduler_kwargs=config.schedule_options,
+        seed=config.seed,
+        data_seed=config.seed,
+        train_sampling_strategy=config.sampling,
+        bf16=config.bf16,
+        use_cpu=config.cpu,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        logging_steps=config.log_steps,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+    )
+    if config.checkpoint_activations:
+        # The older name goes in transformers 6, the newer one came in 5.x.
+        enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable()
+    if config.compile:
+        model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
+    collator = Collator(config, ids)
+    trainer = SbdTrainer(
+        model=model, args=arguments, train_dataset=dataset, data_collator=collator, callbacks=[CountsBatches(collator)]
+    )
+    # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
+    trainer.model_accepts_loss_kwargs = False
+    trainer.train(resume_from_checkpoint=resume)
+    trainer.save_model()
