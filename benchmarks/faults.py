@@ -35,10 +35,10 @@ from typing import Any
 from benchmarks.planted.faults import FAULTS, VARIABLE, pretended_machine
 from benchmarks.results_file import write_results
 from harness.scenario.plan import make_plan
-from harness.processes import Errand
+from harness.runner.subprocesses import Errand
 from harness.progress import Silent
 from harness.record.schema import Run
-from harness.runner import run, run_errand
+from harness.runner.runner import run, run_errand
 from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.cli_report import take_and_tell
 from harness.analysis.comparison import Comparison
 from harness.record.schema import Run
-from harness.runner import run
+from harness.runner.runner import run
 from harness.record.store import read_run
 
 

@@ -25,7 +25,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.compare_pricing import ladder
 from harness.analysis.results import ArmResult, Cell, Comparison, Prediction
-from harness.estimates import MEASURED_CONTEXT
+from harness.runner.estimates import MEASURED_CONTEXT
 from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass

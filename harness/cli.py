@@ -95,8 +95,8 @@ def run_command(
         from harness.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)
-    from harness.processes import FreshInterpreter
-    from harness.runner import run
+    from harness.runner.subprocesses import FreshInterpreter
+    from harness.runner.runner import run
 
     spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
     take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)

@@ -40,7 +40,7 @@ def calibrate_command(
 
     dtypes = measurable(dtype or DTYPES)
     need_torch()
-    from harness.machine import device_here, measure_ceilings
+    from harness.runner.local_machine import device_here, measure_ceilings
 
     progress = TerminalProgress(sys.stderr)
     measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)

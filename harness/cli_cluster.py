@@ -15,10 +15,10 @@ def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> No
     """Take every sample that the run directory does not hold yet.
 
     Raises:
-        UserError and its kind: no such cluster; else as harness.runner.run.
+        UserError and its kind: no such cluster; else as harness.runner.runner.run.
     """
-    from harness.ray_cluster import RayCluster
-    from harness.runner import run
+    from harness.runner.cluster.ray_cluster import RayCluster
+    from harness.runner.runner import run
     from harness.scenario.scenario import find_scenario, load_scenario
 
     if on != KIND and not on.startswith(f"{KIND}://"):

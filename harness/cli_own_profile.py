@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def profile_of_scenario(scenario: Scenario, given: str | None = None) -> HardwareProfile:
     """``profile_here`` for the device and dtypes of a scenario."""
     need_torch()
-    from harness.machine import profiled_device
+    from harness.runner.local_machine import profiled_device
 
     device = profiled_device(scenario)
     parts = [part for part in scenario.parts if part.device == device]
@@ -39,7 +39,7 @@ def profile_here(
         raise UserError(f"got --hardware {given} and --calibrate; give one: --calibrate takes this machine's own profile")
     wanted = measurable(dtypes)
     need_torch()
-    from harness.machine import device_here, profile_of
+    from harness.runner.local_machine import device_here, profile_of
 
     chosen = device or device_here()
     kept, _ = profile_of(chosen)

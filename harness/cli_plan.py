@@ -63,7 +63,7 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
 
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
-    from harness.estimates import estimate_memory, estimate_time
+    from harness.runner.estimates import estimate_memory, estimate_time
     from harness.models.choice import model_name
 
     memory, memory_reason = estimate_memory(case)

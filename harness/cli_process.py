@@ -1,4 +1,4 @@
-"""`sbd run-process`, hidden: what a fresh process of a run is started with; see harness.processes."""
+"""`sbd run-process`, hidden: what a fresh process of a run is started with; see harness.runner.subprocesses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def process_command(
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     from harness.cli_progress import TerminalProgress
     from harness.scenario.plan import Share
-    from harness.processes import Errand, end_with_parent
+    from harness.runner.subprocesses import Errand, end_with_parent
 
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
@@ -47,7 +47,7 @@ def process_command(
         from harness.scenario.scenario import load_scenario
 
         profile_of_scenario(load_scenario(scenario))
-    from harness.runner import run_errand
+    from harness.runner.runner import run_errand
 
     share = None if part is None or process is None else Share(part=part, process=process)
     progress = TerminalProgress(sys.stderr)

@@ -10,7 +10,7 @@ import pytest
 from harness.scenario.arms_masked import MASKED_CHAIN
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
-from harness.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time
 from harness.regression.counted import counted
 from harness.models import KNOWN_SHAPES
 from harness.reporting.page import render
@@ -123,7 +123,7 @@ def test_a_run_of_all_of_them_yields_a_report(tmp_path: Path) -> None:
     how often it wrote what NTP wrote; FreeDave's output is that of one token a pass.
     """
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO)
     held = read_run(run(tmp_path / "s.yaml", tmp_path / "out"))

@@ -11,7 +11,7 @@ from harness.scenario.arms_public import protocol_of
 from harness.models.block_families import FAMILIES
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
-from harness.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time
 from harness.models import KNOWN_SHAPES
 from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
@@ -143,7 +143,7 @@ def test_a_run_of_the_reference_model_under_public_protocols(tmp_path: Path, ses
     still solves its problems when driven that way; the other families only show that their arms are recorded and compared.
     """
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("SESSION", session))
     out = run(tmp_path / "s.yaml", tmp_path / "out")

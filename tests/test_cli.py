@@ -161,9 +161,9 @@ def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) 
             raise outcome
         return outcome
 
-    module = types.ModuleType("harness.runner")
+    module = types.ModuleType("harness.runner.runner")
     module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "harness.runner", module)
+    monkeypatch.setitem(sys.modules, "harness.runner.runner", module)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness import cli_own_profile, machine
+from harness import cli_own_profile
+from harness.runner.runner import local_machine
 from harness.errors import UserError
 from harness.hardware.profile import find_local_profile, load_profile
 from harness.hardware.local_profile import local_profile, save_profile
@@ -26,9 +27,9 @@ from tests.test_survey import GIB, SurveyedBench, surveyed
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The user's data live in an empty folder, and this machine is the fake one."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(machine, "TorchBench", lambda device, dtype, threads, engine: SurveyedBench())
-    monkeypatch.setattr(machine, "cpu_name", lambda: "Fake 9000")
-    monkeypatch.setattr(machine, "total_host_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(local_machine, "TorchBench", lambda device, dtype, threads, engine: SurveyedBench())
+    monkeypatch.setattr(local_machine, "cpu_name", lambda: "Fake 9000")
+    monkeypatch.setattr(local_machine, "total_host_bytes", lambda: 64 * GIB)
     return tmp_path / "data" / "sbd" / "hardware_profiles"
 
 
@@ -39,7 +40,7 @@ def measured_times(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]
 
     def measure(device: str, dtypes: Any, threads: int | None) -> None:
         times.append((device, list(dtypes), threads))
-        save_profile(local_profile(machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, cli_own_progress())))
+        save_profile(local_profile(local_machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, cli_own_progress())))
 
     monkeypatch.setattr(cli_own_profile, "calibrate_in_own_process", measure)
     return times
@@ -114,13 +115,13 @@ def test_run_calibrates_once(
     alone = tmp_path / "alone.yaml"
     alone.write_text(re.sub(r"    processes: 3.*\n", "", find_scenario("quickstart").read_text()))
     scenario = load_scenario(alone)
-    assert machine._profile(scenario)[0] is None
+    assert local_machine._profile(scenario)[0] is None
     for _ in range(2):
         assert sbd(monkeypatch, "run", str(alone), "--calibrate", "--no-report") == 0
     dtypes = {part.dtype for part in scenario.parts}
     assert [(device, set(found)) for device, found, _ in measured_times] == [("cpu", dtypes)]
     assert capsys.readouterr().out == f"record  {tmp_path}\n" * 2
-    hardware, reason = machine._profile(scenario)
+    hardware, reason = local_machine._profile(scenario)
     assert reason is None and hardware is not None and hardware["name"] == "local-fake-9000"
 
 
@@ -128,7 +129,7 @@ def test_predictions_calibrate_where_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], measured_times: list[Any]
 ) -> None:
     """roofline measures what it needs; a dtype that is missing is measured together with those that are there already."""
-    monkeypatch.setattr(machine, "device_here", lambda: "cpu")
+    monkeypatch.setattr(local_machine, "device_here", lambda: "cpu")
     what_if = ["roofline", "--model", "llama-250m", "--calibrate", "--json"]
     assert sbd(monkeypatch, *what_if) == 0
     assert json.loads(capsys.readouterr().out)["hardware"] == "local-fake-9000"
@@ -143,21 +144,21 @@ def test_predictions_calibrate_where_asked(
 def test_an_unknown_gpu_is_refused_with_the_list_until_it_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """No datasheet share of a device that nobody published; with a local profile the run has one, still without a datasheet."""
     properties = SimpleNamespace(name="NVIDIA X9000", total_memory=64 * GIB, multi_processor_count=99)
-    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(machine.torch.cuda, "get_device_properties", lambda device: properties)
-    found, reason = machine.profile_of("cuda")
+    monkeypatch.setattr(local_machine.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(local_machine.torch.cuda, "get_device_properties", lambda device: properties)
+    found, reason = local_machine.profile_of("cuda")
     assert found is None and reason is not None
     assert "'NVIDIA X9000'" in reason and "a100-80-sxm" in reason and "rtx-4090" in reason and "sbd run --calibrate" in reason
     bench = SurveyedBench()
     bench.device_name, bench.device = "NVIDIA X9000", "cuda"
     save_profile(local_profile(surveyed(bench)))
-    found, reason = machine.profile_of("cuda")
+    found, reason = local_machine.profile_of("cuda")
     assert reason is None and found is not None and found.bandwidth_bytes_per_s.value is None
 
 
 def test_an_unknown_cpu_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run on a CPU needs no profile: its own calibration supplies the ceilings, and the record says so."""
-    found, reason = machine.profile_of("cpu")
+    found, reason = local_machine.profile_of("cpu")
     assert found is None and reason is not None and "the calibration supplies the ceilings" in reason
 
 
@@ -172,4 +173,4 @@ def test_a_damaged_local_profile_is_named(home: Path) -> None:
     file = save_profile(local_profile(surveyed()))
     file.write_text(file.read_text(encoding="utf-8").replace("grade: R", "grade: V", 1).replace("copy_bytes_per_s", "copy"))
     with pytest.raises(UserError, match=r"local-fake-9000\.yaml"):
-        machine.profile_of("cpu")
+        local_machine.profile_of("cpu")

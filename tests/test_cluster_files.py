@@ -13,7 +13,7 @@ import typer
 import yaml
 
 from harness.cli import app
-from harness.ray_cluster import NODE_RESOURCE
+from harness.runner.cluster.ray_cluster import NODE_RESOURCE
 
 CLUSTERS = Path(__file__).resolve().parent.parent / "docs" / "clusters"
 ROOT = CLUSTERS.parent.parent

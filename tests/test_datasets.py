@@ -237,7 +237,7 @@ def test_a_commit_that_is_not_here_is_asked_for(folder: Path, library, monkeypat
 def test_a_run_on_a_dataset_is_the_run_on_the_same_prompts(tmp_path: Path, library) -> None:
     """The built-in word problems written to a file and read as a dataset: same outputs, same passes, same verdicts."""
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
     from harness.record.store import read_run
     from harness.workloads.tasks import TASKS, problems
 

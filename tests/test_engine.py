@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness import machine  # noqa: E402 - after the import guards
+from harness.runner.runner import local_machine  # noqa: E402 - after the import guards
 from harness.meters.cuda import cuda_index  # noqa: E402
 from harness.meters.graphs import CAPTURES  # noqa: E402
 from harness.engine import engine  # noqa: E402
@@ -140,6 +140,6 @@ def test_free_memory_and_profile_are_those_of_the_gpu_asked_for(monkeypatch: pyt
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     for device, index in (("cuda", 0), ("cuda:0", 0), ("cuda:3", 3)):
         assert cuda_index(device) == index
-        assert machine.this_machine().free_bytes(cases(device=device)[0].part) == 10 + index
-        profile, reason = machine.profile_of(device)
+        assert local_machine.this_machine().free_bytes(cases(device=device)[0].part) == 10 + index
+        profile, reason = local_machine.profile_of(device)
         assert profile is None and repr(names[index]) in str(reason)

@@ -17,7 +17,7 @@ lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip i
 
 from harness.errors import ScenarioError  # noqa: E402 - after the import guards
 from harness.engine.integrations.lm_eval import SbdModel  # noqa: E402
-from harness.runner import run  # noqa: E402
+from harness.runner.runner import run  # noqa: E402
 from harness.record.store import read_run  # noqa: E402
 from harness.workloads.tasks import TASKS, problems  # noqa: E402
 

@@ -10,7 +10,7 @@ import pytest
 from harness.scenario.claim_text import read_claim
 from harness.analysis.comparison import compare, to_json
 from harness.errors import RecordError, ScenarioError, UserError
-from harness.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time
 from harness.regression.counted import counted
 from harness.regression.judge_runs import judge_counted
 from harness.models import KNOWN_SHAPES
@@ -219,7 +219,7 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(tmp_path: Path) -> Non
     be replayed as plain SBD.
     """
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO)
     out = run(tmp_path / "s.yaml", tmp_path / "out")

@@ -16,8 +16,8 @@ from harness.models.choice import HuggingFaceModel, RandomModel  # noqa: E402
 from harness.models.decodable import refuse_undecodable, why_undecodable  # noqa: E402
 from harness.models import shape_from_config  # noqa: E402
 from harness.scenario.plan import make_plan  # noqa: E402
-from harness.runner import run  # noqa: E402
-from harness.runner_machine import Machine  # noqa: E402
+from harness.runner.runner import run  # noqa: E402
+from harness.runner.protocols import Machine  # noqa: E402
 from harness.scenario.scenario import load_scenario  # noqa: E402
 
 WINDOW, POSITIONS = 5, 8

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.models.deployment import Deployment
 from harness.errors import UnknownModelError, UserError
-from harness.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
+from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.models import KNOWN_SHAPES
 from harness.scenario.paper_table1 import nfe_speedup
 from harness.scenario.plan import Case, Plan, Slot, make_plan

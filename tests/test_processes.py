@@ -19,18 +19,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness import processes
+from harness.runner.runner import subprocesses
 from harness.cli_plan import describe_plan, render
-from harness.continuing import missing_slots
+from harness.runner.resume import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
-from harness.pace import Pace
+from harness.runner.stopping_rule import Pace
 from harness.scenario.plan import Share, make_plan
-from harness.processes import PROGRAM, Errand, FreshInterpreter, expect_success
+from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
 from harness.record.schema import Run
 from harness.roofline.recorded_acceptance import recorded_arms
-from harness.runner import run, run_errand
+from harness.runner.runner import run, run_errand
 from harness.scenario.scenario import Scenario, scenario_digest
 from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic
@@ -374,7 +374,7 @@ class SlowChild:
 
     def watched(self, deadline_s):
         """What it ends with, under eyes that look four times in a deadline."""
-        patience = processes._Patience(self.folder, deadline_s)
+        patience = subprocesses._Patience(self.folder, deadline_s)
         while True:
             try:
                 return self.wait(deadline_s / 4)
@@ -385,7 +385,7 @@ class SlowChild:
 def test_a_child_that_leaves_nothing_behind_so_long_is_ended(tmp_path, monkeypatch):
     """One that adds to its record every 4 s may take an hour on a deadline of 5 s; one that stops doing so is killed."""
     steady = SlowChild(tmp_path, 4, 10_000, ends_s=3600)
-    monkeypatch.setattr(processes.time, "monotonic", lambda: child.now_s)
+    monkeypatch.setattr(subprocesses.time, "monotonic", lambda: child.now_s)
     child = steady
     assert steady.watched(5.0) == 0
     child = stuck = SlowChild(tmp_path, 4, 100)
@@ -480,12 +480,12 @@ def test_a_child_finds_the_program_that_started_it(tmp_path):
 
 def test_a_child_that_did_not_hear_the_interrupt_is_told(monkeypatch):
     """Where only the starting process got the signal, the child gets it after the grace, and is waited for."""
-    monkeypatch.setattr(processes, "GRACE_S", 0.05)
+    monkeypatch.setattr(subprocesses, "GRACE_S", 0.05)
     told = "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))"
     ending = f"import signal, sys, time\n{told}\nprint(flush=True)\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", ending], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline()
-        processes._interrupt(child)
+        subprocesses._interrupt(child)
         assert child.returncode == 130
 
 
@@ -574,15 +574,15 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
     """
     import torch
 
-    from harness import machine
+    from harness.runner.runner import local_machine
 
     [file] = Path(calibrated["XDG_CACHE_HOME"]).glob("sbd/*.json")
     kept = Calibration.model_validate_json(file.read_text())
     asked = []
     monkeypatch.setenv("XDG_CACHE_HOME", calibrated["XDG_CACHE_HOME"])
-    monkeypatch.setattr(machine, "ProcessPoolExecutor", PickledHere)
-    monkeypatch.setattr(machine, "load_or_calibrate", lambda *arguments: asked.append(arguments) or kept)
-    monkeypatch.setattr(machine, "OWN_THREADS", 1)
+    monkeypatch.setattr(local_machine, "ProcessPoolExecutor", PickledHere)
+    monkeypatch.setattr(local_machine, "load_or_calibrate", lambda *arguments: asked.append(arguments) or kept)
+    monkeypatch.setattr(local_machine, "OWN_THREADS", 1)
     monkeypatch.setattr(PickledHere, "started", 0)
     said, progress = [], Silent()
     progress.note = said.append
@@ -592,14 +592,14 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
     try:
         torch.set_num_threads(2)
         part = case.part.model_copy(update={"threads": None})
-        assert machine.this_machine().calibrate(part, case.shape, progress) == kept.model_dump(mode="json")
-        machine.this_machine().open_engine(part)
+        assert local_machine.this_machine().calibrate(part, case.shape, progress) == kept.model_dump(mode="json")
+        local_machine.this_machine().open_engine(part)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
     assert said == [f"part one: calibration for float32 of {kept.created_at}, cached"] and PickledHere.started == 0
     file.unlink()
-    assert machine.this_machine().calibrate(case.part, case.shape, progress) == kept.model_dump(mode="json")
+    assert local_machine.this_machine().calibrate(case.part, case.shape, progress) == kept.model_dump(mode="json")
     assert said[1].startswith("part one: calibrating this machine for float32") and PickledHere.started == 1
     [(device, dtype, threads, model_bytes, how)] = asked
     assert (device, dtype, threads, model_bytes) == ("cpu", "float32", 1, kept.model_bytes) and callable(how.steps)

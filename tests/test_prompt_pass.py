@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     import yaml
 
     from harness.engine import decoders
-    from harness.runner import run as measure
+    from harness.runner.runner import run as measure
 
     here = tmp_path_factory.mktemp("prompts")
     arms = [{"method": "ntp"}, *({"method": method, **one} for method, ways in ARMS.items() for one in ways)]

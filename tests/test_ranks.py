@@ -13,17 +13,17 @@ import pytest
 from harness.analysis.pricing import Pricer
 from harness.analysis.compare_pricing import ladder
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
-from harness.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time
 from harness.hardware.profile import load_profile
 from harness.scenario.plan import Case, make_plan
-from harness.processes import Errand
-from harness.processes_ranks import end_all, first_end, start, threads_shared
+from harness.runner.subprocesses import Errand
+from harness.runner.processes_ranks import end_all, first_end, start, threads_shared
 from harness.progress import Silent
 from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.record.schema import Run
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
-from harness.runner import run, run_errand
+from harness.runner.runner import run, run_errand
 from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
 from harness.record.store import read_run
 from tests import synthetic_run as synthetic

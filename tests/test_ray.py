@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import ray_cluster
-from harness.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
+from harness.runner.runner.cluster import ray_cluster
+from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario.scenario import Part
 from harness.record.store import read_run
 from tests.test_processes import calibrated as calibrated
@@ -144,8 +144,8 @@ def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monk
     units ever overlap on a node.
     """
     from benchmarks.faults import local_cluster
-    from harness.ray_cluster import RayCluster
-    from harness.runner import run
+    from harness.runner.cluster.ray_cluster import RayCluster
+    from harness.runner.runner import run
 
     file = tmp_path / "twenty_four.yaml"
     file.write_text(TWENTY_FOUR)
@@ -279,7 +279,7 @@ def wait_for(port, process):
 def test_the_count_finds_what_is_lost_doubled_and_different():
     """A record with one sample missing, one twice and one other output: each is counted once, as what it is."""
     from benchmarks.faults import SCENARIO, in_this_process, verdict
-    from harness.runner import run
+    from harness.runner.runner import run
 
     with tempfile.TemporaryDirectory() as folder:
         whole = read_run(run(SCENARIO, Path(folder) / "out", spawn=in_this_process))

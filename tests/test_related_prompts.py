@@ -12,7 +12,7 @@ from harness.workloads.dataset_choice import DatasetChoice
 from harness.errors import ScenarioError
 from harness.workloads.prompts import read_prompts
 from harness.record.schema import Run
-from harness.runner import run
+from harness.runner.runner import run
 from harness.scenario.scenario import load_scenario
 from harness.analysis.stats.quantity import Quantity
 from harness.record.store import read_run

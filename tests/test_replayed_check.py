@@ -117,7 +117,7 @@ parts:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A record of the reference model, and its checks replayed on random weights."""
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     here = tmp_path_factory.mktemp("replayed")
     (here / "recorded.yaml").write_text(RECORDED)

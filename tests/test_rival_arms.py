@@ -12,7 +12,7 @@ from harness.analysis.comparison import compare, to_json
 from harness.analysis.pricing import Pricer
 from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import RecordError, ScenarioError, UserError
-from harness.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time
 from harness.analysis.frames import load_run
 from harness.roofline.methods.calls import with_layers
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
@@ -213,7 +213,7 @@ parts:
 def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All rivals on the reference model, a few prompts alone and in a batch."""
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     folder = tmp_path_factory.mktemp("rivals")
     (folder / "s.yaml").write_text(SCENARIO)
@@ -241,7 +241,7 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -
 def test_hundreds_of_prompts_are_identical_to_ntp(tmp_path: Path) -> None:
     """52 prompts of each of four tasks in float64, in batches: every rival writes the very tokens of NTP on all 208."""
     pytest.importorskip("torch")
-    from harness.runner import run
+    from harness.runner.runner import run
 
     many = SCENARIO.replace("[word_problems, record_to_json]", "[word_problems, record_to_json, variable_trace, short_trace]")
     many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("tokens: 24", "tokens: 80")

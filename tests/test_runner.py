@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness import runner_header, taking
+from harness.runner.runner import runner_header
+from harness.runner.runner import worker
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
-from harness.runner import run
-from harness.runner_machine import Machine
+from harness.runner.runner import run
+from harness.runner.protocols import Machine
 from harness.record.store import RunStore, read_run
 from harness.record.trace import ForwardPass, Generation
 
@@ -166,8 +167,8 @@ def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkey
     it takes 3 s and may take a quarter, every 12 s, after every fifth: six times; and every time before and after them all.
     """
     for every_s, decodes, times in ((60.0, [], 1), (1.0, [FakeDecoded(generation(1), decode_s=1.0)] * 2, 6)):
-        monkeypatch.setattr(taking, "MEASURE_EVERY_S", every_s)
-        monkeypatch.setattr(taking, "MEASURE_SHARE", 0.25)
+        monkeypatch.setattr(worker, "MEASURE_EVERY_S", every_s)
+        monkeypatch.setattr(worker, "MEASURE_SHARE", 0.25)
         engine = FakeEngine(shape)
         monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, decodes=decodes: decodes)
         held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(engine)))
@@ -256,7 +257,7 @@ def test_a_run_that_is_killed_is_continued(tmp_path):
     pytest.importorskip("transformers")
     file, out = tmp_path / "killed.yaml", tmp_path / "out"
     file.write_text(KILLED)
-    code = "import sys; from harness.runner import run; run(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))"
+    code = "import sys; from harness.runner.runner import run; run(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))"
     command = [sys.executable, "-c", code, str(file), str(out)]
     process = subprocess.Popen(command)
     samples = out / "samples.jsonl"

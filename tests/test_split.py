@@ -33,9 +33,9 @@ from harness.engine import sharding  # noqa: E402
 from harness.engine.loading import checkpoint_shape, load_model  # noqa: E402
 from harness.engine.rank_group import Order, RankGroup  # noqa: E402
 from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus  # noqa: E402
-from harness.processes_ranks import end_all, first_end, start  # noqa: E402
+from harness.runner.processes_ranks import end_all, first_end, start  # noqa: E402
 from harness.scenario.ranks import Ranks  # noqa: E402
-from harness.runner import run  # noqa: E402
+from harness.runner.runner import run  # noqa: E402
 from harness.scenario.scenario import Part  # noqa: E402
 from harness.record.store import read_run  # noqa: E402
 from tests.split_worker import MODELS, logits_of, part_of, stored_bytes  # noqa: E402

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness import spreading
-from harness.cluster import LostError
+from harness.runner.runner.cluster import scheduler
+from harness.runner.cluster.protocol import LostError
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
-from harness.keeping import Begun
+from harness.runner.recorder import Begun
 from harness.models import KNOWN_SHAPES
 from harness.progress import Silent
-from harness.ray_node import header_here, taken_here
+from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.record.schema import Sample
-from harness.runner import run
+from harness.runner.runner import run
 from harness.record.store import read_run
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
@@ -129,7 +129,7 @@ def scenario(tmp_path):
 def spread(scenario, out, cluster, progress=None):
     """Run it there; the clock is the cluster's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spreading, "CLOCK", cluster.clock)
+        patch.setattr(scheduler, "CLOCK", cluster.clock)
         return read_run(run(scenario, out, progress, cluster=cluster))
 
 
@@ -257,7 +257,7 @@ def test_out_of_memory_is_tried_again_and_says_what_would_fit(tmp_path):
 
 def test_a_node_with_other_code_ends_the_run(scenario, tmp_path, monkeypatch):
     """Nothing that was written by another program gets into the record."""
-    monkeypatch.setattr("harness.ray_node.source_digest", lambda: "0123456789ab")
+    monkeypatch.setattr("harness.runner.cluster.ray_worker.source_digest", lambda: "0123456789ab")
     with pytest.raises(UserError, match="has the code 0123456789ab, the run was started with"):
         spread(scenario, tmp_path / "out", FakeCluster())
     assert not (tmp_path / "out" / "samples.jsonl").exists()

@@ -30,13 +30,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import ray_cluster
+from harness.runner.runner.cluster import ray_cluster
 from harness.record.schema import journal
 from harness.errors import DoesNotFitError
 from harness.models.choice import shape_of
 from harness.scenario.plan import Case
-from harness.ray_node import machine_here
-from harness.runner_machine import Machine
+from harness.runner.cluster.ray_worker import machine_here
+from harness.runner.protocols import Machine
 from harness.scenario.scenario import Part
 from harness.record.trace import ForwardPass, Generation
 
@@ -49,7 +49,7 @@ NOT_STRUCK = ("none", "enospc")
 
 @dataclass(frozen=True, kw_only=True)
 class PretendedDecode:
-    """As harness.runner_machine.Decoded."""
+    """As harness.runner.protocols.Decoded."""
 
     generation: Generation
     prefill_s: float = 0.0

@@ -16,7 +16,7 @@ from harness.decoding.request import DecodeRequest, Fuse
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.stopping import NEVER
-from harness.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
+from harness.runner.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.record.trace import ForwardPass, Generation
 
 NTP_TOKENS = 17

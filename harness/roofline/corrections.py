@@ -140,6 +140,6 @@ def _what_is_left_out() -> Iterator[Correction]:
         kind="omission",
         reason="a batch in lockstep makes the passes of its slowest row where the paper takes the mean; how rows spread is "
         "assumed (1 + binomial), and one row, or Table 3, has nothing to wait for",
-        source="harness/estimates.py",
+        source="harness/runner/estimates.py",
         changes={"lockstep": True},
     )

@@ -20,7 +20,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from harness.engine.integrations.decode_log import DecodeLog, answers
 from harness.errors import ScenarioError
 from harness.engine.integrations.eval_request import Asked
-from harness.machine import device_here
+from harness.runner.local_machine import device_here
 from harness.models.choice import REFERENCE_MODELS
 from harness.engine.engine import Engine, open_engine
 from harness.engine.loading import TextTokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.roofline.memory import memory_need
 from harness.models.deployment import Deployment
 from harness.errors import UserError
-from harness.estimates import prompt_tokens_at_most
+from harness.runner.estimates import prompt_tokens_at_most
 from harness.scenario.plan import Case
 
 

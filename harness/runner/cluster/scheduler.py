@@ -4,7 +4,7 @@ A unit is what must stay on one device: all arms, tasks and repeats of one part 
 decides where and when; here is only asked, entry by entry, and everything is kept by this one process, so that nothing is
 written twice. A unit that is lost with its node or process is taken up again where the record ends.
 
-Knows no cluster's software: that is a ``Cluster`` (harness.cluster, harness.ray_cluster).
+Knows no cluster's software: that is a ``Cluster`` (harness.runner.cluster.protocol, harness.runner.cluster.ray_cluster).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.cluster import START_S, STARTING, Cluster, LostError, Order
+from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
 from harness.errors import ProcessEndedError, UserError
-from harness.keeping import Begun, Failure, Keeper
+from harness.runner.recorder import Begun, Failure, Keeper
 from harness.scenario.plan import Share, Slot
-from harness.processes import KEPT
+from harness.runner.subprocesses import KEPT
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader, Sample
-from harness.runner_job import Job
+from harness.runner.job import Job
 from harness.record.store import RunStore, read_run
-from harness.taking import work_of
+from harness.runner.worker import work_of
 
 CLOCK: Callable[[], float] = time.monotonic
 LOOK_S = 0.5
@@ -59,7 +59,7 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> N
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or none has what is asked for.
     """
-    from harness.source_digest import source_digest
+    from harness.runner.cluster.source_digest import source_digest
 
     order = Order(
         scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,

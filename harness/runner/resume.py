@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from harness.errors import UserError
-from harness.pace import Pace
+from harness.runner.stopping_rule import Pace
 from harness.scenario.plan import Plan, Slot
 from harness.record.schema import Run
 from harness.scenario.scenario import Part

@@ -1,4 +1,4 @@
-"""Ray as a harness.spreading.Cluster: every unit is an actor that has a node's CPUs, or its GPUs, to itself while it lives.
+"""Ray as a harness.runner.cluster.scheduler.Cluster: every unit is an actor that has a node's CPUs, or its GPUs, to itself while it lives.
 
 Which node that is, and when, Ray decides. The extra [ray] brings it.
 """
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.cluster import LostError, Order
+from harness.runner.cluster.protocol import LostError, Order
 from harness.errors import MissingExtraError, SbdError, UserError
-from harness.keeping import Entry
-from harness.ray_node import Unit, header_here, machine_here
+from harness.runner.recorder import Entry
+from harness.runner.cluster.ray_worker import Unit, header_here, machine_here
 from harness.record.schema import RunHeader
-from harness.runner_machine import Machine
+from harness.runner.protocols import Machine
 from harness.scenario.scenario import Part
 
 NODE_RESOURCE = "sbd"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.keeping import Entry
+from harness.runner.recorder import Entry
 from harness.scenario.plan import Share
 from harness.record.schema import Run, RunHeader
 from harness.scenario.scenario import Part

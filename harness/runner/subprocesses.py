@@ -21,7 +21,7 @@ from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.scenario.plan import Share
-from harness.processes_ranks import end_all, first_end, start
+from harness.runner.processes_ranks import end_all, first_end, start
 from harness.record.store import Lent
 
 COMMAND = "run-process"

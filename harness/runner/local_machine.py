@@ -27,7 +27,7 @@ from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engi
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.progress import Progress
 from harness.roofline.storage import shard
-from harness.runner_machine import Machine
+from harness.runner.protocols import Machine
 from harness.scenario.scenario import Execution, Part, Scenario
 
 OWN_THREADS = torch.get_num_threads()

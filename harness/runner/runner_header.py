@@ -11,8 +11,8 @@ from harness.paths import data_dir
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.schema import RunHeader
-from harness.runner_job import Job
-from harness.runner_machine import Machine
+from harness.runner.job import Job
+from harness.runner.protocols import Machine
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:

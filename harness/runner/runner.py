@@ -1,7 +1,7 @@
 """Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each as soon as it is finished.
 
 Where they are taken is another question than how: here, in fresh processes one after the other where a part asks for several
-(or a hung one could be ended), or on the nodes of a cluster (harness.spreading). The runner writes through the store only and
+(or a hung one could be ended), or on the nodes of a cluster (harness.runner.cluster.scheduler). The runner writes through the store only and
 names no vendor. A run that was killed is continued by calling ``run`` again with the same scenario: finished samples are never
 taken twice.
 """
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.cluster import Cluster
-from harness.continuing import default_directory, refuse_other_execution
+from harness.runner.cluster.protocol import Cluster
+from harness.runner.resume import default_directory, refuse_other_execution
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
-from harness.keeping import Failure, Keeper
+from harness.runner.recorder import Failure, Keeper
 from harness.scenario.plan import Share
-from harness.processes import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
+from harness.runner.subprocesses import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.progress import Progress, Silent
 from harness.scenario.ranks import ranks_here, refuse_other_world
 from harness.record.schema import Run
-from harness.runner_header import make_header
-from harness.runner_job import Job
-from harness.runner_machine import Machine
-from harness.spreading import spread
+from harness.runner.runner_header import make_header
+from harness.runner.job import Job
+from harness.runner.protocols import Machine
+from harness.runner.cluster.scheduler import spread
 from harness.record.store import RunStore, read_run
-from harness.taking import take, work_of
+from harness.runner.worker import take, work_of
 from harness.workloads.loader import given_prompts
 
 
@@ -198,6 +198,6 @@ def _refuse_devices(job: Job) -> None:
 
 def _this_machine() -> Machine:
     """The real thing; torch is loaded here and not before."""
-    from harness.machine import this_machine
+    from harness.runner.local_machine import this_machine
 
     return this_machine()

@@ -15,19 +15,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness import __version__
-from harness.cluster import STARTING, Order
-from harness.continuing import refuse_other_execution
+from harness.runner.cluster.protocol import STARTING, Order
+from harness.runner.resume import refuse_other_execution
 from harness.errors import UserError
-from harness.keeping import Begun, Entry
+from harness.runner.recorder import Begun, Entry
 from harness.scenario.plan import Share
 from harness.progress import Silent
 from harness.record.schema import Run, RunHeader
-from harness.runner_header import make_header
-from harness.runner_job import Job
-from harness.runner_machine import Machine
+from harness.runner.runner_header import make_header
+from harness.runner.job import Job
+from harness.runner.protocols import Machine
 from harness.scenario.scenario import Part, Scenario, scenario_digest
-from harness.source_digest import source_digest
-from harness.taking import take, work_of
+from harness.runner.cluster.source_digest import source_digest
+from harness.runner.worker import take, work_of
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
 
@@ -64,7 +64,7 @@ class Unit:
 
 def machine_here() -> Machine:
     """The node that this process is on; torch is loaded here and not before."""
-    from harness.machine import this_machine
+    from harness.runner.local_machine import this_machine
 
     return this_machine()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.scenario.plan import Case, Slot
 from harness.record.schema import PassColumns, RowResult, Sample
-from harness.runner_machine import Decoded, Engine
+from harness.runner.protocols import Decoded, Engine
 from harness.record.trace import ForwardPass, Generation
 from harness.workloads.loader import PromptItem, Tokenizer
 

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from harness import estimates_blocks
+from harness.runner.runner import estimates_blocks
 from harness.scenario.speculative_arms import stages
 from harness.models.deployment import Deployment
 from harness.errors import UserError
-from harness.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
+from harness.runner.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.scenario.plan import Case
 from harness.scenario.plan_drafts import draft_shapes
