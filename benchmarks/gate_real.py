@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results_file import write_results
-from harness.cli_progress import TerminalProgress
+from harness.cli.progress import TerminalProgress
 from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floors import known_floors
 from harness.progress import Progress

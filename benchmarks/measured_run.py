@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.cli_report import take_and_tell
+from harness.cli.report import take_and_tell
 from harness.analysis.comparison import Comparison
 from harness.record.schema import Run
 from harness.runner.runner import run

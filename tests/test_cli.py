@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.cli_progress import TerminalProgress, format_duration
+from harness.cli.progress import TerminalProgress, format_duration
 from harness.errors import RecordError, StorageError
 from tests.test_store import begun
 
@@ -276,7 +276,7 @@ def test_doctor_names_every_figure_with_a_value_or_a_reason(
 def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> None:
     """Rendered from plain values of a GPU machine: scale, disagreement, a GPU's own reasons."""
     pytest.importorskip("torch")
-    from harness.cli_doctor import render
+    from harness.cli.doctor import render
 
     streamed = {"kernel": "copy", "bytes_": 4_000_000_000_000, "seconds": 2.0, "percent": 50.0}
     interface = {"clock_hz": 1e9, "bus_bits": 8000, "source": "torch"}

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness import cli_own_profile
+from harness.cli import cli_own_profile
 from harness.runner.runner import local_machine
 from harness.errors import UserError
 from harness.hardware.profile import find_local_profile, load_profile

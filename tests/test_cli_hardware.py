@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli_hardware import figures_of, with_date
+from harness.cli.hardware import figures_of, with_date
 from harness.paths import data_dir
 from harness.hardware.profile import HardwareProfile, known_profiles
 from tests.test_cli import sbd

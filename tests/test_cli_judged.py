@@ -16,8 +16,8 @@ import typer
 from hypothesis import example, given
 from typer.testing import CliRunner
 
-from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli_judged_table import table
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.cli_judged_table import table
 from harness.errors import StorageError, UserError
 from harness.reporting.exports import FORMATS, export
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State

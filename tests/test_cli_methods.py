@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli_methods import METHODS_VERSION
+from harness.cli.methods import METHODS_VERSION
 from harness.roofline.methods.systems import known_systems
 from tests.test_cli import sbd
 

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from harness.runner.runner import subprocesses
-from harness.cli_plan import describe_plan, render
+from harness.cli.plan import describe_plan, render
 from harness.runner.resume import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli_train_plan import render_plan, shape_of_recipe
+from harness.cli.cli_train_plan import render_plan, shape_of_recipe
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
 from harness.engine.training.recipe import TrainRecipe, load_recipe

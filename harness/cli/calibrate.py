@@ -35,7 +35,7 @@ def calibrate_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
-    from harness.cli_progress import TerminalProgress
+    from harness.cli.progress import TerminalProgress
     from harness.hardware.local_profile import local_profile, save_profile
 
     dtypes = measurable(dtype or DTYPES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.cli_report import take_and_tell
+from harness.cli.report import take_and_tell
 from harness.errors import UserError
 from harness.progress import Progress
 

@@ -119,7 +119,7 @@ def render_methods(found: dict[str, Any]) -> str:
     """The table, below it what keeps a system from being priced."""
     from rich.table import Table
 
-    from harness.cli_hardware import printed
+    from harness.cli.hardware import printed
 
     table = Table(box=None, pad_edge=False)
     table.add_column("method", no_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli_judged import InconclusiveOption, JsonOption, ToOption
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption
 
 
 def verify_command(
@@ -39,7 +39,7 @@ def verify_command(
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
     """
-    from harness.cli_judged import finish
+    from harness.cli.judged import finish
     from harness.analysis.comparison import compare
     from harness.record.store import read_on_one_machine
     from harness.analysis.verdict import verdict

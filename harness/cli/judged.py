@@ -101,7 +101,7 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others are, and the table is printed.
     """
-    from harness.cli_judged_table import table
+    from harness.cli.cli_judged_table import table
     from harness.reporting.exports import export
 
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli_compare import AllowOption, words
-from harness.cli_judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.compare import AllowOption, words
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
@@ -96,7 +96,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateWish) -> Judgements:
     """The answers of two revisions, measured now or gone on with."""
-    from harness.cli_progress import TerminalProgress
+    from harness.cli.progress import TerminalProgress
     from harness.regression.noise_floors import known_floors
     from harness.regression.revisions import Commands, Revisions, default_work
     from harness.regression.revision_gate import gate_revisions

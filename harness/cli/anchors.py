@@ -81,7 +81,7 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
 def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
     from rich.table import Table
 
-    from harness.cli_hardware import printed
+    from harness.cli.hardware import printed
 
     shown = Table(box=None, pad_edge=False)
     shown.add_column("", no_wrap=True)

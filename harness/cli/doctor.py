@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli_doctor_machine import machine_facts, machine_lines
-from harness.cli_doctor_model import print_model
+from harness.cli.cli_doctor_machine import machine_facts, machine_lines
+from harness.cli.cli_doctor_model import print_model
 
 DOCTOR_VERSION = 2
 

@@ -20,11 +20,11 @@ def check_command(
 
     Exit code 1: an engine does not compute on it what the reference computes.
     """
-    from harness.cli_calibrate import need_torch
+    from harness.cli.calibrate import need_torch
     from harness.errors import UserError
 
     need_torch("sbd check")
-    from harness.cli_doctor import examine
+    from harness.cli.doctor import examine
     from harness.runner.local_machine import device_here
 
     device = "cpu" if dry_run else "cuda"

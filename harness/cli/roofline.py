@@ -60,12 +60,12 @@ def roofline_command(
     from harness.models.choice import shape_called
 
     if explain:
-        from harness.cli_explain import explain_paper
+        from harness.cli.paper import explain_paper
 
         print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return
     if methods:
-        from harness.cli_methods import print_methods
+        from harness.cli.methods import print_methods
 
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
         return
@@ -73,7 +73,7 @@ def roofline_command(
         _print_paper(mode, as_json)
         return
     if anchors:
-        from harness.cli_anchors import print_anchors
+        from harness.cli.anchors import print_anchors
 
         print_anchors(as_json)
         return
@@ -83,7 +83,7 @@ def roofline_command(
         )
     shape = shape_called(model)
     if calibrate:
-        from harness.cli_own_profile import profile_here
+        from harness.cli.cli_own_profile import profile_here
 
         hardware = profile_here(None, [dtype], given=hardware).name
     assert hardware is not None
@@ -165,7 +165,7 @@ def _print_batches(
     shape: ModelShape, hardware: str, dtype: str, run: Path, block_size: int, nfe_speedup: float | None, batch: int,
     context: int, as_json: bool,
 ) -> None:  # fmt: skip
-    from harness.cli_batches import describe_batches, render_batches
+    from harness.cli.cli_batches import describe_batches, render_batches
     from harness.errors import UserError
 
     if nfe_speedup is not None:

@@ -93,7 +93,7 @@ def _as_data(waterfall: Waterfall) -> dict[str, Any]:
 def _waterfall(found: dict[str, Any], ours: str) -> str:
     from rich.table import Table
 
-    from harness.cli_hardware import printed
+    from harness.cli.hardware import printed
 
     ends = (found["published"], found["ours"])
     figures = [*ends, *(step["after"] for step in found["steps"] if step["after"] is not None)]

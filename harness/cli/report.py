@@ -70,7 +70,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
 
     Returns the run directory.
     """
-    from harness.cli_progress import TerminalProgress
+    from harness.cli.progress import TerminalProgress
 
     progress = TerminalProgress(sys.stderr)
     try:
@@ -169,7 +169,7 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
 
 def _trend(where: str, run: Run) -> Trend:
     """The series of the first run's scenario; the page keeps those that one of its runs is a point of."""
-    from harness.cli_history import open_history
+    from harness.cli.history import open_history
     from harness.regression.history.store import Wanted
     from harness.regression.history.metrics import known_metrics
     from harness.regression.history.trend import trend

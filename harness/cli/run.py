@@ -33,7 +33,7 @@ def process_command(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
-    from harness.cli_progress import TerminalProgress
+    from harness.cli.progress import TerminalProgress
     from harness.scenario.plan import Share
     from harness.runner.subprocesses import Errand, end_with_parent
 
@@ -43,7 +43,7 @@ def process_command(
     if followed():
         return
     if calibrate:
-        from harness.cli_own_profile import profile_of_scenario
+        from harness.cli.cli_own_profile import profile_of_scenario
         from harness.scenario.scenario import load_scenario
 
         profile_of_scenario(load_scenario(scenario))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.cli_calibrate import measurable, need_torch
+from harness.cli.calibrate import measurable, need_torch
 
 if TYPE_CHECKING:
     from harness.hardware.profile import HardwareProfile

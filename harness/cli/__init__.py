@@ -14,23 +14,23 @@ from typing import Annotated
 import typer
 
 from harness import __version__
-from harness.cli_calibrate import calibrate_command
-from harness.cli_capacity import capacity_command
-from harness.cli_check import check_command
-from harness.cli_compare import compare_command
-from harness.cli_doctor import doctor_command
-from harness.cli_eval import CONTEXT as EVAL_CONTEXT
-from harness.cli_eval import eval_command
-from harness.cli_gate import gate_command
-from harness.cli_hardware import hardware_command
-from harness.cli_history import history_app
-from harness.cli_noise import noise_command
-from harness.cli_plan import plan_command
-from harness.cli_process import followed, process_command
-from harness.cli_report import gallery_command, report_command, take_and_tell
-from harness.cli_roofline import roofline_command
-from harness.cli_train import train_command
-from harness.cli_verify import verify_command
+from harness.cli.calibrate import calibrate_command
+from harness.cli.capacity import capacity_command
+from harness.cli.check import check_command
+from harness.cli.compare import compare_command
+from harness.cli.doctor import doctor_command
+from harness.cli.eval import CONTEXT as EVAL_CONTEXT
+from harness.cli.eval import eval_command
+from harness.cli.gate import gate_command
+from harness.cli.hardware import hardware_command
+from harness.cli.history import history_app
+from harness.cli.cli_noise import noise_command
+from harness.cli.plan import plan_command
+from harness.cli.run import followed, process_command
+from harness.cli.report import gallery_command, report_command, take_and_tell
+from harness.cli.roofline import roofline_command
+from harness.cli.train import train_command
+from harness.cli.verify import verify_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError
 
 app = typer.Typer(
@@ -79,7 +79,7 @@ def run_command(
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet."""
     if on is not None:
-        from harness.cli_cluster import run_on_cluster
+        from harness.cli.cli_cluster import run_on_cluster
 
         run_on_cluster(scenario, out, report, on)
         return
@@ -92,7 +92,7 @@ def run_command(
     _need_run_extra("sbd run")
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it: this one opens no device
-        from harness.cli_own_profile import profile_of_scenario
+        from harness.cli.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)
     from harness.runner.subprocesses import FreshInterpreter

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli_progress import format_duration
+from harness.cli.progress import format_duration
 
 if TYPE_CHECKING:
     from harness.hardware.profile import Calibration
@@ -35,7 +35,7 @@ def plan_command(
 
     loaded = load_scenario(scenario)
     if calibrate:
-        from harness.cli_own_profile import profile_of_scenario
+        from harness.cli.cli_own_profile import profile_of_scenario
 
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)

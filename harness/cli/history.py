@@ -114,7 +114,7 @@ def list_command(
     db: Database = None,
 ) -> None:
     """List the newest runs."""
-    from harness.cli_history_tables import described, records_table
+    from harness.cli.cli_history_tables import described, records_table
 
     with open_history(db) as history:
         found = history.records(_wanted(scenario, branch, fingerprint), limit)
@@ -133,7 +133,7 @@ def show_command(
     as_json: AsJson = False, db: Database = None,
 ) -> None:  # fmt: skip
     """Show what is kept of one run."""
-    from harness.cli_history_tables import described, record_table
+    from harness.cli.cli_history_tables import described, record_table
 
     with open_history(db) as history:
         found = history.record(run_id)
@@ -200,7 +200,7 @@ def trend_command(
     a change all the same; noise that a commit shares with the one before is allowed for.
     """
     with _without_search_for_cycles():
-        from harness.cli_history_tables import trend_table
+        from harness.cli.cli_history_tables import trend_table
         from harness.regression.history.metrics import known_metrics
         from harness.regression.history.trend import to_json, trend
 

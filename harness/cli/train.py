@@ -60,7 +60,7 @@ def train_command(
         _nothing_twice(context)
         chosen = load_recipe(recipe)
         if plan:
-            from harness.cli_train_plan import render_plan
+            from harness.cli.cli_train_plan import render_plan
 
             print(render_plan(chosen, hardware))
             return

@@ -90,7 +90,7 @@ def render_one(profile: HardwareProfile) -> str:
     head = f"{profile.name} ({profile.kind}), driver's {names}"
     lines = [head, "", printed(table), *([f"\n{profile.notes}"] if profile.notes else [])]
     if profile.measured is not None:
-        from harness.cli_calibrate import render
+        from harness.cli.calibrate import render
 
         lines += [f"\nmeasured on {profile.measured.measured_at}", "", render(profile.measured)]
     return "\n".join(lines)

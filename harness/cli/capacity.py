@@ -84,8 +84,8 @@ def capacity_command(
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
     from harness.capacity.plan import Question, plan
-    from harness.cli_capacity_csv import to_csv
-    from harness.cli_capacity_table import in_order, render, render_break_even
+    from harness.cli.cli_capacity_csv import to_csv
+    from harness.cli.capacity_table import in_order, render, render_break_even
     from harness.errors import UserError
     from harness.hardware.profile import known_profiles, load_profile
     from harness.models.choice import shape_called

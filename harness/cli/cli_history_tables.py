@@ -23,7 +23,7 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
     """One line a run, the newest first."""
     from rich.table import Table
 
-    from harness.cli_hardware import printed
+    from harness.cli.hardware import printed
 
     if not records:
         return "no run is kept that was asked for; `sbd history add RUN` keeps one"
@@ -42,7 +42,7 @@ def record_table(record: HistoryRecord) -> str:
     """One run: what is known of it, then a line a figure."""
     from rich.table import Table
 
-    from harness.cli_hardware import printed
+    from harness.cli.hardware import printed
 
     facts = {
         "run": record.run_id, "path": record.path, "measured": record.measured_at, "added": record.added_at or "?",

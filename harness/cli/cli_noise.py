@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli_gate import DEFAULT_PAIRS, MetricOption, WorkOption
+from harness.cli.gate import DEFAULT_PAIRS, MetricOption, WorkOption
 
 if TYPE_CHECKING:
     from harness.regression.noise_floors import StoredFloors
@@ -65,7 +65,7 @@ def _file(scenario: str | None) -> str:
 
 
 def _measured(command: str, work: Path | None, wish: Any) -> StoredFloors:
-    from harness.cli_progress import TerminalProgress
+    from harness.cli.progress import TerminalProgress
     from harness.regression.noise_floors import every_floor, save_floors
     from harness.regression.revisions import Commands, Revisions, default_work
     from harness.regression.revisions_noise import measure_noise
