@@ -34,13 +34,13 @@ from typing import Any
 
 from benchmarks.planted.faults import FAULTS, VARIABLE, pretended_machine
 from benchmarks.results_file import write_results
-from harness.scenario.plan import make_plan
-from harness.runner.subprocesses import Errand
 from harness.progress import Silent
 from harness.record.schema import Run
-from harness.runner.runner import run, run_errand
-from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
+from harness.runner.runner import run, run_errand
+from harness.runner.subprocesses import Errand
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIO = ROOT / "benchmarks" / "faults.yaml"

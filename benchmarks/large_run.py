@@ -183,8 +183,8 @@ def timed(what: Callable[[], T]) -> tuple[T, float, float]:
 
 def read(directory: Path) -> dict[str, float]:
     """Load the run, then make its page from the directory as `sbd report` does, which loads it again."""
-    from harness.reporting import write_report
     from harness.record.store import read_run
+    from harness.reporting import write_report
 
     run, load_s, load_cpu_s = timed(lambda: read_run(directory))
     assert isinstance(run, Run)

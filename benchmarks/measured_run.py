@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.cli.report import take_and_tell
 from harness.analysis.comparison import Comparison
+from harness.cli.report import take_and_tell
 from harness.record.schema import Run
-from harness.runner.runner import run
 from harness.record.store import read_run
+from harness.runner.runner import run
 
 
 def measured_run(scenario: Path) -> Run:

@@ -29,13 +29,13 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.stats import quantity
-from harness.scenario.claims import Bound
+from harness.analysis.claim_check import state_of
 from harness.analysis.compare_figures import accuracy_figures
+from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.stats.ratios import geometric_mean_ratio
-from harness.analysis.claim_check import state_of
 from harness.analysis.verdict_remedy import more_prompts
+from harness.scenario.claims import Bound
 
 RUNS = 300
 MOST_PROMPTS, MOST_DECODES = 60_000, 60_000

@@ -21,14 +21,14 @@ import yaml
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
 from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.compare_pricing import ladder
+from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult, Cell, Comparison, Prediction
-from harness.runner.estimates import MEASURED_CONTEXT
 from harness.record.schema import Run
-from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
+from harness.roofline.speedup import describe_pass
+from harness.runner.estimates import MEASURED_CONTEXT
 
 ERRORS = {
     EX_ANTE_SHAPE: "ex_ante_median_abs_error_pct",

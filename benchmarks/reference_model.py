@@ -13,10 +13,10 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.models.choice import REFERENCE_DIR
+from harness.analysis.stats.quantity import Quantity
 from harness.engine.training.reference import STAGES
 from harness.models import ModelShape
-from harness.analysis.stats.quantity import Quantity
+from harness.models.choice import REFERENCE_DIR
 from harness.record.store import read_run
 
 EASY, MARGIN = "word_problems", -0.01
@@ -95,7 +95,7 @@ def head(shape: ModelShape) -> str:
 
 {shape.params / 1e6:.2f}M parameters, Llama architecture ({shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads of
 {shape.head_dim}, {shape.kv_heads} KV heads, FFN {shape.intermediate}, {embeddings} embeddings), its own tokenizer of
-{entries} entries (numbers of up to two digits are one token), trained on the built-in tasks. `harness/modeling/reference/sbd`
+{entries} entries (numbers of up to two digits are one token), trained on the built-in tasks. `harness/engine/reference/sbd`
 is the model, `ntp_only` its control. All figures are those of the stored bfloat16 weights, decoded in bfloat16. This file is
 written by `python -m benchmarks.reference_model`.
 """

@@ -23,9 +23,9 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
 from harness.record.schema import Run
+from harness.record.store import RunStore, read_run
 from harness.reporting import write_report
 from harness.reporting.page import render
-from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic
 
 PARTS, ARMS, PROMPTS, REPEATS, BLOCKS = 5, 8, 10, 5, 8

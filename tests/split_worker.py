@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from harness.decoding.session import Segment
-from harness.errors import DoesNotFitError, ProcessEndedError
 from harness.engine import tensor_parallel
 from harness.engine.engine import Engine
 from harness.engine.loading import LoadedModel, load_model
 from harness.engine.rank_group import RankGroup, joined
 from harness.engine.sessions import open_session
+from harness.errors import DoesNotFitError, ProcessEndedError
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Part, Scenario
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.roofline.anchors_part import Anchor, AnchorTable, known_anchors
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
+from harness.roofline.anchors_part import Anchor, AnchorTable, known_anchors
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
-from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import pass_bytes, price_trace
+from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import stored_weight_bytes
 from tests.test_cli import sbd
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario.arms_masked import MASKED_CHAIN
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
-from harness.runner.estimates import estimate_memory, estimate_time
-from harness.regression.counted import counted
 from harness.models import KNOWN_SHAPES
-from harness.reporting.page import render
-from harness.roofline.speedup import describe_pass
-from harness.roofline.pricing import price_pass
-from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
+from harness.regression.counted import counted
+from harness.reporting.page import render
+from harness.roofline.pricing import price_pass
+from harness.roofline.speedup import describe_pass
+from harness.runner.estimates import estimate_memory, estimate_time
+from harness.scenario.arms_masked import MASKED_CHAIN
+from harness.scenario.scenario import load_scenario
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 from tests.test_reporting import words
 

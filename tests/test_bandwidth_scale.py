@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from harness.engine.engine import Engine
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters import available
 from harness.meters.clock import HostClock
 from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
 from harness.meters.window import Figure, Unreadable
-from harness.engine.engine import Engine
 from tests.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
 
 PEAK, COPY_RATE, READ_RATE, SIZE = 4e12, 3.2e12, 3.6e12, 2**31

@@ -15,12 +15,12 @@ from harness.decoding.solvers import entropy_bounded  # noqa: E402
 from harness.engine.static_session import StaticSession  # noqa: E402
 from harness.models import ModelShape  # noqa: E402
 from harness.record.schema import PassColumns, RowResult, Sample  # noqa: E402
-from harness.roofline.recorded_acceptance import blocks_of_row  # noqa: E402
+from harness.record.trace import ForwardPass  # noqa: E402
 from harness.roofline.batch_decode import predict_batch  # noqa: E402
 from harness.roofline.batches import RecordedRow, recorded_batch  # noqa: E402
 from harness.roofline.ceilings import Ceilings  # noqa: E402
 from harness.roofline.pricing import price_trace  # noqa: E402
-from harness.record.trace import ForwardPass  # noqa: E402
+from harness.roofline.recorded_acceptance import blocks_of_row  # noqa: E402
 from tests.test_exactness import MASK_ID, drain, request, tiny_model  # noqa: E402
 
 BLOCK, PROMPT = 4, 5

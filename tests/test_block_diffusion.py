@@ -14,7 +14,6 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.models.block_families import FAMILIES  # noqa: E402 - after the import guards
 from harness.decoding import block_diffusion  # noqa: E402
 from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
 from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
@@ -25,6 +24,7 @@ from harness.engine.capturing import by_calling_again  # noqa: E402
 from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
 from harness.engine.plain_session import TransformersSession  # noqa: E402
 from harness.engine.static_session import StaticSession  # noqa: E402
+from harness.models.block_families import FAMILIES  # noqa: E402 - after the import guards
 from tests import published_rules  # noqa: E402
 from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
 from tests.test_exactness import Says, drain, request  # noqa: E402

@@ -13,9 +13,9 @@ import pytest
 
 from harness.analysis.comparison import compare, to_json
 from harness.record.schema import CaseOutcome, Run
+from harness.record.store import read_run
 from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf
-from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_reporting import FULL
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
-from harness.reporting.planner.view import planner_view
-from harness.reporting.planner.planner_data import rate_carried, ratio_carried
 from harness.formatting import rate, ratio
+from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
+from harness.reporting.planner.planner_data import rate_carried, ratio_carried
+from harness.reporting.planner.view import planner_view
 from tests.test_planner import FIGURES, asked, choices, quickstart, rendered
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")

@@ -19,8 +19,8 @@ from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
-from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.speedup import describe_pass
 
 GIB = 1 << 30
 MODEL = 500_000_000
@@ -338,8 +338,8 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     between the kernels of a graph is not, and leaving it out would be 40 % low.
     """
     pytest.importorskip("transformers")
-    from harness.meters.torch_bench import TorchBench
     from harness.engine.sessions import stepping
+    from harness.meters.torch_bench import TorchBench
 
     bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
@@ -414,8 +414,8 @@ def test_attention_counts_the_flops_of_what_it_attends_to():
 def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
     pytest.importorskip("transformers")
-    from harness.meters.torch_bench import TorchBench
     from harness.engine.sessions import stepping
+    from harness.meters.torch_bench import TorchBench
 
     for session in ("plain", "static"):
         engine = stepping(session, "sdpa", "eager")

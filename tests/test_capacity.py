@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from harness.capacity.plan import Question, plan
 from harness.capacity.acceptance import Acceptance, from_passes, from_speedup, from_table1
-from harness.capacity.wording import answer, pays_words
 from harness.capacity.capacity_break_even import paying_ranges
+from harness.capacity.plan import Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
-from harness.models.deployment import WEIGHT_FORMATS, Deployment
+from harness.capacity.wording import answer, pays_words
 from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.speedup import predict_speedup
 

@@ -15,21 +15,21 @@ pytest.importorskip("transformers")
 
 import torch
 
+from harness.analysis.comparison import compare
 from harness.check import conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, Place, compare_ways, places, visible, way_of
 from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.check.tables import cells_table
-from harness.analysis.comparison import compare
-from harness.errors import CheckFailedError, UserError
-from harness.meters.clock import FakeClock, HostClock
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.used_kv import Fed
+from harness.errors import CheckFailedError, UserError
+from harness.meters.clock import FakeClock, HostClock
 from harness.models import KNOWN_SHAPES
-from harness.scenario.plan import make_plan
 from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
+from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd

@@ -9,8 +9,8 @@ import pytest
 
 from harness.errors import RecordError
 from harness.record.schema import Run
-from harness.roofline.recorded_acceptance import recorded_arms
 from harness.record.store import RunStore
+from harness.roofline.recorded_acceptance import recorded_arms
 from tests.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.test_cli import sbd
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import data_dir
-from harness.hardware.profile import known_profiles
-from harness.roofline.recorded_acceptance import passes_per_block
 from harness.formatting import rate
+from harness.hardware.profile import known_profiles
+from harness.paths import data_dir
+from harness.roofline.recorded_acceptance import passes_per_block
 from tests.test_cli import sbd
 
 QUICKSTART = Path(__file__).parent.parent / "reports" / "quickstart"

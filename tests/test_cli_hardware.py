@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli.hardware import figures_of, with_date
-from harness.paths import data_dir
 from harness.hardware.profile import HardwareProfile, known_profiles
+from harness.paths import data_dir
 from tests.test_cli import sbd
 
 

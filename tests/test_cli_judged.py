@@ -16,11 +16,11 @@ import typer
 from hypothesis import example, given
 from typer.testing import CliRunner
 
-from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
 from harness.cli.cli_judged_table import table
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.errors import StorageError, UserError
 from harness.reporting.exports import FORMATS, export
-from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
 from tests import synthetic_judgements as synthetic
 from tests.synthetic_judgements import answer, of
 

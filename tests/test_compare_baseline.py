@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
 from harness.analysis.baseline import state_of, token_check
-from harness.reporting.page import render
+from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
+from harness.reporting.page import render
 from tests import synthetic_run as synthetic
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
+from harness.analysis.stats.one_sided import holm
+from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.record.schema import Run
 from harness.regression.changes import Change, judge_changes
 from harness.regression.compare_runs import compare_runs
-from harness.record.schema import Run
-from harness.analysis.stats.quantity import Quantity, absent, exact
-from harness.analysis.stats.one_sided import holm
 from tests.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.two_runs import in_processes, slower, two_arms
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.workloads.dataset_choice import DatasetChoice, digest_of
 from harness.errors import MissingExtraError, ScenarioError
-from harness.workloads.prompts import Prompt, read_prompts
 from harness.scenario.scenario import load_scenario
+from harness.workloads.dataset_choice import DatasetChoice, digest_of
+from harness.workloads.prompts import Prompt, read_prompts
 
 ROWS = [
     {"question": "2+3", "answer": "two and three\n#### 5", "year": 1999},
@@ -237,8 +237,8 @@ def test_a_commit_that_is_not_here_is_asked_for(folder: Path, library, monkeypat
 def test_a_run_on_a_dataset_is_the_run_on_the_same_prompts(tmp_path: Path, library) -> None:
     """The built-in word problems written to a file and read as a dataset: same outputs, same passes, same verdicts."""
     pytest.importorskip("torch")
-    from harness.runner.runner import run
     from harness.record.store import read_run
+    from harness.runner.runner import run
     from harness.workloads.tasks import TASKS, problems
 
     drawn = problems(TASKS["word_problems"], "test", 6, 2)

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.comparison import compare
 from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
 from harness.analysis.compare_passes import UNTOLD, measured_passes
 from harness.analysis.compare_pricing import ladder
+from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
+from harness.record.store import read_run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
-from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_shape_calibration import BASE, MEASURED, SHAPE, TRUTH, seen
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.errors import ScenarioError
 from harness.engine import compiling
+from harness.errors import ScenarioError
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 

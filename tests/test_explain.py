@@ -11,19 +11,19 @@ import pytest
 from markupsafe import Markup
 
 from harness import formatting
-from harness.analysis.comparison import compare
 from harness.analysis.blocks import Timeline, block_passes, timeline
+from harness.analysis.comparison import compare
 from harness.analysis.explain import residuals, roofline_points, waterfall
 from harness.analysis.results import Cell
+from harness.analysis.stats.quantity import absent
 from harness.record.schema import Run
+from harness.record.store import read_run
 from harness.reporting import figures_blocks, svg
 from harness.reporting.drawing import Drawing
 from harness.reporting.explain import MOST_BATCHES, explain_drawings
 from harness.reporting.figures_roofline import MOST_LABELS, named
 from harness.reporting.figures_time import pass_time, telling
 from harness.reporting.timeline import timeline_drawing, token_text
-from harness.analysis.stats.quantity import absent
-from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_compare_blocks import run as run_of
 from tests.test_compare_blocks import sample

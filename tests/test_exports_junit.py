@@ -8,8 +8,8 @@ import pytest
 import xmlschema
 from hypothesis import given
 
-from harness.reporting.exports import export
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements
+from harness.reporting.exports import export
 from tests import synthetic_judgements as synthetic
 from tests.synthetic_judgements import answer, of
 

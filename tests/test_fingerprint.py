@@ -135,8 +135,8 @@ def test_a_tokenizers_digest_is_that_of_its_file():
 
     from transformers import AutoTokenizer
 
-    from harness.models.choice import REFERENCE_DIR
     from harness.engine.loading import TextTokenizer
+    from harness.models.choice import REFERENCE_DIR
 
     tokenizer = AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     before = TextTokenizer(tokenizer).digest

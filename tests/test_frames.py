@@ -12,8 +12,8 @@ import pytest
 
 import harness
 from harness.analysis import frames
-from harness.errors import RecordError
 from harness.analysis.frames import RunFrames
+from harness.errors import RecordError
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from tests import synthetic_run as synthetic

@@ -18,11 +18,11 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from harness.paths import data_dir
 from harness.analysis.frames import load_run
 from harness.hardware.profile import known_profiles
-from harness.roofline.methods import systems
+from harness.paths import data_dir
 from harness.record.schema import CaseOutcome
+from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.scenario import load_scenario
 from tests import synthetic_run as synthetic
@@ -285,8 +285,8 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 )
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
-    from harness.scenario.scenario import scenario
     from harness.hardware.profile import profile
+    from harness.scenario.scenario import scenario
 
     def endless(name: str) -> None:
         while True:

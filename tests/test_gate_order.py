@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.stats.one_sided import freed_mean
 from harness.regression.gate import Done, GateProcedure, NeedPairs
 from harness.regression.gate_metrics import TimedMetric
 from harness.regression.pair_order import PairOrder, PairStage, place_terms
-from harness.analysis.stats.one_sided import freed_mean
 
 seeds = st.integers(0, 2**32 - 1)
 stages: st.SearchStrategy[PairStage] = st.sampled_from(("pair", "rerun"))

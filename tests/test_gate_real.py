@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gate_real
-from harness.regression import revisions
-from harness.regression.counted import counted
 from harness.progress import Silent
 from harness.record.schema import Run
 from harness.record.store import read_run
+from harness.regression import revisions
+from harness.regression.counted import counted
 from tests.synthetic_run import NTP
 from tests.two_runs import MORE_PASSES, noisy, stored, two_arms
 

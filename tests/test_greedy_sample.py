@@ -15,13 +15,13 @@ from harness.decoding.sampling import NO_TOKEN, TorchFigures, likeliest_token  #
 from harness.decoding.set_block import decode_set_block  # noqa: E402
 from harness.decoding.solvers import SOLVERS  # noqa: E402
 from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.meters.graphs import CAPTURES  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.engine import fusing  # noqa: E402
 from harness.engine.compiling import can_compile  # noqa: E402
 from harness.engine.engine import drain  # noqa: E402
 from harness.engine.fusing import CompiledWork, called, fuse_of  # noqa: E402
 from harness.engine.static_session import StaticSession  # noqa: E402
+from harness.meters.graphs import CAPTURES  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.workloads.tasks import TASKS  # noqa: E402
 from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.drawn_logits import decide_alike, defined, random_rows, some_logits  # noqa: E402

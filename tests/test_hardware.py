@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness import paths
-from harness.paths import data_dir
 from harness.errors import InvariantError, UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile, match_profile
+from harness.paths import data_dir
 
 MIB = 1 << 20
 

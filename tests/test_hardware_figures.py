@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import data_dir
 from harness.errors import UnknownHardwareError
-from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.hardware.figures import Figure
+from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
+from harness.paths import data_dir
 
 TABLE = Path(__file__).parent / "data" / "hardware_figures.csv"
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6

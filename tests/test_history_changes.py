@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.stats.change_points import ALPHA, Change, Examined, Stage, changes_at, common_level, examine, find_changes, propose
+from harness.analysis.stats.change_points import (
+    ALPHA,
+    Change,
+    Examined,
+    Stage,
+    changes_at,
+    common_level,
+    examine,
+    find_changes,
+    propose,
+)
 from tests.synthetic_history import autoregressive, stepped
 
 WITHIN = 3

@@ -11,11 +11,11 @@ import pytest
 
 from harness.analysis import sample_totals
 from harness.analysis.comparison import compare
-from harness.record.record_packed import PackedPasses
 from harness.record.passes import PassColumns
+from harness.record.record_packed import PackedPasses
+from harness.record.store import read_run
 from harness.reporting import page, samples
 from harness.reporting.page import render
-from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.two_runs import stored
 

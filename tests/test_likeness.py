@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.record.diff import ABSENT, differing, differing_keys
 from harness.errors import UserError
-from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
+from harness.record.diff import ABSENT, differing, differing_keys
 from harness.record.schema import RECORD_VERSION, Run
+from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
 from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import ARMS, Part, build
 

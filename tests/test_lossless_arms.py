@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario.claim_text import read_claim
 from harness.analysis.comparison import compare, to_json
+from harness.analysis.verdict import verdict
 from harness.errors import RecordError, ScenarioError, UserError
-from harness.runner.estimates import estimate_memory, estimate_time
+from harness.models import KNOWN_SHAPES
+from harness.record.store import read_run
 from harness.regression.counted import counted
 from harness.regression.judge_runs import judge_counted
-from harness.models import KNOWN_SHAPES
-from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.reporting.pointers import Pointers
 from harness.reporting.tables import arms_table
 from harness.roofline.attention import ideal_attention_flops
-from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass, price_trace
+from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
+from harness.roofline.speedup import describe_pass
+from harness.runner.estimates import estimate_memory, estimate_time
+from harness.scenario.claim_text import read_claim
 from harness.scenario.scenario import load_scenario
-from harness.record.store import read_run
-from harness.analysis.verdict import verdict
 from tests import synthetic_run as synthetic
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 

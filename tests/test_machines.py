@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from harness.analysis.comparison import compare, to_json
-from harness.regression.run_comparison import compare_several
 from harness.errors import UserError
 from harness.record.machines import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
+from harness.regression.run_comparison import compare_several
 from tests.synthetic_run import NTP, Arm, Part, build
 from tests.two_runs import slower, stored
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.regression.metrics import Metric, primary_metrics, timed_metrics
-from harness.regression.counted import counted
-from harness.regression.timed import numbers, observed, processes_of
 from harness.record.schema import CaseOutcome, Run
+from harness.regression.counted import counted
+from harness.regression.metrics import Metric, primary_metrics, timed_metrics
+from harness.regression.timed import numbers, observed, processes_of
 from harness.roofline.pricing import pass_bytes
 from tests.synthetic_run import ARMS, SHAPE, Part, build
 from tests.two_runs import in_processes, slower, two_arms

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.errors import UnknownModelError, UserError  # noqa: E402 - after the import guards
+from harness.models import shape_from_config  # noqa: E402
 from harness.models.choice import HuggingFaceModel, RandomModel  # noqa: E402
 from harness.models.decodable import refuse_undecodable, why_undecodable  # noqa: E402
-from harness.models import shape_from_config  # noqa: E402
-from harness.scenario.plan import make_plan  # noqa: E402
-from harness.runner.runner import run  # noqa: E402
 from harness.runner.protocols import Machine  # noqa: E402
+from harness.runner.runner import run  # noqa: E402
+from harness.scenario.plan import make_plan  # noqa: E402
 from harness.scenario.scenario import load_scenario  # noqa: E402
 
 WINDOW, POSITIONS = 5, 8

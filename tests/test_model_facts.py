@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from harness.errors import UnknownModelError
+from harness.models import KNOWN_SHAPES, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
 from harness.models.block_families import ALIKE, FAMILIES, misuse
-from harness.errors import UnknownModelError
-from harness.models.choice import REFERENCE_DIR
 from harness.models.checkpoint_facts import read_model_facts
-from harness.models import KNOWN_SHAPES, shape_from_config
+from harness.models.choice import REFERENCE_DIR
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import load_scenario
 from tests.test_cli import sbd

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.meters.environment import snapshot
-from harness.meters.environment_gpu import gpu_readers
 from harness.meters.available import bandwidth_by_dcgm
 from harness.meters.dcgm import DCGM
+from harness.meters.environment import snapshot
+from harness.meters.environment_gpu import gpu_readers
 from harness.meters.nvml import find_nvml
 from harness.meters.window import Absent, Windows
 from tests.fake_libnvml import NO_PERMISSION, NOT_SUPPORTED, FakeLibrary, install

@@ -11,8 +11,8 @@ import pytest
 
 from harness.analysis.comparison import compare
 from harness.record.schema import CaseOutcome, Run, Sample
-from harness.reporting.page import render
 from harness.record.store import read_run
+from harness.reporting.page import render
 from tests import synthetic_run as synthetic
 from tests.test_health import KERNEL
 from tests.test_reporting import REPLAYED, headlines, words

@@ -16,8 +16,8 @@ import pytest
 from harness.analysis.comparison import compare, to_json
 from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
-from harness.reporting.page import render
 from harness.record.store import read_run
+from harness.reporting.page import render
 from tests import synthetic_run as synthetic
 from tests.test_reporting import FULL
 

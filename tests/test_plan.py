@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.models.deployment import Deployment
 from harness.errors import UnknownModelError, UserError
-from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.models import KNOWN_SHAPES
+from harness.models.deployment import Deployment
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.pricing import price_pass
+from harness.roofline.speedup import describe_pass
+from harness.roofline.storage import kv_cache_bytes
+from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.scenario.paper_table1 import nfe_speedup
 from harness.scenario.plan import Case, Plan, Slot, make_plan
 from harness.scenario.plan_order import balanced_order
-from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import describe_pass
-from harness.roofline.pricing import price_pass
-from harness.roofline.storage import kv_cache_bytes
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
 

@@ -16,17 +16,17 @@ import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
-from harness.capacity.wording import pays_words
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
-from harness.capacity.results import BreakEven
 from harness.analysis.comparison import Comparison, compare
-from harness.models.choice import REFERENCE_DIR
-from harness.models import KNOWN_SHAPES
-from harness.record.schema import Run
-from harness.reporting.planner.view import HEADS, PlannerView, planner_view
-from harness.reporting.planner.planner_data import embedded, rate_carried, ratio_carried
-from harness.record.store import read_run
+from harness.capacity.results import BreakEven
+from harness.capacity.wording import pays_words
 from harness.formatting import rate
+from harness.models import KNOWN_SHAPES
+from harness.models.choice import REFERENCE_DIR
+from harness.record.schema import Run
+from harness.record.store import read_run
+from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
+from harness.reporting.planner.planner_data import embedded, rate_carried, ratio_carried
+from harness.reporting.planner.view import HEADS, PlannerView, planner_view
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 

@@ -19,20 +19,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.runner.runner import subprocesses
 from harness.cli.plan import describe_plan, render
-from harness.runner.resume import missing_slots
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
-from harness.runner.stopping_rule import Pace
-from harness.scenario.plan import Share, make_plan
-from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.progress import Silent
 from harness.record.schema import Run
-from harness.roofline.recorded_acceptance import recorded_arms
-from harness.runner.runner import run, run_errand
-from harness.scenario.scenario import Scenario, scenario_digest
 from harness.record.store import RunStore, read_run
+from harness.roofline.recorded_acceptance import recorded_arms
+from harness.runner.resume import missing_slots
+from harness.runner.runner import run, run_errand, subprocesses
+from harness.runner.stopping_rule import Pace
+from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
+from harness.scenario.plan import Share, make_plan
+from harness.scenario.scenario import Scenario, scenario_digest
 from tests import synthetic_run as synthetic
 from tests.running import is_running
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
@@ -531,9 +530,9 @@ parts:
 def calibrated(tmp_path):
     """An environment whose cache holds a calibration of this machine for the tiny model, so that none is measured."""
     pytest.importorskip("transformers")
+    from harness.engine.sessions import stepping
     from harness.meters.calibration_cache import _path
     from harness.meters.torch_bench import TorchBench
-    from harness.engine.sessions import stepping
 
     shape = make_plan(Scenario.model_validate(yaml.safe_load(REAL))).cases[0].shape
     assert shape is not None

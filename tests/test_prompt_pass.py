@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario.arms import Arm
-from harness.models.block_families import FAMILIES
 from harness.analysis.comparison import compare
-from harness.analysis.sample_totals import Tally, charged, tally
-from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.frames import load_run
-from harness.regression.timed import processes_of
+from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.sample_totals import Tally, charged, tally
+from harness.models.block_families import FAMILIES
 from harness.record.schema import Run
 from harness.record.store import read_run
+from harness.regression.timed import processes_of
+from harness.scenario.arms import Arm
 
 ARMS = {
     "sbd": [{"gamma": 0.1}, {"gamma": 0.1, "batching": "ragged"}],

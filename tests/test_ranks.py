@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.pricing import Pricer
 from harness.analysis.compare_pricing import ladder
+from harness.analysis.pricing import Pricer
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
-from harness.runner.estimates import estimate_memory, estimate_time
 from harness.hardware.profile import load_profile
-from harness.scenario.plan import Case, make_plan
-from harness.runner.subprocesses import Errand
-from harness.runner.processes_ranks import end_all, first_end, start, threads_shared
 from harness.progress import Silent
-from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.record.schema import Run
+from harness.record.store import read_run
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
+from harness.runner.estimates import estimate_memory, estimate_time
+from harness.runner.processes_ranks import end_all, first_end, start, threads_shared
 from harness.runner.runner import run, run_errand
+from harness.runner.subprocesses import Errand
+from harness.scenario.plan import Case, make_plan
+from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
-from harness.record.store import read_run
 from tests import synthetic_run as synthetic
 from tests.test_processes import InThisProcess
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine

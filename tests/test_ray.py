@@ -15,11 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from harness.runner.runner.cluster import ray_cluster
+
+from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario.scenario import Part
-from harness.record.store import read_run
 from tests.test_processes import calibrated as calibrated
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
-from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
 from harness.record.record_packed import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
+from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
 from harness.record.store import RunStore, publish, read_run
 from tests import synthetic_run as synthetic
 from tests.two_runs import stored

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import RecordError, ScenarioError
-from harness.scenario.plan import make_plan
 from harness.record.schema import PassColumns
-from harness.roofline.replay_checks import Check, checks_of_row, miss_rates, recorded_checks
-from harness.scenario.scenario import load_scenario
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
+from harness.roofline.replay_checks import Check, checks_of_row, miss_rates, recorded_checks
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import load_scenario
 
 SIZE = 4
 

@@ -13,9 +13,9 @@ import pytest
 
 from harness.analysis.comparison import COMPARISON_VERSION, compare
 from harness.record.schema import CaseOutcome, Run
+from harness.record.store import RunStore
 from harness.reporting import write_report
 from harness.reporting.page import render
-from harness.record.store import RunStore
 from tests import synthetic_run as synthetic
 
 REPLAYED = synthetic.Arm(label="SBD k=16 replayed 4x", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ProcessEndedError, RecordError, UserError
-from harness.regression.gate_decision import plan_of
-from harness.regression.noise_floor import NoiseFloor
 from harness.analysis.judgement import Judgement, Judgements
+from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Silent
 from harness.record.schema import Run
-from harness.regression.revisions import Commands, Revisions, default_work
+from harness.regression.gate_decision import plan_of
+from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revision_gate import GateWish, gate_revisions
+from harness.regression.revisions import Commands, Revisions, default_work
 from harness.regression.revisions_launch import launch
 from harness.regression.revisions_noise import NoiseWish, measure_noise
 from tests.running import running_in

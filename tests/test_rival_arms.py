@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.comparison import compare, to_json
-from harness.analysis.pricing import Pricer
-from harness.analysis.pass_arrays import TraceArrays
-from harness.errors import RecordError, ScenarioError, UserError
-from harness.runner.estimates import estimate_memory, estimate_time
 from harness.analysis.frames import load_run
-from harness.roofline.methods.calls import with_layers
-from harness.models.choice import RandomModel, ReferenceModel, shape_of
+from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.pricing import Pricer
+from harness.errors import RecordError, ScenarioError, UserError
 from harness.models import KNOWN_SHAPES
-from harness.record.schema import PassColumns
+from harness.models.choice import RandomModel, ReferenceModel, shape_of
 from harness.record.record_packed import from_stored, pack
-from harness.roofline.speedup import describe_pass
-from harness.roofline.pricing import pass_bytes, price_pass
-from harness.scenario.scenario import load_scenario
+from harness.record.schema import PassColumns
 from harness.record.store import read_run
+from harness.roofline.methods.calls import with_layers
+from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.speedup import describe_pass
+from harness.runner.estimates import estimate_memory, estimate_time
+from harness.scenario.scenario import load_scenario
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
 GREEDY = "greedy NTP, same weights"

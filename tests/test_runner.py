@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.runner.runner import runner_header
-from harness.runner.runner import worker
 from harness.errors import DoesNotFitError, NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
-from harness.runner.runner import run
-from harness.runner.protocols import Machine
 from harness.record.store import RunStore, read_run
 from harness.record.trace import ForwardPass, Generation
+from harness.runner.protocols import Machine
+from harness.runner.runner import run, runner_header, worker
 
 SCENARIO = """
 version: 1

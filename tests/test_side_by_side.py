@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness import formatting
-from harness.regression.run_comparison import SideBySide, compare_several, to_json
 from harness.errors import UserError
 from harness.record.schema import Run
+from harness.regression.run_comparison import SideBySide, compare_several, to_json
 from harness.reporting.side_by_side import render, write_side_by_side
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd

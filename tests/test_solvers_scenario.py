@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.scenario.arms import SbdArm
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
-from harness.scenario.plan import make_plan
 from harness.reporting.wording import arm as in_words
+from harness.scenario.arms import SbdArm
+from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
 from harness.scenario.solvers import KNOBS, SOLVERS, knobs_of
 from tests import synthetic_run as synthetic

@@ -18,6 +18,13 @@ import yaml
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from harness.engine import (
+    rank_group,
+    sharding,
+)
+from harness.engine.loading import checkpoint_shape, load_model  # noqa: E402
+from harness.engine.rank_group import Order, RankGroup  # noqa: E402
+from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus  # noqa: E402
 from harness.errors import (  # noqa: E402 - after the import guard
     STATUS_AGAIN,
     DoesNotFitError,
@@ -28,16 +35,11 @@ from harness.errors import (  # noqa: E402 - after the import guard
 )
 from harness.meters.available import without_energy  # noqa: E402
 from harness.meters.nvml import ENERGY  # noqa: E402
-from harness.engine import rank_group  # noqa: E402
-from harness.engine import sharding  # noqa: E402
-from harness.engine.loading import checkpoint_shape, load_model  # noqa: E402
-from harness.engine.rank_group import Order, RankGroup  # noqa: E402
-from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus  # noqa: E402
-from harness.runner.processes_ranks import end_all, first_end, start  # noqa: E402
-from harness.scenario.ranks import Ranks  # noqa: E402
-from harness.runner.runner import run  # noqa: E402
-from harness.scenario.scenario import Part  # noqa: E402
 from harness.record.store import read_run  # noqa: E402
+from harness.runner.processes_ranks import end_all, first_end, start  # noqa: E402
+from harness.runner.runner import run  # noqa: E402
+from harness.scenario.ranks import Ranks  # noqa: E402
+from harness.scenario.scenario import Part  # noqa: E402
 from tests.split_worker import MODELS, logits_of, part_of, stored_bytes  # noqa: E402
 from tests.test_runner import fake_machine  # noqa: E402
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from harness.runner.runner.cluster import scheduler
-from harness.runner.cluster.protocol import LostError
+
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
-from harness.runner.recorder import Begun
 from harness.models import KNOWN_SHAPES
 from harness.progress import Silent
-from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.record.schema import Sample
-from harness.runner.runner import run
 from harness.record.store import read_run
+from harness.runner.cluster.protocol import LostError
+from harness.runner.cluster.ray_worker import header_here, taken_here
+from harness.runner.recorder import Begun
+from harness.runner.runner import run
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine
 
 SHAPE = KNOWN_SHAPES["llama-250m"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from harness.analysis.stats.quantity import Quantity, Spread, absent, paired_lower_bound
-from harness.analysis.stats.sample_size import cautious, cautious_share, pairs_to_decide, prompts_for_width, prompts_to_decide
 from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.stats.sample_size import cautious, cautious_share, pairs_to_decide, prompts_for_width, prompts_to_decide
 
 PAIRS = [(3.0, 1.0), (2.5, 1.0), (8.0, 2.0), (2.7, 0.9)]
 

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
-from harness.record.journal import Journal, read_lines
 from harness.models import KNOWN_SHAPES
+from harness.record.journal import Journal, read_lines
 from harness.record.schema import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
 from harness.record.store import RunStore, finished_keys, publish, read_run
 

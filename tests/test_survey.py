@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from harness.analysis.compare_pricing import Ladder, ladder
-from harness.hardware.profile import HardwareProfile
 from harness.hardware.local_profile import local_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredFigure, MeasuredPoint
+from harness.hardware.profile import HardwareProfile
 from harness.meters.calibration import ATTENTION_QUERIES, Kernel, measure
 from harness.meters.survey import TOKENS, buffer_sizes, survey
 from harness.progress import Silent

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.cli_train_plan import render_plan, shape_of_recipe
+from harness.engine.training.cost import activation_bytes, training_cost
+from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
-from harness.engine.training.recipe import TrainRecipe, load_recipe
-from harness.engine.training.cost import activation_bytes, training_cost
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = """\

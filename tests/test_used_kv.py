@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
 from harness.engine import flash_attention  # noqa: E402
 from harness.engine.captured_attention import OPTIONS  # noqa: E402
 from harness.engine.capturing import WARM_UPS, CudaGraphs  # noqa: E402
 from harness.engine.flash_runs import FlashRuns, merge  # noqa: E402
 from harness.engine.used_kv import Fed, UsedKv  # noqa: E402
+from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
 from harness.roofline import kv_slots  # noqa: E402
 from harness.roofline.kv_slots import pieces_of  # noqa: E402
 from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.scenario.claims import THIS_PROCESS, Claim, Where
-from harness.scenario.claim_text import read_claim
 from harness.analysis.comparison import compare
-from harness.analysis.results import Comparison
 from harness.analysis.judgement import Judgement, Judgements
-from harness.record.schema import Run, Sample
-from harness.reporting.page import render
+from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import Quantity, Spread, absent
 from harness.analysis.stats.ratios import geometric_mean_ratio
 from harness.analysis.verdict import verdict
+from harness.record.schema import Run, Sample
+from harness.reporting.page import render
+from harness.scenario.claim_text import read_claim
+from harness.scenario.claims import THIS_PROCESS, Claim, Where
 from tests import synthetic_run as synthetic
 
 SLOW, FAST = "SBD k=16 γ=0.1", "SBD k=16 γ=0.6"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.scenario.claims_file import load_claims
 from harness.analysis.comparison import compare
 from harness.analysis.judgement import to_json
-from harness.record.store import read_run
 from harness.analysis.verdict import verdict
+from harness.record.store import read_run
+from harness.scenario.claims_file import load_claims
 from tests.test_verdict import judged
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"

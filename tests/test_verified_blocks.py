@@ -17,11 +17,11 @@ from harness.decoding.drafted_blocks import DraftedBlocks  # noqa: E402 - after 
 from harness.decoding.next_token import decode_next_token  # noqa: E402
 from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
 from harness.decoding.verification import VerifiedRow  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.engine.capturing import by_calling_again  # noqa: E402
 from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
 from harness.engine.plain_session import TransformersSession  # noqa: E402
 from harness.engine.static_session import StaticSession  # noqa: E402
+from harness.models.choice import REFERENCE_DIR  # noqa: E402
 from harness.workloads.tasks import TASKS  # noqa: E402
 from harness.workloads.tasks.splits import problems  # noqa: E402
 from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402

@@ -31,14 +31,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.runner.runner.cluster import ray_cluster
-from harness.record.schema import journal
+
 from harness.errors import DoesNotFitError
 from harness.models.choice import shape_of
-from harness.scenario.plan import Case
+from harness.record.schema import journal
+from harness.record.trace import ForwardPass, Generation
 from harness.runner.cluster.ray_worker import machine_here
 from harness.runner.protocols import Machine
+from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
-from harness.record.trace import ForwardPass, Generation
 
 FAULTS = ("worker", "raylet", "driver", "oom", "hang", "enospc")
 VARIABLE = "SBD_PLANTED"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from harness.analysis.sample_totals import Tally
 from harness.analysis.results import ArmResult, Basis, Highlight
+from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import (
     CONFIDENCE,
     Quantity,

@@ -15,14 +15,14 @@ import numpy as np
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis import arm_metrics as on_arms
 from harness.analysis import compare_figures as on_figures
-from harness.analysis.traffic import measured_bandwidth
 from harness.analysis.compare_identity import Outputs, identical_outputs, outputs
 from harness.analysis.compare_pricing import Ladder
-from harness.analysis.sample_totals import Tally
 from harness.analysis.results import ArmResult, CounterScale, Simultaneous
-from harness.record.schema import CaseHeader
+from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, simultaneous_confidence
 from harness.analysis.stats.sample_size import prompts_for_width
+from harness.analysis.traffic import measured_bandwidth
+from harness.record.schema import CaseHeader
 
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"

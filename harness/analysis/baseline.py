@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 
-from harness.scenario.arms import GREEDY
 from harness.analysis.arm_metrics import ceiling_share, pair_up, wall_speedups
+from harness.analysis.arm_results import Arm
 from harness.analysis.compare_identity import Outputs, outputs
 from harness.analysis.compare_pricing import SAME_SIZE
-from harness.analysis.arm_results import Arm
-from harness.analysis.sample_totals import Tally
 from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
+from harness.analysis.sample_totals import Tally
+from harness.analysis.stats.quantity import Quantity
 from harness.hardware.profile import Calibration
 from harness.models import DTYPE_BYTES
 from harness.record.schema import CaseHeader
 from harness.roofline.storage import shard
-from harness.analysis.stats.quantity import Quantity
+from harness.scenario.arms import GREEDY
 
 TOLERANCE = 0.03
 """A baseline this much slower than generate() would lift every speedup by as much; less is timing noise."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.analysis.compare_figures import TOTALS
-from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.judgement import Basis, State
+from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
 from harness.analysis.verdict_place import Place
 from harness.analysis.verdict_remedy import more_prompts
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"

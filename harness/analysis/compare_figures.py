@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis.stats import quantity
 from harness.analysis.accuracy import Clusters, Grades, gains
 from harness.analysis.arm_metrics import Pair
 from harness.analysis.compare_pass_values import DURING_RUN, PRICES, price_words
 from harness.analysis.sample_totals import Tally
+from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
-from harness.analysis.stats.stats_percentile import percentile_over_processes
 from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals
+from harness.analysis.stats.stats_percentile import percentile_over_processes
 
 TOTALS = "_totals"
 PERCENTILES = (50, 90, 95, 99)

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
 from harness.analysis.compare_passes import Missing, machine_spread, measured_passes
-from harness.models.deployment import Deployment
+from harness.analysis.stats.quantity import Quantity, absent
 from harness.errors import SbdError
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
+from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, Run, RunHeader
 from harness.roofline.ceilings import (
     Ceilings,
@@ -26,7 +27,6 @@ from harness.roofline.ceilings import (
 )
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, shape_calibrated
 from harness.roofline.storage import shard
-from harness.analysis.stats.quantity import Quantity, absent
 
 SAME_SIZE = 0.1
 ENOUGH_VISITS = 3

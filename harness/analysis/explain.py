@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from harness.scenario.claims import Bound
 from harness.analysis.compare_pass_values import PassWidth
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.errors import RecordError
-from harness.record.schema import RunHeader
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.verdict_claims import claims_for
 from harness.analysis.verdict_place import Place, places
+from harness.errors import RecordError
+from harness.record.schema import RunHeader
+from harness.scenario.claims import Bound
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
 """Claims that say how many times; of several, the first metric here is the one to draw."""

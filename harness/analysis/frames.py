@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.comparison import Comparison, compare
 from harness.analysis.compare_pass_values import DURING_RUN, rung_of
-from harness.analysis.pass_arrays import ROLES, TraceArrays
-from harness.analysis.results import Cell
+from harness.analysis.comparison import Comparison, compare
 from harness.analysis.frames_values import flat
 from harness.analysis.health import void_reasons
+from harness.analysis.pass_arrays import ROLES, TraceArrays
+from harness.analysis.results import Cell
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
 

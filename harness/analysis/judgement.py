@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 from harness.analysis.stats.quantity import Quantity
+from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 
 JUDGEMENT_VERSION = 2
 """Version of the JSON form. 2: the value of a deterministic metric is NEW's own, ``base`` beside it; before, the difference."""

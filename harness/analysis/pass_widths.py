@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.analysis.compare_pass_values import PassCurve, PassWidth
+from harness.analysis.pass_arrays import ROLES
 from harness.analysis.pricing import Places, Pricer
 from harness.analysis.sample_totals import Tally, TimedPasses
-from harness.analysis.pass_arrays import ROLES
-from harness.roofline.speedup import describe_pass
 from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.roofline.speedup import describe_pass
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 Kind = tuple[str, str, int]

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from harness.analysis.compare_pass_values import PRICES
 from harness.analysis.compare_pricing import deployment_of
 from harness.analysis.pass_arrays import TraceArrays
-from harness.models.deployment import Deployment
 from harness.errors import RecordError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader
+from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
-from harness.record.trace import ForwardPass
 
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""

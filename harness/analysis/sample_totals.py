@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.traffic import Counted, TrafficCounter
-from harness.analysis.pricing import Band, Places, Pricer
 from harness.analysis.pass_arrays import PREFILL, TraceArrays
+from harness.analysis.pricing import Band, Places, Pricer
+from harness.analysis.traffic import Counted, TrafficCounter
 from harness.record.schema import CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from harness.hardware.counter_scale import BandwidthScale
-from harness.analysis.pricing import Pricer
 from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.pricing import Pricer
 from harness.analysis.results import CounterScale
-from harness.record.schema import Run, Sample
 from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.hardware.counter_scale import BandwidthScale
+from harness.record.schema import Run, Sample
 
 PERCENT = "dram_bandwidth_pct"
 NOT_RECORDED = "this run recorded no counter of memory bandwidth"

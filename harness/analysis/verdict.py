@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.scenario.claims import METRICS, Bound, Claim, Claims
-from harness.analysis.results import Comparison
-from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
-from harness.record.schema import RunHeader
-from harness.analysis.stats.quantity import absent
 from harness.analysis.claim_check import CONTINUE, Finding, judge
+from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.analysis.results import Comparison
+from harness.analysis.stats.quantity import absent
 from harness.analysis.verdict_place import Nowhere, Place, in_words, places
+from harness.record.schema import RunHeader
+from harness.scenario.claims import METRICS, Bound, Claim, Claims
 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:

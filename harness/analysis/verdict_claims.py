@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.scenario.claims import Claim, Claims
-from harness.scenario.claims_file import OURS, PAPER, load_claims
-from harness.scenario.claim_text import read_claim
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
+from harness.scenario.claim_text import read_claim
+from harness.scenario.claims import Claim, Claims
+from harness.scenario.claims_file import OURS, PAPER, load_claims
 
 
 def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | str]) -> Claims:

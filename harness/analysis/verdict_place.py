@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.scenario.claims import METRICS, Claim, Where
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import RunHeader
+from harness.scenario.claims import METRICS, Claim, Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

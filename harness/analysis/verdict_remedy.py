@@ -12,10 +12,10 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from harness.analysis.stats import quantity
-from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.stats_percentile import values_for_percentile
 from harness.analysis.stats.sample_size import POWER, SampleSize, cautious, cautious_share, pairs_to_decide, prompts_to_decide
+from harness.analysis.stats.stats_percentile import values_for_percentile
+from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 
 Plan = Callable[[float], SampleSize]
 """From the true value of the figure to the prompts that decide its claim, in all."""

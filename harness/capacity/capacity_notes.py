@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity.acceptance import Acceptance
 from harness.capacity.results import Workload
-from harness.models.deployment import Deployment
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 
 
 def missing_figures(profile: HardwareProfile, dtype: str) -> str:

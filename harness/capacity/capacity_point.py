@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from harness.roofline.memory import MemoryNeed
 from harness.capacity.replica import Replica
 from harness.capacity.results import ArmPlan, Band, Goal, Workload
 from harness.hardware.profile import HardwareProfile
-from harness.roofline.speedup import SpeedupPrediction
+from harness.roofline.memory import MemoryNeed
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
+from harness.roofline.speedup import SpeedupPrediction
 
 MILLION = 1e6
 S_PER_HOUR = 3600.0

@@ -14,17 +14,17 @@ import numpy as np
 
 from harness.capacity.acceptance import Acceptance
 from harness.capacity.capacity_break_even import break_even
-from harness.roofline.memory import MemoryNeed, memory_need
 from harness.capacity.capacity_notes import missing_figures, notes_of
 from harness.capacity.capacity_point import figures_at
 from harness.capacity.replica import Replica
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
-from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware.profile import HardwareProfile
 from harness.hardware.figures import Figure, PeakDtype
+from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.memory import MemoryNeed, memory_need
 
 Method = Literal["ntp", "sbd"]
 DEGREES = (1, 2, 4, 8)  # devices per replica that are tried where the split is left open

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.capacity.acceptance import Acceptance
-from harness.models.deployment import Deployment
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup, price_three_passes
 from harness.roofline.grid import SpeedupGrid, predict_grid
+from harness.roofline.speedup import SpeedupPrediction, predict_speedup, price_three_passes
 
 BATCHES_SEARCHED = 8192
 

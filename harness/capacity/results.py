@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from harness.capacity.acceptance import Acceptance
-from harness.roofline.memory import MemoryNeed
-from harness.models.deployment import Deployment
 from harness.errors import UserError
+from harness.models.deployment import Deployment
+from harness.roofline.memory import MemoryNeed
 
 CAPACITY_VERSION = 1
 

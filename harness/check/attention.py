@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from harness.meters.clock import Clock
 from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.kv_cache import folded_attention
 from harness.engine.used_kv import Fed, Reading
+from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1
 MASK = "SDPA, boolean mask"

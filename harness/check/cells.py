@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis.comparison import compare
 from harness.analysis.compare_figures import ENERGY_WINDOW_S
-from harness.analysis.results import ArmResult, Cell
+from harness.analysis.comparison import compare
 from harness.analysis.health import without_void_times
-from harness.scenario.plan import Plan
+from harness.analysis.results import ArmResult, Cell
 from harness.record.schema import CaseHeader, Run, Sample
+from harness.scenario.plan import Plan
 
 CELLS_VERSION = 3
 TIME_UP = "the time was up"

@@ -17,9 +17,9 @@ from harness.decoding.solvers import entropy_bounded
 from harness.decoding.stopping import NEVER
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.engine.capturing import CudaGraphs, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import FORMS
 from harness.engine.engine import drain
-from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.session import ModelSession, Segment, Visibility
-from harness.errors import EXIT_OK, EXIT_REGRESSION
 from harness.engine.attention_kernels import choose_kernels
 from harness.engine.capturing import Capture, CudaGraphs, by_calling_again
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.static_session import StaticSession
+from harness.errors import EXIT_OK, EXIT_REGRESSION
 
 MOST_ERROR = 0.04
 """Of the norm of a pass's logits: rounding to bfloat16 makes 0.012 to 0.018 of it on a CPU, one token more or less 0.08."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.check.attention import AttentionTime
 from harness.check.cells import Row, WidthRow
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 
 MS, US, GB = 1e-3, 1e-6, 1e9
 PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")

@@ -17,6 +17,7 @@ from harness import __version__
 from harness.cli.calibrate import calibrate_command
 from harness.cli.capacity import capacity_command
 from harness.cli.check import check_command
+from harness.cli.cli_noise import noise_command
 from harness.cli.compare import compare_command
 from harness.cli.doctor import doctor_command
 from harness.cli.eval import CONTEXT as EVAL_CONTEXT
@@ -24,11 +25,10 @@ from harness.cli.eval import eval_command
 from harness.cli.gate import gate_command
 from harness.cli.hardware import hardware_command
 from harness.cli.history import history_app
-from harness.cli.cli_noise import noise_command
 from harness.cli.plan import plan_command
-from harness.cli.run import followed, process_command
 from harness.cli.report import gallery_command, report_command, take_and_tell
 from harness.cli.roofline import roofline_command
+from harness.cli.run import followed, process_command
 from harness.cli.train import train_command
 from harness.cli.verify import verify_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError
@@ -95,8 +95,8 @@ def run_command(
         from harness.cli.cli_own_profile import profile_of_scenario
 
         profile_of_scenario(loaded)
-    from harness.runner.subprocesses import FreshInterpreter
     from harness.runner.runner import run
+    from harness.runner.subprocesses import FreshInterpreter
 
     spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
     take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)

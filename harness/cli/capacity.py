@@ -84,8 +84,8 @@ def capacity_command(
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
     from harness.capacity.plan import Question, plan
-    from harness.cli.cli_capacity_csv import to_csv
     from harness.cli.capacity_table import in_order, render, render_break_even
+    from harness.cli.cli_capacity_csv import to_csv
     from harness.errors import UserError
     from harness.hardware.profile import known_profiles, load_profile
     from harness.models.choice import shape_called
@@ -176,8 +176,8 @@ def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | Non
 
 
 def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deployment:
-    from harness.models.deployment import WEIGHT_FORMATS, Deployment
     from harness.errors import UserError
+    from harness.models.deployment import WEIGHT_FORMATS, Deployment
 
     if weights is not None and weights not in WEIGHT_FORMATS:
         raise UserError(f"unknown weight format {weights!r}; allowed are {', '.join(WEIGHT_FORMATS)}")

@@ -9,8 +9,8 @@ from io import StringIO
 from shutil import get_terminal_size
 from typing import Literal
 
-from harness.capacity.wording import answer, own_break_even, pays_words
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan
+from harness.capacity.wording import answer, own_break_even, pays_words
 from harness.formatting import rate, ratio
 
 ABSENT = "?"

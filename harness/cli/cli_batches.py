@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.scenario.arms import Batching
     from harness.models import ModelShape
-    from harness.roofline.recorded_acceptance import RecordedArm
     from harness.roofline.ceilings import Ceilings
+    from harness.roofline.recorded_acceptance import RecordedArm
+    from harness.scenario.arms import Batching
 
 BATCHES_VERSION = 1
 
@@ -26,9 +26,9 @@ def describe_batches(
         UserError: more rows than recorded prompts.
     """
     from harness.hardware.profile import load_profile
-    from harness.roofline.recorded_acceptance import recorded_arms
-    from harness.roofline.ceilings import ceilings_of
     from harness.record.store import read_run
+    from harness.roofline.ceilings import ceilings_of
+    from harness.roofline.recorded_acceptance import recorded_arms
 
     ceilings = ceilings_of(load_profile(hardware), dtype)
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")

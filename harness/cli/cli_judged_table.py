@@ -9,9 +9,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness.analysis.judgement import Judgements
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
-from harness.analysis.judgement import Judgements
 
 HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
 NARROWEST = 100

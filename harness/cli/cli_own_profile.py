@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from harness.cli.calibrate import measurable, need_torch
 
 if TYPE_CHECKING:
-    from harness.hardware.profile import HardwareProfile
     from harness.hardware.measured_ceilings import MeasuredDtype
+    from harness.hardware.profile import HardwareProfile
     from harness.scenario.scenario import Scenario
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
+from harness.engine.training.recipe import TrainRecipe
 from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile, load_profile
-from harness.models.choice import HuggingFaceModel, shape_of
 from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.choice import HuggingFaceModel, shape_of
 from harness.models.known import KNOWN_MODELS
-from harness.engine.training.recipe import TrainRecipe
-from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 
 DEVICES = ("h100-sxm", "a100-80-sxm", "l40s", "rtx-4090")
 GIGA, HOUR_S = 1e9, 3600.0

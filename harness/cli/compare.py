@@ -33,10 +33,10 @@ def compare_command(
     Times have 95 % intervals over the same prompts. All figures shown are judged together (Holm): of runs of one code at most
     one in twenty shows a change. Refuses unlike runs.
     """
-    from harness.regression.compare_runs import compare_runs, to_json
     from harness.errors import UserError
-    from harness.regression.comparability import refuse_unlike, shared_prompts
     from harness.record.store import read_on_one_machine
+    from harness.regression.comparability import refuse_unlike, shared_prompts
+    from harness.regression.compare_runs import compare_runs, to_json
 
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")

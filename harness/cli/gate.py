@@ -74,12 +74,12 @@ def gate_command(
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     """The answers that two runs give as they are."""
     from harness.analysis.judgement import Judgements
-    from harness.regression.comparability import refuse_unlike, shared_prompts
-    from harness.regression.metrics import primary_metrics
-    from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
-    from harness.regression.timed import processes_of
-    from harness.regression.noise_floors import known_floors
     from harness.record.store import read_on_one_machine
+    from harness.regression.comparability import refuse_unlike, shared_prompts
+    from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+    from harness.regression.metrics import primary_metrics
+    from harness.regression.noise_floors import known_floors
+    from harness.regression.timed import processes_of
 
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
@@ -98,8 +98,8 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateWish) ->
     """The answers of two revisions, measured now or gone on with."""
     from harness.cli.progress import TerminalProgress
     from harness.regression.noise_floors import known_floors
-    from harness.regression.revisions import Commands, Revisions, default_work
     from harness.regression.revision_gate import gate_revisions
+    from harness.regression.revisions import Commands, Revisions, default_work
 
     commands = Commands(base=base_cmd, new=new_cmd)
     progress = TerminalProgress(sys.stderr, what="runs")

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.hardware.profile import HardwareProfile
     from harness.hardware.figures import Figure
+    from harness.hardware.profile import HardwareProfile
 
 HARDWARE_VERSION = 1
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6

@@ -14,8 +14,8 @@ import typer
 from harness.errors import EXIT_REGRESSION, UserError
 
 if TYPE_CHECKING:
-    from harness.regression.history.store import Added, History, Wanted
     from harness.regression.history.history_record import HistoryRecord, Revision
+    from harness.regression.history.store import Added, History, Wanted
 
 history_app = typer.Typer(no_args_is_help=True, help="Keep the figures of runs, and find where they changed.")
 
@@ -34,8 +34,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 def open_history(where: str | None) -> History:
     """The database that was asked for, or this user's own file."""
-    from harness.regression.history.store import History
     from harness.regression.history.history_database import default_database
+    from harness.regression.history.store import History
 
     return History(where or str(default_database()))
 
@@ -58,9 +58,9 @@ def add_command(
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
     """
-    from harness.regression.history.history_record import Revision
-    from harness.regression.history.derive import record_of
     from harness.record.store import read_on_one_machine
+    from harness.regression.history.derive import record_of
+    from harness.regression.history.history_record import Revision
 
     if committed_at is not None:
         _time(committed_at)
@@ -158,8 +158,8 @@ def rebuild_command(
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """What became of it; a run that is not there any more keeps the figures it has."""
     from harness.errors import RecordError
-    from harness.regression.history.derive import record_of
     from harness.record.store import read_on_one_machine
+    from harness.regression.history.derive import record_of
 
     try:
         run = read_on_one_machine(Path(old.path))

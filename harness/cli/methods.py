@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.models import ModelShape
+    from harness.roofline.ceilings import Ceilings
     from harness.roofline.methods.calls import MethodTrace, Setting
     from harness.roofline.methods.pricing import MethodPrice
     from harness.roofline.methods.systems import System
-    from harness.models import ModelShape
-    from harness.roofline.ceilings import Ceilings
 
 METHODS_VERSION = 1
 MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
@@ -34,10 +34,10 @@ def print_methods(
         UserError: an unknown device or dtype, a size out of range, or a file that is refused.
     """
     from harness.hardware.profile import load_profile
-    from harness.roofline.methods.calls import Setting
-    from harness.roofline.methods.systems import known_systems, read_systems
     from harness.models import KNOWN_SHAPES
     from harness.roofline.ceilings import ceilings_of
+    from harness.roofline.methods.calls import Setting
+    from harness.roofline.methods.systems import known_systems, read_systems
 
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)

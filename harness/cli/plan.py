@@ -12,8 +12,8 @@ from harness.cli.progress import format_duration
 
 if TYPE_CHECKING:
     from harness.hardware.profile import Calibration
-    from harness.scenario.plan import Case, Plan
     from harness.roofline.ceilings import Ceilings
+    from harness.scenario.plan import Case, Plan
     from harness.scenario.scenario import Part
 
     CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
@@ -63,8 +63,8 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
 
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
-    from harness.runner.estimates import estimate_memory, estimate_time
     from harness.models.choice import model_name
+    from harness.runner.estimates import estimate_memory, estimate_time
 
     memory, memory_reason = estimate_memory(case)
     ceilings, time_reason = ceilings_for(case)

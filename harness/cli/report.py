@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from harness.regression.history.trend import Trend
     from harness.progress import Progress
     from harness.record.schema import Run
+    from harness.regression.history.trend import Trend
 
 REPORT_JSON_VERSION = 1
 SIDE_BY_SIDE = "side_by_side.html"
@@ -123,12 +123,12 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
     from harness.analysis.comparison import compare, to_json
-    from harness.reporting.exports import export
-    from harness.record.journal import write_whole
     from harness.analysis.judgement import to_json as judgements_json
-    from harness.record.store import read_on_one_machine
     from harness.analysis.verdict import verdict
     from harness.analysis.verdict_claims import claims_for
+    from harness.record.journal import write_whole
+    from harness.record.store import read_on_one_machine
+    from harness.reporting.exports import export
 
     page = None if as_json else write_page(run, out)
     if not as_json and markdown is None:
@@ -149,9 +149,9 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
-    from harness.regression.run_comparison import compare_several, to_json
     from harness.record.machines import by_machine
     from harness.record.store import read_run
+    from harness.regression.run_comparison import compare_several, to_json
 
     records = [one for run in runs for one in by_machine(read_run(run))]
     found = compare_several(records)
@@ -170,8 +170,8 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
 def _trend(where: str, run: Run) -> Trend:
     """The series of the first run's scenario; the page keeps those that one of its runs is a point of."""
     from harness.cli.history import open_history
-    from harness.regression.history.store import Wanted
     from harness.regression.history.metrics import known_metrics
+    from harness.regression.history.store import Wanted
     from harness.regression.history.trend import trend
 
     with open_history(where) as database:

@@ -34,8 +34,8 @@ def process_command(
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     from harness.cli.progress import TerminalProgress
-    from harness.scenario.plan import Share
     from harness.runner.subprocesses import Errand, end_with_parent
+    from harness.scenario.plan import Share
 
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")

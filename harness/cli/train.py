@@ -102,9 +102,9 @@ def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
-    from harness.workloads.datasets import dataset_pairs
     from harness.engine.training.fine_tuning import fine_tune, read_pairs
     from harness.engine.training.trainer import TrainingConfig
+    from harness.workloads.datasets import dataset_pairs
 
     if recipe.dataset is not None:
         pairs = dataset_pairs(recipe.dataset, recipe.examples)

@@ -39,11 +39,11 @@ def verify_command(
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
     """
-    from harness.cli.judged import finish
     from harness.analysis.comparison import compare
-    from harness.record.store import read_on_one_machine
     from harness.analysis.verdict import verdict
     from harness.analysis.verdict_claims import claims_for
+    from harness.cli.judged import finish
+    from harness.record.store import read_on_one_machine
 
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())

@@ -20,8 +20,8 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import refuse_no_token, widened
 from harness.decoding.session import ModelSession
-from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.decoding.verification import Checked, VerifiedRow
+from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.record.trace import ForwardPass, Generation
 
 

@@ -11,7 +11,6 @@ from collections.abc import Generator
 
 from torch import Tensor
 
-from harness.models.block_protocol import BlockProtocol
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks
 from harness.decoding.block_diffusion_canvas import Canvas
@@ -21,6 +20,7 @@ from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
+from harness.models.block_protocol import BlockProtocol
 from harness.record.trace import ForwardPass, Generation
 
 LAYOUTS: dict[str, type[Blocks] | type[Window] | type[Canvas]] = {"blocks": Blocks, "window": Window, "canvas": Canvas}

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.models.block_protocol import BlockProtocol
 from harness.decoding.block import BlockRow
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment
 from harness.decoding.uploading import upload
+from harness.models.block_protocol import BlockProtocol
 
 
 class Canvas:

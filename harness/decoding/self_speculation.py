@@ -21,8 +21,8 @@ from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.decoding.verification import VerifiedRow
+from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.record.trace import ForwardPass, Generation
 
 

@@ -23,8 +23,8 @@ from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_view import BlockView
 from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafted_blocks import DraftedBlocks
-from harness.decoding.position_noise import PositionNoise
 from harness.decoding.passes import prefill, prefill_pass
+from harness.decoding.position_noise import PositionNoise
 from harness.decoding.request import DecodeRequest
 from harness.decoding.rows_written import finished
 from harness.decoding.sampling import usable

@@ -16,8 +16,8 @@ from harness.decoding.request import DecodeRequest, Fuse
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.stopping import NEVER
-from harness.runner.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.record.trace import ForwardPass, Generation
+from harness.runner.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
 
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2

@@ -26,9 +26,9 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
+from harness.errors import UnknownModelError
 from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_families import BlockModelFamily
-from harness.errors import UnknownModelError
 
 FUSED = ".attention.query_key_value."
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"

@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment
 from harness.decoding.uploading import page_locked
 from harness.engine import flash_attention
+from harness.engine.attention_masks import validity, wanted_logits
 from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.capturing import Capture
-from harness.engine.attention_masks import validity, wanted_logits
 from harness.engine.static_session import StaticSession, head_dim_of
 from harness.engine.used_kv import Fed, UsedKv
 from harness.roofline.kv_slots import slots_allocated

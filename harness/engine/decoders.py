@@ -6,13 +6,9 @@ from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
-from harness.scenario.arms_public import protocol_of
-from harness.scenario.speculative_arms import RIVALS
-from harness.models.block_families import misuse, same_config
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.draft_check import DraftCheck, NextTokenCheck
 from harness.decoding.drafter import Drafter
 from harness.decoding.freedave import decode_nested_drafts
@@ -23,14 +19,18 @@ from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
+from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.errors import ScenarioError
 from harness.engine.loading import LoadedModel
-from harness.scenario.plan import Case
+from harness.errors import ScenarioError
+from harness.models.block_families import misuse, same_config
+from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.roofline.replay_checks import RecordedChecks, recorded_checks
+from harness.scenario.arms_public import protocol_of
+from harness.scenario.plan import Case
 from harness.scenario.solvers import knobs_of
-from harness.record.trace import ForwardPass, Generation
+from harness.scenario.speculative_arms import RIVALS
 
 FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
 

@@ -11,21 +11,21 @@ from typing import Any
 
 import torch
 
-from harness.scenario.speculative_arms import draft_choice, stages
-from harness.decoding.drafters import DraftModel
 from harness.decoding.drafter import Drafter
+from harness.decoding.drafters import DraftModel
 from harness.decoding.prompt_lookup import PromptLookup
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.translated_drafts import TranslatedDrafts
-from harness.errors import ScenarioError
-from harness.models.choice import ModelChoice, model_name
 from harness.engine.early_exit import first_layers
 from harness.engine.loading import LoadedModel
 from harness.engine.translation import TextTranslation
+from harness.errors import ScenarioError
 from harness.models import ModelShape
+from harness.models.choice import ModelChoice, model_name
 from harness.scenario.plan import Case
 from harness.scenario.plan_drafts import draft_shapes
+from harness.scenario.speculative_arms import draft_choice, stages
 
 Beside = Callable[[ModelSession], ModelSession]
 """Puts a draft model's session beside the target's, so that their passes are metered together."""

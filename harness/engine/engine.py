@@ -19,30 +19,30 @@ from harness.decoding.likelihood import Pair, log_likelihoods
 from harness.decoding.request import DecodeRequest, Fuse
 from harness.decoding.session import ModelSession
 from harness.decoding.stopping import NEVER, StopRule
-from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
-from harness.engine.host_memory import keep_what_is_freed, map_what_comes
-from harness.meters.available import Available, find_meters
-from harness.meters.clock import Clock, HostClock
-from harness.meters.cuda import CudaClock, cuda_index
-from harness.meters.timed_session import MeteredSession
-from harness.meters.window import Readings
 from harness.engine.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
 from harness.engine.compiling import compiled_steps, execution_of
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.fusing import fuse_of
 from harness.engine.hf_generate import generate
-from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.host_memory import keep_what_is_freed, map_what_comes
 from harness.engine.loading import LoadedModel, TextTokenizer, load_model
 from harness.engine.rank_group import RankGroup
 from harness.engine.rank_session import RankClock, RankSession
 from harness.engine.sessions import open_session
+from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
+from harness.meters.available import Available, find_meters
+from harness.meters.clock import Clock, HostClock
+from harness.meters.cuda import CudaClock, cuda_index
+from harness.meters.timed_session import MeteredSession
+from harness.meters.window import Readings
 from harness.models import ModelShape
-from harness.scenario.plan import Case
-from harness.roofline.storage import shard
-from harness.scenario.scenario import Part
 from harness.record.trace import ForwardPass, Generation
+from harness.roofline.storage import shard
+from harness.scenario.plan import Case
+from harness.scenario.scenario import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

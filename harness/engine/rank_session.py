@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment
-from harness.meters.clock import Clock
 from harness.engine.rank_group import RankGroup
+from harness.meters.clock import Clock
 
 
 class RankSession:

@@ -12,8 +12,6 @@ from transformers import PreTrainedModel
 
 from harness.decoding.session import ModelSession, Segment
 from harness.decoding.uploading import upload
-from harness.hardware.profile import engine_words
-from harness.meters.calibration import Stepping
 from harness.engine.attention_kernels import choose_kernels
 from harness.engine.capturing import CudaGraphs
 from harness.engine.compiled_layers import with_compiled_layers
@@ -22,6 +20,8 @@ from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.kv_cache import folded_attention
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
+from harness.hardware.profile import engine_words
+from harness.meters.calibration import Stepping
 from harness.scenario.scenario import Execution
 
 MOST_STEPS = 256

@@ -13,8 +13,8 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from harness.errors import UnknownModelError, UserError
 from harness.engine.rank_group import RankGroup
+from harness.errors import UnknownModelError, UserError
 
 OLDEST = (5, 23)
 """The transformers whose way to split a model this was written for; it was another one before 5.21."""

@@ -14,11 +14,11 @@ from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment
 from harness.decoding.uploading import upload
+from harness.engine.attention_masks import inside, validity, wanted_logits
 from harness.engine.compiling import compiled
 from harness.engine.held_prompts import HeldPrompts
 from harness.engine.kv_cache import Layout, register
 from harness.engine.masks import folded_mask
-from harness.engine.attention_masks import inside, validity, wanted_logits
 from harness.scenario.scenario import Execution
 
 CPU = torch.device("cpu")

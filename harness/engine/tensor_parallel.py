@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TextIO
 
 import torch
 
-from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
 from harness.engine.engine import Decoded, Engine, open_engine
 from harness.engine.loading import TextTokenizer
 from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
+from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
 from harness.models import ModelShape
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part

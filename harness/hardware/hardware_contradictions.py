@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.hardware.profile import HardwareProfile
     from harness.hardware.figures import Figure, PeakDtype
+    from harness.hardware.profile import HardwareProfile
 
 Contradiction = tuple[tuple[str, ...], str]
 

@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 import yaml
 
-from harness.paths import user_data_dir
 from harness.errors import StorageError, UserError
-from harness.hardware.profile import HardwareProfile, known_profiles, match_profile
 from harness.hardware.figures import Figure, PeakDtype
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredFigure
+from harness.hardware.profile import HardwareProfile, known_profiles, match_profile
+from harness.paths import user_data_dir
 
 LONGEST_NAME = 64  # harness.config_file.Name
 HEADER = """\

@@ -14,10 +14,8 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from harness.paths import data_dir, user_data_dir
-from harness.errors import UnknownHardwareError
 from harness.config_file import Flag, Frozen, Name, Text
-from harness.hardware.hardware_contradictions import contradictions, memory_agrees
+from harness.errors import UnknownHardwareError
 from harness.hardware.figures import (
     Bandwidth,
     Cache,
@@ -30,7 +28,9 @@ from harness.hardware.figures import (
     Power,
     Price,
 )
+from harness.hardware.hardware_contradictions import contradictions, memory_agrees
 from harness.hardware.measured_ceilings import MeasuredCeilings
+from harness.paths import data_dir, user_data_dir
 from harness.yaml_lines import read_yaml
 
 # Slices of a GPU: "H100 80GB HBM3 MIG 1g.10gb", "L40S-48Q" (vGPU). The figures of the whole part do not hold for them.

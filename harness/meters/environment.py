@@ -104,7 +104,7 @@ def _dirty() -> Reading:
 
 def _git(*arguments: str) -> Reading:
     """Ask git about the checkout this package runs from, if it is one."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None, "the package is not running from a git checkout"
     return ask_git(root, *arguments)

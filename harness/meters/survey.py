@@ -14,7 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from harness import __version__
-from harness.hardware.measured_ceilings import BEYOND_CACHE, MeasuredCeilings, MeasuredCurve, MeasuredDtype, MeasuredFigure, MeasuredPoint
+from harness.hardware.measured_ceilings import (
+    BEYOND_CACHE,
+    MeasuredCeilings,
+    MeasuredCurve,
+    MeasuredDtype,
+    MeasuredFigure,
+    MeasuredPoint,
+)
 from harness.meters.calibration import (
     FOUR_GIB,
     KERNEL_BUDGET_S,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.errors import UnknownModelError
+from harness.models.block_families import FAMILIES, BlockModelFamily
 
 Config = dict[str, Any]
 _NOT_NATIVE = {"auto_map", "architectures", "model_type"}

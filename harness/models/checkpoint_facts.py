@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.errors import UnknownModelError
+from harness.models import ModelShape, shape_from_config
 from harness.models.block_checkpoints import block_size, mask_id, native_config, recognised
 from harness.models.block_families import FAMILIES, BlockModelFamily
-from harness.errors import UnknownModelError
-from harness.models.decodable import why_undecodable
-from harness.models import ModelShape, shape_from_config
 from harness.models.config import FAMILIES as NTP_FAMILIES
+from harness.models.decodable import why_undecodable
 
 Kind = Literal["block model", "sbd", "ntp"]
 DTYPE = "bfloat16"

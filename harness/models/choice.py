@@ -11,13 +11,13 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.models.block_checkpoints import native_config, recognised
-from harness.errors import UnknownModelError
 from harness.config_file import CountOrZero, Flag, Frozen, Text, named_by_key
+from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
+from harness.models.block_checkpoints import native_config, recognised
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
-REFERENCE_DIR = Path(__file__).parent / "modeling" / "reference"
+REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 

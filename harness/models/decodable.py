@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.errors import UnknownModelError
-from harness.models.choice import ModelChoice, model_config, model_name, shape_of
 from harness.models import ModelShape
+from harness.models.choice import ModelChoice, model_config, model_name, shape_of
 
 Config = dict[str, Any]
 

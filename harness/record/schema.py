@@ -31,8 +31,8 @@ from pydantic import (
 )
 
 from harness.models import ModelShape
-from harness.record.record_packed import PackedPasses, read_passes
 from harness.record.passes import PassColumns
+from harness.record.record_packed import PackedPasses, read_passes
 from harness.record.record_values import ArmValues, Facts, Moment, Place, Reading, Seconds, Seed, Tokens
 
 __all__ = ["RECORD_VERSION", "CaseHeader", "CaseOutcome", "PassColumns", "RowResult", "Run", "RunHeader", "Sample", "is_check"]

@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from harness.record.diff import differing_keys
 from harness.errors import InvariantError, RecordError, UserError
+from harness.record.diff import differing_keys
 from harness.record.journal import Journal, damaged, packed, read_lines, refused, whole_lines, write_whole
 from harness.record.machines import of_one_machine
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey

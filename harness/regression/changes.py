@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.regression.gate_metrics import MARGIN
 from harness.analysis.judgement import Better, Kind
-from harness.regression.metrics import DEFINITIONS
-from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
 from harness.analysis.stats.one_sided import HolmTest, holm
+from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
+from harness.regression.gate_metrics import MARGIN
+from harness.regression.metrics import DEFINITIONS
 
 LEVEL = 1 - CONFIDENCE
 """Of comparisons of a code with itself, the share in which any figure is called better or worse, at most."""

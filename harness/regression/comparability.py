@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from harness.record.diff import ABSENT, differing
 from harness.errors import UserError
+from harness.record.diff import ABSENT, differing
 from harness.record.schema import Run, RunHeader
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from harness.regression.changes import Change, judge_changes
-from harness.regression.metrics import Metric, metric_of, timed_metrics
-from harness.regression.counted import METERS, counted
-from harness.regression.timed import Process, numbers, observed, processes_of, with_times
-from harness.record.schema import Run
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
 from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
+from harness.record.schema import Run
+from harness.regression.changes import Change, judge_changes
+from harness.regression.counted import METERS, counted
+from harness.regression.metrics import Metric, metric_of, timed_metrics
+from harness.regression.timed import Process, numbers, observed, processes_of, with_times
 
 RUNS_COMPARED_VERSION = 1
 """Version of the JSON form."""

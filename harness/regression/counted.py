@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.scenario.arms import GREEDY
+from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
-from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import SbdError
-from harness.regression.metrics import Metric, metric_of
 from harness.record.schema import CaseHeader, Run, Sample
+from harness.regression.metrics import Metric, metric_of
+from harness.scenario.arms import GREEDY
 
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from harness.errors import UserError
-from harness.regression.gate_metrics import DeterministicMetric
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.errors import UserError
+from harness.regression.gate_metrics import DeterministicMetric
 
 Value = float | str | None
 ROUNDING = 1e-9

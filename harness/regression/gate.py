@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from harness.analysis.judgement import Judgement
 from harness.regression.gate_answer import answer, answer_without_rerun
 from harness.regression.gate_decision import ALPHA, GatePlan, judge_look, judge_looks
 from harness.regression.gate_metrics import TimedMetric, check_timed
 from harness.regression.pair_order import PairOrder, PairStage
-from harness.analysis.judgement import Judgement
 
 Stage = Literal["first", "re-run"]
 ALPHA_WITHOUT_RERUN = 0.01

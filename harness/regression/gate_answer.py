@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from harness.analysis.judgement import Judgement, State
+from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
+from harness.analysis.stats.quantity import Quantity, absent
 from harness.regression.gate_decision import Finding, Outcome
 from harness.regression.gate_metrics import TimedMetric
-from harness.analysis.judgement import Judgement, State
-from harness.analysis.stats.quantity import Quantity, absent
-from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 from harness.errors import UserError
 from harness.regression.gate_metrics import TimedMetric
 from harness.regression.pair_order import BLOCK, place_terms
-from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 
 Outcome = Literal["slower", "passed", "open", "void"]
 ALPHA = 0.05

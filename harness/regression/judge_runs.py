@@ -6,17 +6,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.regression.gate import judge_pairs
-from harness.regression.deterministic import judge_deterministic
-from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, log_ratio
-from harness.regression.noise_floor import NoiseFloor, margin
 from harness.analysis.judgement import GRAVEST_FIRST, Judgement
-from harness.regression.comparability import Unlike
-from harness.regression.metrics import Metric
-from harness.regression.counted import METERS, Count, counted
-from harness.regression.timed import numbers, processes_of
-from harness.record.schema import Run
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
+from harness.record.schema import Run
+from harness.regression.comparability import Unlike
+from harness.regression.counted import METERS, Count, counted
+from harness.regression.deterministic import judge_deterministic
+from harness.regression.gate import judge_pairs
+from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, log_ratio
+from harness.regression.metrics import Metric
+from harness.regression.noise_floor import NoiseFloor, margin
+from harness.regression.timed import numbers, processes_of
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""

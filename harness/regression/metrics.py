@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from harness.analysis.comparison import compare
-from harness.errors import UserError
-from harness.regression.gate_metrics import MOST_TIMED_METRICS
 from harness.analysis.judgement import Basis, Better, Kind
+from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
+from harness.regression.gate_metrics import MOST_TIMED_METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from harness.analysis.stats.one_sided import prediction_bound
 from harness.errors import RecordError
 from harness.regression.gate_metrics import MARGIN
-from harness.analysis.stats.one_sided import prediction_bound
 
 NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.paths import user_data_dir
 from harness.errors import UserError
-from harness.regression.noise_floor import NoiseFloor, from_json, to_json
-from harness.record.machine import machine_of
+from harness.paths import user_data_dir
 from harness.record.journal import refused, write_whole
-from harness.regression.comparability import work_fingerprint
+from harness.record.machine import machine_of
 from harness.record.schema import RunHeader
+from harness.regression.comparability import work_fingerprint
+from harness.regression.noise_floor import NoiseFloor, from_json, to_json
 
 FILE_VERSION = 1
 

@@ -11,19 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from harness.analysis.judgement import Judgement, Judgements, to_json
+from harness.progress import Progress
+from harness.record.schema import Run
+from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
+from harness.regression.counted import counted
 from harness.regression.gate import Done, GateProcedure, NeedPairs
 from harness.regression.gate_decision import GatePlan
 from harness.regression.gate_metrics import MARGIN, log_ratio
-from harness.regression.noise_floor import NoiseFloor
-from harness.analysis.judgement import Judgement, Judgements, to_json
-from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
-from harness.regression.metrics import Metric, primary_metrics
-from harness.regression.counted import counted
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
-from harness.regression.timed import Process, numbers, processes_of
-from harness.progress import Progress
-from harness.record.schema import Run
+from harness.regression.metrics import Metric, primary_metrics
+from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revisions import Revisions, Stage
+from harness.regression.timed import Process, numbers, processes_of
 
 MOST_VOID_PAIRS = 3
 """Pairs taken again because a machine in trouble left a metric without a time; after that the gate is told."""

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
-from harness.regression.pair_order import PairOrder, PairStage
-from harness.record.journal import refused, write_whole
 from harness.progress import Progress
+from harness.record.journal import refused, write_whole
 from harness.record.schema import Run
-from harness.regression.revisions_launch import Launcher, launch
 from harness.record.store import read_on_one_machine
+from harness.regression.pair_order import PairOrder, PairStage
+from harness.regression.revisions_launch import Launcher, launch
 
 Side = Literal["base", "new"]
 Stage = PairStage

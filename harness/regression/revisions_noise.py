@@ -11,15 +11,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.analysis.stats.one_sided import freed_mean
 from harness.errors import UserError
-from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
-from harness.regression.pair_order import place_terms
-from harness.regression.metrics import primary_metrics
 from harness.progress import Progress
 from harness.record.schema import Run
-from harness.regression.revisions import Revisions
+from harness.regression.metrics import primary_metrics
+from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.regression.pair_order import place_terms
 from harness.regression.revision_gate import Pairs
-from harness.analysis.stats.one_sided import freed_mean
+from harness.regression.revisions import Revisions
 
 RESAMPLES = 2_000
 SEED = 20_261

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from harness.regression import compare_runs as of_two
 from harness.analysis.comparison import compare
-from harness.regression.changes import Outcome
-from harness.regression.compare_runs import RunsCompared, compare_runs
-from harness.analysis.results import ArmResult, Comparison
-from harness.analysis.results import to_json as comparison_json
-from harness.errors import RecordError, UserError
 from harness.analysis.judgement import Judgements
 from harness.analysis.judgement import to_json as judgements_json
-from harness.regression.comparability import Unlike, shared_prompts, unlike
-from harness.record.schema import Run, RunHeader
+from harness.analysis.results import ArmResult, Comparison
+from harness.analysis.results import to_json as comparison_json
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.verdict import verdict
 from harness.analysis.verdict_claims import claims_for
+from harness.errors import RecordError, UserError
+from harness.record.schema import Run, RunHeader
+from harness.regression import compare_runs as of_two
+from harness.regression.changes import Outcome
+from harness.regression.comparability import Unlike, shared_prompts, unlike
+from harness.regression.compare_runs import RunsCompared, compare_runs
 
 SEVERAL_VERSION = 1
 """Version of the JSON form."""

@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.health import without_void_times
-from harness.regression.metrics import Metric
-from harness.record.schema import Run
+from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.two_runs import Observations
+from harness.record.schema import Run
+from harness.regression.metrics import Metric
 
 _Prompts = tuple[tuple[str, str], ...]
 _Place = tuple[str, _Prompts, int]

@@ -36,11 +36,11 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from pydantic_core import to_json as pretty_json
 
     from harness.analysis.comparison import compare, to_json
-    from harness.regression.run_comparison import compare_several
     from harness.record.journal import write_whole
     from harness.record.machines import by_machine
-    from harness.reporting.page import render
     from harness.record.store import REPORTS, read_run
+    from harness.regression.run_comparison import compare_several
+    from harness.reporting.page import render
 
     page = out or run_dir / REPORTS[0]
     with out_of_the_collectors_sight(lambda: by_machine(read_run(run_dir))) as (run, *others):

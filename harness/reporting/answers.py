@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
+from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
 from harness.reporting import sentences, wording
-from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 from harness.reporting.cells import Mark
+from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 from harness.reporting.pointers import Pointers
 from harness.reporting.weaknesses import strengths, weaknesses
-from harness.analysis.stats.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

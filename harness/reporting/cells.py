@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.reporting.pointers import Pointers
 from harness.analysis.stats.quantity import Quantity
+from harness.reporting.pointers import Pointers
 
 Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "given"]
 """On what a figure rests; ``given`` is an input of a replayed arm."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from harness import formatting
-from harness.scenario.claims import METRICS, Bound, Claim, MetricName
-from harness.scenario.claim_text import read_claim
-from harness.analysis.results import Comparison
-from harness.errors import RecordError
 from harness.analysis.judgement import Judgement, Judgements, State
+from harness.analysis.results import Comparison
+from harness.analysis.verdict import verdict
+from harness.analysis.verdict_claims import claims_for
+from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.reporting.interval_bar import Limits, ends_of, interval_bar
 from harness.reporting.pointers import Pointers
-from harness.analysis.verdict import verdict
-from harness.analysis.verdict_claims import claims_for
+from harness.scenario.claim_text import read_claim
+from harness.scenario.claims import METRICS, Bound, Claim, MetricName
 
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")

@@ -13,9 +13,9 @@ from matplotlib.ticker import NullLocator
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing
-from harness.analysis.stats.quantity import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
 CROWDED = (0.25, 0.08)

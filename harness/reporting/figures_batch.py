@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from harness import formatting
 from harness.analysis.explain import Bandwidth
 from harness.analysis.results import ArmResult, Cell
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
-from harness.analysis.stats.quantity import Quantity
 
 ENERGY = "joules_per_token"
 

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.explain import Residual
 from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
+from harness.analysis.explain import Residual
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.drawing import MOST_ARMS, Drawing
-from harness.analysis.stats.quantity import Quantity
 
 LINE = 0.82
 """Of an arm's lines, as a share of the way from one arm to the next."""

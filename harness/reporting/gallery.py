@@ -11,17 +11,17 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.analysis.comparison import compare
-from harness.errors import UserError
-from harness.reporting.exports.wording import tally, verdict_words
-from harness.record.journal import write_whole
 from harness.analysis.judgement import State
+from harness.errors import UserError
+from harness.record.journal import write_whole
 from harness.record.schema import Run
+from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight, wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import assets
 from harness.reporting.claims_shown import GLYPHS, held_claims, whose_claims
+from harness.reporting.exports.wording import tally, verdict_words
 from harness.reporting.pointers import Pointers
-from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
 
 INDEX = "index.html"
 

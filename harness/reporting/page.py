@@ -10,20 +10,20 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
-from harness.reporting.planner.panel import panel_of
-from harness.analysis.comparison import MANY_SAMPLES
 from harness.analysis.compare_pass_values import reasons_in_words
-from harness.analysis.results import Cell, Comparison, to_json
-from harness.reporting.exports.wording import tally, verdict_words
+from harness.analysis.comparison import MANY_SAMPLES
 from harness.analysis.parallel import side_by_side
+from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
 from harness.reporting import evidence, tables, tables_time, wording
 from harness.reporting.answers import answers, has_contender
 from harness.reporting.assets import assets
+from harness.reporting.cells import Table
 from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
 from harness.reporting.drawing import Drawing
-from harness.reporting.cells import Table
 from harness.reporting.explain import explain_drawings
+from harness.reporting.exports.wording import tally, verdict_words
+from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
 from harness.reporting.pointers import Pointers
 from harness.reporting.samples import RawTable, raw_frame, raw_table

@@ -8,8 +8,8 @@ from __future__ import annotations
 from harness import formatting
 from harness.analysis.compare_pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
-from harness.reporting import wording
 from harness.analysis.stats.quantity import Quantity
+from harness.reporting import wording
 
 SAME = 0.03
 """A factor closer to 1 than this is not worth a word."""

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.regression.changes import OUTCOME_WORDS, Outcome
-from harness.regression.run_comparison import Against, Side, SideBySide, to_json
-from harness.reporting.exports.wording import tally, verdict_words
-from harness.regression.history.trend import Trend
-from harness.record.journal import write_whole
 from harness.analysis.judgement import State
+from harness.record.journal import write_whole
+from harness.regression.changes import OUTCOME_WORDS, Outcome
+from harness.regression.history.trend import Trend
+from harness.regression.run_comparison import Against, Side, SideBySide, to_json
 from harness.reporting import wording
 from harness.reporting.assets import assets
+from harness.reporting.cells import Table
 from harness.reporting.claims_shown import GLYPHS
 from harness.reporting.drawing import Drawing
-from harness.reporting.cells import Table
+from harness.reporting.exports.wording import tally, verdict_words
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.figures_trend import trend_figure
 from harness.reporting.side_by_side_tables import arms_table, changes_table

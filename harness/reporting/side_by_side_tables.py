@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness import formatting
+from harness.analysis.stats.quantity import Quantity
 from harness.regression.changes import OUTCOME_WORDS, Change
-from harness.regression.run_comparison import SharedArm, SideBySide
 from harness.regression.metrics import DEFINITIONS
+from harness.regression.run_comparison import SharedArm, SideBySide
 from harness.reporting.cells import Entry, Mark, Row, Table, between
 from harness.reporting.pointers import Pointers
-from harness.analysis.stats.quantity import Quantity
 
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (

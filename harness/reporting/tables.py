@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, GenerateMode
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting.cells import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers
-from harness.analysis.stats.quantity import Quantity
 
 MEASURED: tuple[Mark, ...] = ("measured",)
 COUNTED: tuple[Mark, ...] = ("counted",)

@@ -11,9 +11,17 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.regression.history.trend import Judged, Trend
-from harness.regression.history.history_words import change_words, figure_words, finding, line_words, metric_words, remarks, series_words
 from harness.record.journal import write_whole
+from harness.regression.history.history_words import (
+    change_words,
+    figure_words,
+    finding,
+    line_words,
+    metric_words,
+    remarks,
+    series_words,
+)
+from harness.regression.history.trend import Judged, Trend
 from harness.reporting.drawing import Drawing
 from harness.reporting.figures_trend import trend_figure
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.analysis.results import ArmResult, Cell
-from harness.record.schema import RunHeader
 from harness.analysis.stats.quantity import Quantity
+from harness.record.schema import RunHeader
 
 
 def machine(header: RunHeader, device: str) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.models import KNOWN_SHAPES
-from harness.roofline import paper
-from harness.roofline.speedup import describe_pass
-from harness.roofline.operations import Operation, element_bytes, forward_operations, sampler_operation
 from harness.record.trace import ForwardPass
+from harness.roofline import paper
+from harness.roofline.operations import Operation, element_bytes, forward_operations, sampler_operation
+from harness.roofline.speedup import describe_pass
 
 # The model whose hidden width, heads and head width the paper's constants are (fig. 11; published: config.json).
 MODEL = KNOWN_SHAPES["llama-3.1-8b"]

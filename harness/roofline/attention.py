@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
+from harness.record.trace import ForwardPass
 from harness.roofline.arrays import choose, larger, smaller
 from harness.roofline.operation import Operation, PassCounts
-from harness.record.trace import ForwardPass
 
 CAUSAL_ROLES = ("verify",)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.record.trace import Role
 from harness.roofline.batches import BatchPasses, RecordedRow, chance_of_all
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.record.trace import Role
+from harness.roofline.speedup import describe_pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

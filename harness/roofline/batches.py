@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.scenario.arms import Batching
 from harness.errors import UserError
+from harness.scenario.arms import Batching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

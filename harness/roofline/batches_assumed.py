@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import comb
 
-from harness.scenario.arms import Batching
 from harness.errors import UserError
 from harness.roofline.batches import BatchPasses, Step
+from harness.scenario.arms import Batching
 
 ASSUMPTION = "passes per block of a row: 1 + binomial with the given mean, blocks and rows independent, rows of equal length"
 

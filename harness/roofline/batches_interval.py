@@ -13,8 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.scenario.arms import Batching
 from harness.roofline.batches import RecordedRow, at_most, chance_of_all, passes_by_block
+from harness.scenario.arms import Batching
 
 CONFIDENCE = 0.95
 DRAWS = 1000

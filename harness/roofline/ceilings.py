@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.models.deployment import element_bytes
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import Calibration, HardwareProfile
+from harness.models.deployment import element_bytes
 from harness.roofline.arrays import interpolate
 from harness.roofline.pass_factors import PassFactors
 

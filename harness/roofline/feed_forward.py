@@ -9,8 +9,8 @@ block can cost more than the passes it saves.
 
 from __future__ import annotations
 
-from harness.models.deployment import Deployment
 from harness.models import MixtureOfExperts, ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.operation import Operation
 
 

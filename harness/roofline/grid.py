@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.speedup import SpeedupPrediction, price_three_passes
 

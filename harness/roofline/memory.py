@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.models.deployment import Deployment
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.operations import LOGIT_BYTES
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, stored_weight_bytes
 

@@ -9,14 +9,14 @@ it launches is not known here: their cost is the fixed cost of the ceilings.
 
 from __future__ import annotations
 
-from harness.models.deployment import Deployment, as_deployment, element_bytes
 from harness.models import ModelShape
+from harness.models.deployment import Deployment, as_deployment, element_bytes
+from harness.record.trace import ForwardPass
 from harness.roofline.arrays import some
 from harness.roofline.attention import attention_operations
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.storage import shard
-from harness.record.trace import ForwardPass
 
 __all__ = ["Operation", "count_operations", "element_bytes", "forward_operations", "sampler_operation"]
 

@@ -15,8 +15,8 @@ from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, 
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.corrections import Kind, corrections
-from harness.roofline.speedup import predict_speedup
 from harness.roofline.published import published_slowdowns, published_speedups
+from harness.roofline.speedup import predict_speedup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

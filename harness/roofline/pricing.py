@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.models.deployment import Deployment
 from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
+from harness.record.trace import ForwardPass
 from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts
 from harness.roofline.operations import count_operations, forward_operations, sampler_operation
 from harness.roofline.pass_factors import PassFactors
-from harness.record.trace import ForwardPass
 
 Sides = tuple[float, float, float]
 """Seconds: memory and arithmetic fully overlapped, as expected, not overlapped."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
-from harness.roofline.batches import RecordedRow
 from harness.record.store import read_run
+from harness.roofline.batches import RecordedRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.arrays import Points, interpolate
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts

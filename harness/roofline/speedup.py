@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.models.deployment import Deployment
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
+from harness.record.trace import ForwardPass, Role
 from harness.roofline.arrays import smaller
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import PassPrice, price_counts
-from harness.record.trace import ForwardPass, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

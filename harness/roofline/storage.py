@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.models.deployment import Deployment, as_deployment
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.deployment import Deployment, as_deployment
 
 
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:

@@ -10,24 +10,24 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from harness.runner.runner import estimates_blocks
-from harness.scenario.speculative_arms import stages
-from harness.models.deployment import Deployment
 from harness.errors import UserError
-from harness.runner.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
 from harness.models import DTYPE_BYTES, ModelShape
-from harness.scenario.plan import Case
-from harness.scenario.plan_drafts import draft_shapes
-from harness.workloads.prompts import read_prompts
+from harness.models.deployment import Deployment
+from harness.record.trace import ForwardPass, Role
 from harness.roofline.batches_assumed import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import describe_pass
 from harness.roofline.kv_slots import slots_allocated
 from harness.roofline.pricing import price_pass
+from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
+from harness.runner.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
+from harness.runner.runner import estimates_blocks
+from harness.scenario.plan import Case
+from harness.scenario.plan_drafts import draft_shapes
 from harness.scenario.scenario import Part
+from harness.scenario.speculative_arms import stages
+from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
-from harness.record.trace import ForwardPass, Role
 
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2

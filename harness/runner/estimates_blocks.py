@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.scenario.arms_public import protocol_of
-from harness.roofline.speedup import describe_pass
 from harness.record.trace import ForwardPass
+from harness.roofline.speedup import describe_pass
+from harness.scenario.arms_public import protocol_of
 
 Arm = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.scenario.speculative_arms import stages
 from harness.models import ModelShape
-from harness.scenario.plan_drafts import draft_shapes
-from harness.roofline.storage import kv_cache_bytes
 from harness.record.trace import Role
+from harness.roofline.storage import kv_cache_bytes
+from harness.scenario.plan_drafts import draft_shapes
+from harness.scenario.speculative_arms import stages
 
 
 def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes: int) -> int:

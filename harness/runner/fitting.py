@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.roofline.memory import memory_need
-from harness.models.deployment import Deployment
 from harness.errors import UserError
+from harness.models.deployment import Deployment
+from harness.roofline.memory import memory_need
 from harness.runner.estimates import prompt_tokens_at_most
 from harness.scenario.plan import Case
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
-from harness.errors import UserError
-from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
-from harness.hardware.local_profile import unknown_device
-from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
-from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
-from harness.meters.cuda import cuda_index
-from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
-from harness.meters.survey import survey
-from harness.meters.torch_bench import TorchBench
-from harness.models.choice import RandomModel
 from harness.engine.compiling import execution_of
 from harness.engine.engine import Engine, open_engine
 from harness.engine.loading import checkpoint_shape
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
+from harness.errors import UserError
+from harness.hardware.local_profile import unknown_device
+from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
+from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
+from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
+from harness.meters.cuda import cuda_index
+from harness.meters.processor import available_host_bytes, cpu_name, total_host_bytes
+from harness.meters.survey import survey
+from harness.meters.torch_bench import TorchBench
 from harness.models import DTYPE_BYTES, ModelShape
+from harness.models.choice import RandomModel
 from harness.progress import Progress
 from harness.roofline.storage import shard
 from harness.runner.protocols import Machine

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.models import ModelShape
-from harness.scenario.plan import Case
 from harness.progress import Progress
-from harness.scenario.scenario import Part, Scenario
 from harness.record.trace import Generation
+from harness.scenario.plan import Case
+from harness.scenario.scenario import Part, Scenario
 from harness.workloads.loader import Tokenizer
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.record.schema import Run
+from harness.record.store import RunStore, finished_keys, read_run
 from harness.runner.stopping_rule import Pace
 from harness.scenario.plan import Plan, Slot
-from harness.record.schema import Run
 from harness.scenario.scenario import Part
-from harness.record.store import RunStore, finished_keys, read_run
 
 
 def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:

@@ -7,8 +7,8 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.paths import data_dir
 from harness.meters.environment import snapshot
+from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import RunHeader
 from harness.runner.job import Job

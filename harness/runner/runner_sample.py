@@ -6,10 +6,10 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
-from harness.scenario.plan import Case, Slot
 from harness.record.schema import PassColumns, RowResult, Sample
-from harness.runner.protocols import Decoded, Engine
 from harness.record.trace import ForwardPass, Generation
+from harness.runner.protocols import Decoded, Engine
+from harness.scenario.plan import Case, Slot
 from harness.workloads.loader import PromptItem, Tokenizer
 
 

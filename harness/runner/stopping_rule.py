@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from harness.scenario.plan import Case, Plan, Slot
 from harness.record.schema import Run, Sample
+from harness.scenario.plan import Case, Plan, Slot
 
 SETTLED = 0.05
 """Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
-from harness.scenario.plan import Share
-from harness.runner.processes_ranks import end_all, first_end, start
 from harness.record.store import Lent
+from harness.runner.processes_ranks import end_all, first_end, start
+from harness.scenario.plan import Share
 
 COMMAND = "run-process"
 """The hidden command that runs an errand."""

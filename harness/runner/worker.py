@@ -13,19 +13,19 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from harness.runner.resume import missing_slots
-from harness.meters.environment import snapshot
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
-from harness.runner.estimates import estimate_memory
-from harness.runner.fitting import what_would_fit
-from harness.runner.recorder import Begun, Entry, Failure, Skipped
-from harness.runner.stopping_rule import Pace
-from harness.scenario.plan import Case, Plan, Share, Slot
+from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.schema import Run
+from harness.runner.estimates import estimate_memory
+from harness.runner.fitting import what_would_fit
 from harness.runner.protocols import Engine, Machine
+from harness.runner.recorder import Begun, Entry, Failure, Skipped
+from harness.runner.resume import missing_slots
 from harness.runner.runner_sample import pass_columns, take_sample
 from harness.runner.runner_texts import TokenTexts
+from harness.runner.stopping_rule import Pace
+from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, prompt_items
 

@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from harness.scenario.scenario import arms_masked
-from harness.scenario.scenario import arms_public
-from harness.scenario.arms import GREEDY
-from harness.scenario.speculative_arms import RIVALS, rival_id, rival_label
-from harness.scenario.plan_replay import ReplaySpec
 from harness.record.schema import is_check
+from harness.scenario.arms import GREEDY
+from harness.scenario.plan_replay import ReplaySpec
+from harness.scenario.scenario import arms_masked, arms_public
 from harness.scenario.solvers import setting_id, setting_in_words
+from harness.scenario.speculative_arms import RIVALS, rival_id, rival_label
 
 Arm = dict[str, Any]
 Named = Callable[[Arm], str]

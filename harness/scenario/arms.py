@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
+from harness.config_file import Frozen, Text, named_by_key
 from harness.scenario.arms_masked import ApdArm, FreeDaveArm
 from harness.scenario.arms_public import BlockDiffusionArm
-from harness.scenario.speculative_arms import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
-from harness.config_file import Frozen, Text, named_by_key
 from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 from harness.scenario.solvers import SolverChoice, Younger
+from harness.scenario.speculative_arms import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from harness.scenario.axes import Counts, Numbers, Shares
 from harness.config_file import Frozen
+from harness.scenario.axes import Counts, Numbers, Shares
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
 """What nested drafts are lossless against."""

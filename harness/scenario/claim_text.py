@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.errors import UserError
 from harness.scenario.claims import (
     CLOSE_TO_PASSES,
     ESTIMATORS,
@@ -29,7 +30,6 @@ from harness.scenario.claims import (
     Claim,
     Where,
 )
-from harness.errors import UserError
 
 EXAMPLES = '"wall_speedup >= 3", "3-5x fewer passes within 1 point", "wall_speedup >= 3 at part=bandwidth, batch=1"'
 _SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": "\0", "≤": "\1", "×": "x"})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.scenario.claims import Claim, Claims
-from harness.paths import data_dir
-from harness.errors import ScenarioError
 from harness.config_file import Frozen
+from harness.errors import ScenarioError
+from harness.paths import data_dir
+from harness.scenario.claims import Claim, Claims
 from harness.yaml_lines import read_yaml
 
 PAPER = "paper"

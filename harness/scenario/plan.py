@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness.scenario.arms import GENERATE_MODES, GREEDY
 from harness.errors import UserError
+from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name, shape_of, source_of
 from harness.models.decodable import refuse_undecodable
-from harness.models import ModelShape
-from harness.scenario.plan_drafts import draft_models, draft_shapes
+from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario.arm_names import arm_id, arm_label
+from harness.scenario.arms import GENERATE_MODES, GREEDY
+from harness.scenario.plan_drafts import draft_models, draft_shapes
 from harness.scenario.plan_order import balanced_order
 from harness.scenario.plan_replay import ReplaySpec, replay_spec
 from harness.scenario.ranks import refuse_uneven_heads
-from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario.scenario import Part, Scenario
 from harness.workloads.spec import Workload
 

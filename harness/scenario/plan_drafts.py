@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.scenario.speculative_arms import draft_choice, stages
 from harness.errors import UserError
-from harness.roofline.methods.calls import with_layers
-from harness.models.choice import ModelChoice, model_name, shape_of
 from harness.models import ModelShape
+from harness.models.choice import ModelChoice, model_name, shape_of
+from harness.roofline.methods.calls import with_layers
+from harness.scenario.speculative_arms import draft_choice, stages
 
 
 def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:

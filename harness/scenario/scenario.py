@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
+from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
+from harness.models.choice import ModelChoice, RandomModel
+from harness.paths import data_dir
 from harness.scenario.arms import GREEDY, Arm, NtpArm
 from harness.scenario.axes import Counts, distinct
 from harness.scenario.claims import Claims, misplaced
-from harness.paths import data_dir
-from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
-from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.scenario_devices import by_device
 from harness.scenario.scenario_limits import HealthLimits, Until
 from harness.workloads.spec import SOURCES, Workload

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.scenario.claims import misplaced
 from harness.errors import ScenarioError
+from harness.scenario.claims import misplaced
 
 if TYPE_CHECKING:
     from harness.scenario.scenario import Part, Scenario

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.config_file import Frozen
+from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 
 Figure = Literal["entropy", "confidence", "margin"]
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from harness.scenario.axes import Counts, Numbers
 from harness.config_file import Count, Frozen, named_by_key
 from harness.models.choice import ModelChoice, RandomModel, model_name
+from harness.scenario.axes import Counts, Numbers
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""

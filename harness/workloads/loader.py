@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from harness.workloads.datasets import dataset_prompts
 from harness.errors import ScenarioError
+from harness.workloads.datasets import dataset_prompts
 from harness.workloads.prompts import Prompt, read_prompts
+from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import Problem, Task
 from harness.workloads.tasks.splits import problems
-from harness.workloads.spec import Workload
 
 
 class Tokenizer(Protocol):

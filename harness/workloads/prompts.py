@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
-from harness.errors import ScenarioError
 from harness.config_file import Frozen, Text
+from harness.errors import ScenarioError
 
 Check = Literal["exact", "contains", "number", "none"]
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")

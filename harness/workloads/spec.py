@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.workloads.dataset_choice import DatasetChoice
-from harness.errors import ScenarioError
 from harness.config_file import Count, Flag, Frozen, Text
+from harness.errors import ScenarioError
+from harness.workloads.dataset_choice import DatasetChoice
 from harness.workloads.prompts import digest, read_prompts
 from harness.workloads.tasks import TASKS
 

@@ -17,10 +17,10 @@ from typing import TypeVar
 import numpy as np
 from scipy import special
 
-from harness.errors import UserError
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
 from harness.analysis.stats.stats_bootstrap import influences, quantiles
 from harness.analysis.stats.stats_crossed import Cells, Variance, filled, gather, variance_of_mean
+from harness.errors import UserError
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
 """With 3 prompts the bootstrap covered 89 % where it promised 95 % (benchmarks, interval_coverage)."""

@@ -28,16 +28,16 @@ from transformers.utils.generic import ModelOutput
 from harness.decoding.drafter import Drafter
 from harness.decoding.request import DecodeRequest
 from harness.decoding.stopping import StopRule
-from harness.errors import UserError
-from harness.models.decodable import why_undecodable
 from harness.engine.decoders import decoder_of
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel
 from harness.engine.static_session import StaticSession
+from harness.errors import UserError
 from harness.models import shape_from_config
+from harness.models.decodable import why_undecodable
+from harness.record.trace import Generation
 from harness.scenario.plan import Case
 from harness.scenario.single_arm import read_arm, single_case
-from harness.record.trace import Generation
 
 DIRECTORY = str(Path(__file__).parent / "hub_repository")
 """A folder that generate() takes as a repository of a custom decoding method."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.models import ModelShape
-from harness.roofline.speedup import describe_pass
-from harness.roofline.operations import forward_operations
 from harness.engine.training.recipe import TrainRecipe
+from harness.models import ModelShape
+from harness.roofline.operations import forward_operations
+from harness.roofline.speedup import describe_pass
 
 UTILISATION = 0.4
 """Share of the peak rate that training is taken to reach; published runs of dense models report 0.3 to 0.6 (PaLM 0.46,

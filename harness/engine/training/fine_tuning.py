@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from harness.errors import UnknownModelError, UserError
 from harness.engine.training.noising import Example, SpecialIds
 from harness.engine.training.trainer import TrainingConfig, train
+from harness.errors import UnknownModelError, UserError
 
 MASK_TOKEN = "<mask>"
 

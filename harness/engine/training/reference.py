@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
-from harness.errors import UserError
 from harness.engine.training import training_attention
 from harness.engine.training.reference_model import (
     DRAFT,
@@ -34,6 +33,7 @@ from harness.engine.training.reference_model import (
     special_ids,
 )
 from harness.engine.training.trainer import Objective, TrainingConfig, train
+from harness.errors import UserError
 
 Phases = tuple[tuple[int, Mixture], ...]
 """First batch of each mixture of tasks."""

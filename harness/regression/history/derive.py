@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.analysis.comparison import compare
-from harness.regression.history.history_figures import figures_of
 from harness.record.machine import machine_of, software_of
-from harness.regression.history.history_record import HistoryRecord, Revision, utc
 from harness.record.schema import Run
+from harness.regression.history.history_figures import figures_of
+from harness.regression.history.history_record import HistoryRecord, Revision, utc
 
 
 def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from harness.paths import user_data_dir
 from harness.errors import MissingExtraError, StorageError, UserError
+from harness.paths import user_data_dir
 
 SCHEMES = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
 ALLOWED = "allowed are a file name, sqlite:///FILE, or postgresql://USER@HOST/DATABASE"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.regression.history.metrics import METRICS, Figure
 from harness.analysis.stats.quantity import Quantity, absent
+from harness.regression.history.metrics import METRICS, Figure
 
 ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")

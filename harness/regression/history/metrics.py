@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.errors import UserError
 from harness.analysis.stats.change_points import Scale
+from harness.errors import UserError
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
 """Those of harness.analysis.compare_pass_values, ex-ante ones first."""

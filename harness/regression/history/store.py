@@ -18,10 +18,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
 from harness.regression.history.history_database import database_url, in_words, open_engine, shown
-from harness.regression.history.metrics import Figure
 from harness.regression.history.history_migrations import migrate
 from harness.regression.history.history_record import HistoryRecord, Revision
 from harness.regression.history.history_tables import FIGURES, RECORDS
+from harness.regression.history.metrics import Figure
 
 Added = Literal["added", "replaced", "unchanged"]
 REVISION = ("revision", "revision_has_changes", "branch", "committed_at")

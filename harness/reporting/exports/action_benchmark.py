@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from harness.analysis.judgement import Better, Judgements
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import details, names
-from harness.analysis.judgement import Better, Judgements
 
 
 def bigger_text(judgements: Judgements) -> str:

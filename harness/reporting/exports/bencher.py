@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import re
 
+from harness.analysis.judgement import Judgement, Judgements
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import LONGEST_NAME, names
-from harness.analysis.judgement import Judgement, Judgements
 
 LONGEST_SLUG = 64
 OF_BASE = "-base"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
+from harness.analysis.judgement import Judgements, to_json
 from harness.reporting.exports.action_benchmark import bigger_text, smaller_text
 from harness.reporting.exports.bencher import bencher_text
 from harness.reporting.exports.github import github_text
@@ -13,7 +14,6 @@ from harness.reporting.exports.junit import junit_text
 from harness.reporting.exports.review import markdown_text
 from harness.reporting.exports.trackers import prometheus_text
 from harness.reporting.exports.wording import finite
-from harness.analysis.judgement import Judgements, to_json
 
 
 def json_text(judgements: Judgements) -> str:

@@ -7,9 +7,9 @@ and ten notices per step and drops the rest, so the gravest come first and the l
 
 from __future__ import annotations
 
+from harness.analysis.judgement import Judgements, State
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import details, gravest_first, tally, verdict_words
-from harness.analysis.judgement import Judgements, State
 
 LEVELS: dict[State, str] = {"missed": "error", "void": "error", "inconclusive": "warning"}
 """What is met gets no annotation of its own."""

@@ -20,9 +20,9 @@ from collections import Counter
 from xml.etree import ElementTree
 
 from harness import __version__
+from harness.analysis.judgement import Judgement, Judgements, State
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import NOTHING_JUDGED, details, names, verdict_words
-from harness.analysis.judgement import Judgement, Judgements, State
 
 OUTCOMES: dict[State, str] = {"missed": "failure", "void": "error", "inconclusive": "skipped"}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
+from harness.analysis.judgement import Judgement, Judgements
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
-from harness.analysis.judgement import Judgement, Judgements
 
 MARKER = "sbd judgements"
 LONGEST = 60_000

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.reporting.exports.plain import one_line
 from harness.reporting.exports.wording import names
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 
 UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count as counted
 
-from harness.reporting.exports.plain import one_line
 from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.analysis.stats.quantity import Quantity
 from harness.formatting import count, figure
+from harness.reporting.exports.plain import one_line
 
 DIGITS = 4
 DIGITS_OF_A_COUNT = 6

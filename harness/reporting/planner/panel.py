@@ -12,14 +12,14 @@ from itertools import product
 from typing import Literal
 
 from harness import formatting
-from harness.capacity.plan import Question, plan
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
 from harness.capacity.capacity_point import gpus_needed
+from harness.capacity.plan import Question, plan
 from harness.capacity.results import DevicePlan, Goal, Workload
-from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.models.deployment import Deployment
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.deployment import Deployment
 from harness.record.schema import Run
 
 DTYPE = "bfloat16"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.capacity.wording import pays_words
-from harness.reporting.planner.panel import Choice, Panel, Point
 from harness.capacity.results import ArmPlan, Band
+from harness.capacity.wording import pays_words
 from harness.models import KNOWN_SHAPES
+from harness.reporting.planner.panel import Choice, Panel, Point
 
 PLANNER_VERSION = 1
 DIGITS = 3

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness import formatting
-from harness.reporting.planner.panel import Panel, Point
 from harness.capacity.results import ArmPlan, Band, DevicePlan, Sourced
+from harness.reporting.planner.panel import Panel, Point
 from harness.reporting.planner.planner_data import ITSELF, NONE, embedded, model_argument, pays_at, said_of, where
 
 HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",

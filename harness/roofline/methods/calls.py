@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.speedup import describe_pass
 from harness.record.trace import ForwardPass, Role
+from harness.roofline.speedup import describe_pass
 
 # Shares and probabilities are typed in decimal; a sum of them may miss 1 by their rounding.
 SHARE_TOLERANCE = 1e-9

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call
 from harness.models import ModelShape
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call
 
 
 def next_token(at: Setting) -> MethodTrace:

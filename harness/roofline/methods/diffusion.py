@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from harness.errors import UserError
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
 from harness.models import ModelShape
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
 
 
 def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrace:

@@ -10,9 +10,17 @@ import math
 from itertools import pairwise
 
 from harness.errors import UserError
-from harness.roofline.methods.calls import SHARE_TOLERANCE, MethodTrace, ModelCall, Setting, probability, whole_widths, with_layers
-from harness.roofline.speedup import describe_pass
 from harness.record.trace import Role
+from harness.roofline.methods.calls import (
+    SHARE_TOLERANCE,
+    MethodTrace,
+    ModelCall,
+    Setting,
+    probability,
+    whole_widths,
+    with_layers,
+)
+from harness.roofline.speedup import describe_pass
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model
 Exits = tuple[tuple[int, float], ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.roofline.methods.calls import MethodTrace
 from harness.roofline.ceilings import Ceilings
+from harness.roofline.methods.calls import MethodTrace
 from harness.roofline.pricing import price_pass
 
 

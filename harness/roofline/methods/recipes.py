@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from harness.roofline.methods.catalogue import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.models import ModelShape
 from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths, with_layers
-from harness.roofline.methods.diffusion import approximate_cache, block_diffusion, longest_prefix, whole_sequence, with_auxiliary
+from harness.roofline.methods.catalogue import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.diffusion import (
+    approximate_cache,
+    block_diffusion,
+    longest_prefix,
+    whole_sequence,
+    with_auxiliary,
+)
 from harness.roofline.methods.exits import caught_up, copied_state
 from harness.roofline.methods.speculative import Drafter, hierarchy, speculative
 from harness.roofline.methods.tree import small_drafter, tree_drafting
 from harness.roofline.methods.verified import verified_set_block
-from harness.models import ModelShape
 
 Given = Mapping[str, float]
 Build = Callable[[Setting, Given, ModelShape | None], MethodTrace]

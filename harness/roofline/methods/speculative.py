@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.errors import UserError
-from harness.roofline.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
 from harness.models import ModelShape
+from harness.roofline.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
 
 # (drafter, width of its pass) -> expected passes
 Passes = Mapping[tuple[int, int], float]

@@ -12,12 +12,12 @@ from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from harness.errors import InvariantError, UserError
 from harness.config_file import Frozen, Text
+from harness.errors import InvariantError, UserError
 from harness.hardware.figures import Figure
+from harness.models import ModelShape
 from harness.roofline.methods.calls import MethodTrace, Setting
 from harness.roofline.methods.recipes import RECIPES
-from harness.models import ModelShape
 from harness.yaml_lines import read_yaml
 
 MARK = "priced, not run"

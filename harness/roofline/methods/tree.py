@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, with_layers
 from harness.models import ModelShape
 from harness.record.trace import Role
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, with_layers
 
 
 def tree_drafting(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.record.schema import Run, RunHeader
 from harness.runner.recorder import Entry
 from harness.scenario.plan import Share
-from harness.record.schema import Run, RunHeader
 from harness.scenario.scenario import Part
 
 STARTING, START_S = "starting the process", 600.0

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.runner.cluster.protocol import LostError, Order
 from harness.errors import MissingExtraError, SbdError, UserError
-from harness.runner.recorder import Entry
-from harness.runner.cluster.ray_worker import Unit, header_here, machine_here
 from harness.record.schema import RunHeader
+from harness.runner.cluster.protocol import LostError, Order
+from harness.runner.cluster.ray_worker import Unit, header_here, machine_here
 from harness.runner.protocols import Machine
+from harness.runner.recorder import Entry
 from harness.scenario.scenario import Part
 
 NODE_RESOURCE = "sbd"

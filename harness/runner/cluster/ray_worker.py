@@ -15,19 +15,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness import __version__
-from harness.runner.cluster.protocol import STARTING, Order
-from harness.runner.resume import refuse_other_execution
 from harness.errors import UserError
-from harness.runner.recorder import Begun, Entry
-from harness.scenario.plan import Share
 from harness.progress import Silent
 from harness.record.schema import Run, RunHeader
-from harness.runner.runner_header import make_header
+from harness.runner.cluster.protocol import STARTING, Order
+from harness.runner.cluster.source_digest import source_digest
 from harness.runner.job import Job
 from harness.runner.protocols import Machine
-from harness.scenario.scenario import Part, Scenario, scenario_digest
-from harness.runner.cluster.source_digest import source_digest
+from harness.runner.recorder import Begun, Entry
+from harness.runner.resume import refuse_other_execution
+from harness.runner.runner_header import make_header
 from harness.runner.worker import take, work_of
+from harness.scenario.plan import Share
+from harness.scenario.scenario import Part, Scenario, scenario_digest
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
 from harness.errors import ProcessEndedError, UserError
-from harness.runner.recorder import Begun, Failure, Keeper
-from harness.scenario.plan import Share, Slot
-from harness.runner.subprocesses import KEPT
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader, Sample
-from harness.runner.job import Job
 from harness.record.store import RunStore, read_run
+from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
+from harness.runner.job import Job
+from harness.runner.recorder import Begun, Failure, Keeper
+from harness.runner.subprocesses import KEPT
 from harness.runner.worker import work_of
+from harness.scenario.plan import Share, Slot
 
 CLOCK: Callable[[], float] = time.monotonic
 LOOK_S = 0.5

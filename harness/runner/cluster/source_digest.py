@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[2]
 SUFFIXES = {".py", ".yaml", ".csv"}
 
 
