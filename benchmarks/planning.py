@@ -30,11 +30,11 @@ import numpy as np
 
 from benchmarks.results_file import write_results
 from harness.analysis.claim_check import state_of
-from harness.analysis.compare_figures import accuracy_figures
+from harness.analysis.arm_figures import accuracy_figures
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.stats.ratios import geometric_mean_ratio
-from harness.analysis.verdict_remedy import more_prompts
+from harness.analysis.remedy import more_prompts
 from harness.scenario.claims import Bound
 
 RUNS = 300

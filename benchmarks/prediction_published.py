@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.prediction import Row, rows
 from benchmarks.results_file import write_results
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.compare_passes import measured_passes
 from harness.analysis.comparison import compare
 from harness.record.schema import Run

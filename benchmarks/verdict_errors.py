@@ -54,7 +54,7 @@ from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, simult
 from harness.analysis.stats.ratios import geometric_mean_ratio
 from harness.analysis.stats.stats_percentile import percentile_over_processes
 from harness.analysis.verdict import verdict
-from harness.analysis.verdict_place import Place
+from harness.analysis.claim_places import Place
 from harness.record.schema import RunHeader
 from harness.scenario.claims import Bound, Claim, Where
 

@@ -13,7 +13,7 @@ import pytest
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
-from harness.roofline.anchors_part import Anchor, AnchorTable, known_anchors
+from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.pricing import pass_bytes, price_trace
 from harness.roofline.speedup import describe_pass

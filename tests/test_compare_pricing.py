@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.compare_pricing import ladder
+from harness.analysis.prices import ladder
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.analysis.pass_widths import pass_widths
 from harness.analysis.pricing import Pricer

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
 from harness.analysis.compare_passes import UNTOLD, measured_passes
-from harness.analysis.compare_pricing import ladder
+from harness.analysis.prices import ladder
 from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, event, inspect, text
 
 from harness.errors import MissingExtraError, StorageError, UserError
-from harness.regression.history.history_database import database_url, open_engine, shown
+from harness.regression.history.database import database_url, open_engine, shown
 from harness.regression.history.history_migrations import MIGRATIONS, SCHEMA_VERSION, migrate
 from harness.regression.history.history_record import Revision
 from harness.regression.history.history_tables import METADATA
@@ -308,7 +308,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_another_program_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waited for, then said."""
-    monkeypatch.setattr("harness.regression.history.history_database.BUSY_S", 0.05)
+    monkeypatch.setattr("harness.regression.history.database.BUSY_S", 0.05)
     file = tmp_path / "h.sqlite"
     with History(str(file)) as history:
         holder = sqlite3.connect(file, isolation_level=None)

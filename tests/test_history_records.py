@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import compare_pass_values
+from harness.analysis import pass_values
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.errors import RecordError, UserError
@@ -159,7 +159,7 @@ def test_times_are_in_utc_and_sort_as_text() -> None:
 
 def test_metrics_by_name() -> None:
     """A name without its rung means every rung; none means the default ones; an unknown one is refused with the known."""
-    assert PRICES == compare_pass_values.PRICES
+    assert PRICES == pass_values.PRICES
     assert known_metrics([]) == DEFAULT_METRICS and "wall_speedup_error.datasheet" in DEFAULT_METRICS
     assert known_metrics(["decode_error", "accuracy"])[-1] == "accuracy"
     assert set(known_metrics(["decode_error"])) == {name for name in METRICS if name.startswith("decode_error.")}

@@ -15,7 +15,7 @@ import pytest
 
 from harness.analysis.stats.change_points import Change
 from harness.regression.history.history_record import HistoryRecord, Revision
-from harness.regression.history.history_words import change_words
+from harness.regression.history.wording import change_words
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
 from harness.reporting.trend import render, write_trend

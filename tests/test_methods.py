@@ -15,7 +15,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.methods.calls import MethodTrace, Setting, whole_widths, with_layers
-from harness.roofline.methods.catalogue import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,

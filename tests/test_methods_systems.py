@@ -15,7 +15,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.methods.calls import Setting
-from harness.roofline.methods.catalogue import next_token
+from harness.roofline.methods.set_block import next_token
 from harness.roofline.methods.diffusion import whole_sequence
 from harness.roofline.methods.pricing import price_method
 from harness.roofline.methods.recipes import RECIPES

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.compare_pricing import ladder
+from harness.analysis.prices import ladder
 from harness.analysis.pricing import Pricer
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.hardware.profile import load_profile

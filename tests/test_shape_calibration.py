@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.arm_metrics import pair_up, predictions
 from harness.analysis.compare_passes import machine_spread, measured_passes
-from harness.analysis.compare_pricing import ladder
+from harness.analysis.prices import ladder
 from harness.analysis.comparison import compare
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally

@@ -13,7 +13,7 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.stats.ratios import geometric_mean_ratio, paired, ratio_of_totals, ratio_percentiles
-from harness.analysis.stats.stats_bootstrap import influences, log_ratio, quantiles, with_images
+from harness.analysis.stats.bootstrap import influences, log_ratio, quantiles, with_images
 from harness.analysis.stats.stats_crossed import filled, variance_of_mean
 from harness.errors import UserError
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from harness.analysis.compare_pass_values import DURING_RUN, rung_of
+from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.results import Factors, Paired, PassParts, Prediction
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact

@@ -13,7 +13,7 @@ from statistics import fmean
 from harness.analysis.arm_metrics import ceiling_share, pair_up, wall_speedups
 from harness.analysis.arm_results import Arm
 from harness.analysis.compare_identity import Outputs, outputs
-from harness.analysis.compare_pricing import SAME_SIZE
+from harness.analysis.prices import SAME_SIZE
 from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import Quantity

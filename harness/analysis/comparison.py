@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis.arm_results import Arm, Place, accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
-from harness.analysis.compare_pricing import Ladder, ladder, read_calibration
+from harness.analysis.prices import Ladder, ladder, read_calibration
 from harness.analysis.health import Voids, together, without_void_times
 from harness.analysis.parallel import side_by_side
 from harness.analysis.pass_widths import curves, pass_widths

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.compare_pass_values import DURING_RUN, rung_of
+from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.comparison import Comparison, compare
 from harness.analysis.frames_values import flat
 from harness.analysis.health import void_reasons

@@ -8,8 +8,8 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.compare_pass_values import PRICES
-from harness.analysis.compare_pricing import deployment_of
+from harness.analysis.pass_values import PRICES
+from harness.analysis.prices import deployment_of
 from harness.analysis.pass_arrays import TraceArrays
 from harness.errors import RecordError
 from harness.models import ModelShape

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
 from harness.analysis.health import PartHealth, Voids
 from harness.analysis.stats.quantity import Quantity, absent
 
@@ -138,7 +138,7 @@ class ArmResult:
     ``nfe`` and ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``.
     ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
     prompts with the very output of NTP in this run, which rounding can keep below 1.
-    ``figures``: what else claims are made about (harness.analysis.compare_figures), by the name that a claim uses.
+    ``figures``: what else claims are made about (harness.analysis.arm_figures), by the name that a claim uses.
     ``first_token_s``: median time until a row's first token is final. ``decode_time_estimated``: why decode time is part
     estimate, None where all of it was measured as such.
     ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.

@@ -12,7 +12,7 @@ from harness.analysis.claim_check import CONTINUE, Finding, judge
 from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import absent
-from harness.analysis.verdict_place import Nowhere, Place, in_words, places
+from harness.analysis.claim_places import Nowhere, Place, in_words, places
 from harness.record.schema import RunHeader
 from harness.scenario.claims import METRICS, Bound, Claim, Claims
 

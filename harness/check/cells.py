@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis.compare_figures import ENERGY_WINDOW_S
+from harness.analysis.arm_figures import ENERGY_WINDOW_S
 from harness.analysis.comparison import compare
 from harness.analysis.health import without_void_times
 from harness.analysis.results import ArmResult, Cell
@@ -29,7 +29,7 @@ class Row:
     ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
     or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
     ``wall_over_passes``: of the reduction in passes so much is left by the clock. ``decode_errors``: predicted ÷ measured
-    decode time - 1 by price (PRICES of harness.analysis.compare_pass_values), for those that there are.
+    decode time - 1 by price (PRICES of harness.analysis.pass_values), for those that there are.
     ``missing`` says why energy or counter is None.
     """
 

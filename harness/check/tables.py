@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.check.attention import AttentionTime
 from harness.check.cells import Row, WidthRow
 

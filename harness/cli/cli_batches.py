@@ -51,7 +51,7 @@ def _predicted(
 ) -> dict[str, Any]:  # fmt: skip
     from harness.roofline.batch_decode import predict_batch
     from harness.roofline.batches import recorded_batch
-    from harness.roofline.batches_interval import passes_interval
+    from harness.roofline.batch_interval import passes_interval
 
     passes = recorded_batch(arm.rows, batch, batching)
     interval = passes_interval(arm.rows, batch, batching)

@@ -69,7 +69,7 @@ def trend_table(found: Trend) -> str:
     """The changes, line of commits by line of commits; what was left out last."""
     from itertools import groupby
 
-    from harness.regression.history.history_words import change_words, finding, line_words, metric_words, remarks
+    from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
 
     lines = []
     for line, group in groupby(found.found, key=lambda one: one[0].series.line):

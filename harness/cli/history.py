@@ -34,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 def open_history(where: str | None) -> History:
     """The database that was asked for, or this user's own file."""
-    from harness.regression.history.history_database import default_database
+    from harness.regression.history.database import default_database
     from harness.regression.history.store import History
 
     return History(where or str(default_database()))

@@ -51,7 +51,7 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     Raises:
         UserError: unknown dtype, or figures that make no sense on this model.
     """
-    from harness.roofline.methods.catalogue import next_token
+    from harness.roofline.methods.set_block import next_token
     from harness.roofline.methods.pricing import price_method
     from harness.roofline.methods.systems import MARK
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from harness.analysis.best_settings import telling_arms, ways
 from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
-from harness.analysis.compare_pass_values import reasons_in_words
+from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.analysis.explain import waterfall as waterfall_of
 from harness.analysis.results import ArmResult, Cell, Comparison

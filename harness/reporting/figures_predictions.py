@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.compare_pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.analysis.explain import Residual
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg

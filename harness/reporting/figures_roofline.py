@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness import formatting
-from harness.analysis.compare_pass_values import Roof, price_words, rung_of
+from harness.analysis.pass_values import Roof, price_words, rung_of
 from harness.analysis.explain import RooflinePoint
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from harness import formatting
-from harness.analysis.compare_pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
+from harness.analysis.pass_values import PassCurve, PassWidth, one_a_rung, price_words, rung_of
 from harness.analysis.results import Cell
 from harness.reporting import svg
 from harness.reporting.drawing import Drawing

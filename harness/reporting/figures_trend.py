@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from harness.analysis.stats.change_points import Change
-from harness.regression.history.history_words import figure_words, line_words, metric_words, series_words
+from harness.regression.history.wording import figure_words, line_words, metric_words, series_words
 from harness.regression.history.metrics import METRICS
 from harness.regression.history.trend import ChangePoint, Judged
 from harness.reporting import svg

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
-from harness.analysis.compare_pass_values import reasons_in_words
+from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.comparison import MANY_SAMPLES
 from harness.analysis.parallel import side_by_side
 from harness.analysis.results import Cell, Comparison, to_json

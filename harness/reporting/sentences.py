@@ -6,7 +6,7 @@ Values of a comparison put into words, nothing computed; a sentence whose values
 from __future__ import annotations
 
 from harness import formatting
-from harness.analysis.compare_pass_values import price_words
+from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import wording

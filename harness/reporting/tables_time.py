@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import formatting
-from harness.analysis.compare_pass_values import PassWidth, one_a_rung, price_words
+from harness.analysis.pass_values import PassWidth, one_a_rung, price_words
 from harness.analysis.results import ArmResult, Cell, Prediction
 from harness.reporting.cells import Entry, Mark, Notes, Row, Table, between
 from harness.reporting.pointers import Pointers

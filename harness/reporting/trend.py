@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.record.journal import write_whole
-from harness.regression.history.history_words import (
+from harness.regression.history.wording import (
     change_words,
     figure_words,
     finding,

@@ -16,7 +16,7 @@ import numpy as np
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
-from harness.roofline.anchors_part import Anchor, AnchorTable
+from harness.roofline.anchor_values import Anchor, AnchorTable
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from harness.config_file import Frozen, Text, named_by_key
-from harness.scenario.arms_masked import ApdArm, FreeDaveArm
+from harness.scenario.masked_arms import ApdArm, FreeDaveArm
 from harness.scenario.arms_public import BlockDiffusionArm
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of

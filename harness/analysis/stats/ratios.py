@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
-from harness.analysis.stats.stats_bootstrap import influences, quantiles
+from harness.analysis.stats.bootstrap import influences, quantiles
 from harness.analysis.stats.stats_crossed import Cells, Variance, filled, gather, variance_of_mean
 from harness.errors import UserError
 

@@ -13,7 +13,7 @@ from harness.analysis.stats.change_points import Scale
 from harness.errors import UserError
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
-"""Those of harness.analysis.compare_pass_values, ex-ante ones first."""
+"""Those of harness.analysis.pass_values, ex-ante ones first."""
 Better = Literal["higher", "lower", "nearer_zero"]
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, u
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
-from harness.regression.history.history_database import database_url, in_words, open_engine, shown
+from harness.regression.history.database import database_url, in_words, open_engine, shown
 from harness.regression.history.history_migrations import migrate
 from harness.regression.history.history_record import HistoryRecord, Revision
 from harness.regression.history.history_tables import FIGURES, RECORDS

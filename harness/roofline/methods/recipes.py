@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.models import ModelShape
 from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths, with_layers
-from harness.roofline.methods.catalogue import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,

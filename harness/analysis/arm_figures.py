@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.accuracy import Clusters, Grades, gains
 from harness.analysis.arm_metrics import Pair
-from harness.analysis.compare_pass_values import DURING_RUN, PRICES, price_words
+from harness.analysis.pass_values import DURING_RUN, PRICES, price_words
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
