@@ -17,7 +17,7 @@ from harness.cli import cli_own_profile
 from harness.errors import UserError
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
-from harness.runner.runner import local_machine
+from harness.runner import local_machine
 from harness.scenario.scenario import find_scenario, load_scenario
 from tests.test_cli import fake_runner, sbd
 from tests.test_survey import GIB, SurveyedBench, surveyed

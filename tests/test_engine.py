@@ -18,7 +18,7 @@ from harness.engine.capturing import by_calling_again  # noqa: E402
 from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
 from harness.meters.cuda import cuda_index  # noqa: E402
 from harness.meters.graphs import CAPTURES  # noqa: E402
-from harness.runner.runner import local_machine  # noqa: E402 - after the import guards
+from harness.runner import local_machine  # noqa: E402 - after the import guards
 from harness.scenario.plan import Case, make_plan  # noqa: E402
 from harness.scenario.scenario import Scenario  # noqa: E402
 

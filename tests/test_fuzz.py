@@ -285,8 +285,8 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 )
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
-    from harness.hardware.profile import profile
-    from harness.scenario.scenario import scenario
+    from harness.hardware import profile
+    from harness.scenario import scenario
 
     def endless(name: str) -> None:
         while True:

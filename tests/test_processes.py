@@ -573,7 +573,7 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
     """
     import torch
 
-    from harness.runner.runner import local_machine
+    from harness.runner import local_machine
 
     [file] = Path(calibrated["XDG_CACHE_HOME"]).glob("sbd/*.json")
     kept = Calibration.model_validate_json(file.read_text())

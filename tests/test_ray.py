@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness.runner.runner.cluster import ray_cluster
+from harness.runner.cluster import ray_cluster
 
 from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost

@@ -18,7 +18,8 @@ from harness.meters.window import Readings
 from harness.record.store import RunStore, read_run
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.protocols import Machine
-from harness.runner.runner import run, runner_header, worker
+from harness.runner import runner_header, worker
+from harness.runner.runner import run
 
 SCENARIO = """
 version: 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness.runner.runner.cluster import scheduler
+from harness.runner.cluster import scheduler
 
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
 from harness.models import KNOWN_SHAPES

@@ -20,7 +20,6 @@ from harness.analysis.verdict import verdict
 from harness.analysis.verdict_claims import claims_for
 from harness.errors import RecordError, UserError
 from harness.record.schema import Run, RunHeader
-from harness.regression import compare_runs as of_two
 from harness.regression.changes import Outcome
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.regression.compare_runs import RunsCompared, compare_runs
@@ -117,7 +116,7 @@ def to_json(found: SideBySide) -> dict[str, Any]:
             {
                 "letter": one.letter,
                 "unlike": [{"key": key.key, "base": key.base, "new": key.new} for key in one.unlike],
-                "compared": of_two.to_json(one.compared),
+                "compared": asdict(one.compared),
                 "outcomes": list(one.outcomes),
             }
             for one in found.against

@@ -21,7 +21,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
 from harness.runner.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
-from harness.runner.runner import estimates_blocks
+from harness.runner import estimates_blocks
 from harness.scenario.plan import Case
 from harness.scenario.plan_drafts import draft_shapes
 from harness.scenario.scenario import Part

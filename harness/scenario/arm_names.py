@@ -9,7 +9,7 @@ from typing import Any
 from harness.record.schema import is_check
 from harness.scenario.arms import GREEDY
 from harness.scenario.plan_replay import ReplaySpec
-from harness.scenario.scenario import arms_masked, arms_public
+from harness.scenario import masked_arms, arms_public
 from harness.scenario.solvers import setting_id, setting_in_words
 from harness.scenario.speculative_arms import RIVALS, rival_id, rival_label
 
@@ -97,7 +97,7 @@ _NAMES: dict[str, tuple[Named, Named]] = {
     "ntp": (_ntp_id, lambda arm: "NTP"),
     "self_speculation": (_self_speculation_id, lambda arm: f"{arm['form']} self-speculation k={arm['block_size']}"),
     "block_diffusion": (arms_public.arm_id, arms_public.label),
-    **dict.fromkeys(("freedave", "apd"), (arms_masked.arm_id, arms_masked.label)),
+    **dict.fromkeys(("freedave", "apd"), (masked_arms.arm_id, masked_arms.label)),
     **dict.fromkeys(RIVALS, (rival_id, rival_label)),
 }
 """What names a method in an id, and in a label."""
