@@ -1,7 +1,7 @@
 """How often `sbd compare` calls a figure of one code better or worse than itself, and how often it finds a true change.
 
 Two runs of the same prompts are drawn with known truth and judged by the functions that `sbd compare` and a page of several
-runs call: harness.regression.compare_runs.timed_changes and harness.regression.changes.judge_changes. One record is built and read by
+runs call: harness.regression.run_comparison.timed_changes and harness.regression.changes.judge_changes. One record is built and read by
 harness.regression.timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm: five timed figures.
 
 log time = prompt (sd 0.25) + process + prompt × process (sd 0.01). What a process differs in is half common to all figures,
@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.regression.changes import Change, judge_changes
-from harness.regression.compare_runs import timed_changes
 from harness.regression.metrics import Metric, timed_metrics
+from harness.regression.run_comparison import timed_changes
 from harness.regression.timed import Process, processes_of
 from tests.synthetic_run import NTP, Arm, Part, build
 

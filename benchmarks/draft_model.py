@@ -15,15 +15,13 @@ import torch
 
 from benchmarks.results_file import write_results
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest
-from harness.decoding.stopping import StopRule
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel, load_model
 from harness.engine.static_session import StaticSession
 from harness.scenario.scenario import Part
 from harness.workloads.tasks import TASKS
-from harness.workloads.tasks.problem import Problem
-from harness.workloads.tasks.splits import problems
+from harness.workloads.tasks.problem import Problem, problems
 
 HERE = Path(__file__).parent
 TASK_NAMES = ("word_problems", "record_to_json", "variable_trace", "short_trace")

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
-from harness.regression.history.history_record import HistoryRecord
-from harness.regression.history.metrics import Figure
+from harness.regression.history.metrics import Figure, HistoryRecord
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
 from tests.synthetic_history import figure, record

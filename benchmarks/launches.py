@@ -35,12 +35,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.results_file import write_results
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import NEVER, DecodeRequest
 from harness.decoding.session import Segment
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
-from harness.decoding.stopping import NEVER
-from harness.engine.compiled_layers import with_compiled_layers
+from harness.engine.compiling import with_compiled_layers
 from harness.engine.cuda_graphs import GraphedSession
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.record.trace import ForwardPass, Generation
@@ -96,7 +95,7 @@ class Uploads(TorchFunctionMode):
 
 
 class CountedGraphs:
-    """A harness.engine.capturing.Capture: a replay runs nothing and counts what was counted when it was captured."""
+    """A harness.engine.cuda_graphs.Capture: a replay runs nothing and counts what was counted when it was captured."""
 
     def __init__(self, counts: Counter[Hashable]) -> None:
         self._counts = counts

@@ -13,9 +13,8 @@ from pathlib import Path
 from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
 from harness.record.schema import CaseHeader, Run
-from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch
-from harness.roofline.batches_assumed import assumed_batch
 from harness.roofline.batch_interval import PassesInterval, passes_interval
+from harness.roofline.batches import BatchPasses, RecordedRow, assumed_batch, recorded_batch
 from harness.roofline.recorded_acceptance import recorded_arms
 
 SCENARIO = Path(__file__).parent / "lockstep.yaml"

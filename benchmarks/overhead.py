@@ -16,10 +16,9 @@ import torch
 
 from benchmarks.results_file import write_results
 from harness.decoding.acceptance import SolverAcceptance
-from harness.decoding.block_view import BlockView
 from harness.decoding.greedy_sample import block_sample
 from harness.decoding.sampling import draw, usable
-from harness.decoding.solvers import SOLVERS
+from harness.decoding.solvers import SOLVERS, BlockView
 from harness.engine.engine import open_engine
 from harness.engine.fusing import CompiledWork
 from harness.scenario.plan import Case, make_plan

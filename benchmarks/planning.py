@@ -29,12 +29,12 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.claim_check import state_of
 from harness.analysis.arm_figures import accuracy_figures
+from harness.analysis.claim_check import state_of
+from harness.analysis.remedy import more_prompts
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.stats.ratios import geometric_mean_ratio
-from harness.analysis.remedy import more_prompts
 from harness.scenario.claims import Bound
 
 RUNS = 300

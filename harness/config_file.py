@@ -1,16 +1,26 @@
 """The base of every value a user writes: frozen, and an unknown key is refused by name with the nearest known one.
 
 Also the number types that refuse silent conversions ("3", true and 3.0 are not whole numbers).
+
+YAML read safely, with the line of every key kept, so that a message can point at what the user wrote.
+
+Knows nothing of scenarios or profiles: it hands out plain data and answers "on which line is this key?".
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from harness.errors import ScenarioError, UserError
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
@@ -57,3 +67,183 @@ def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
         return next((kind for kind in kinds if kind in keys), None)
 
     return kind_of
+
+
+_WHAT_TO_DO = {
+    "bool_type": "write true or false, without quotes",
+    "float_type": "write a number, without quotes (1.0e-3, not 1e-3: YAML reads the latter as text)",
+    "int_type": "write a whole number, without quotes",
+    "string_type": 'write text; put it in quotes if it looks like a number ("2024")',
+    "missing": "add it",
+    "extra_forbidden": "remove it",
+    "literal_error": "choose one of these",
+    "union_tag_invalid": "choose one of these",
+}
+MOST_VALUES = 100_000
+LONGEST_SHOWN = 200
+LONGEST_SENTENCE = 4000
+"""Room for a list of everything allowed, none for a whole file given as one value."""
+DEEPEST = 100
+_OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What the constructors of PyYAML let out for a scalar that is not what its tag says."""
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines."""
+
+    file: Path
+    data: Any
+    root: yaml.Node
+
+    def line_of(self, location: Sequence[str | int]) -> int:
+        """Line (from 1) of the innermost key of ``location`` that the file has; parts it lacks are passed over."""
+        node, line = self.root, self.root.start_mark.line
+        for part in location:
+            found = _child(node, part)
+            if found is not None:
+                node, line = found
+        return line + 1
+
+    def describe(self, error: ValidationError) -> str:
+        """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
+        every = error.errors(include_url=False)
+        # A list whose items were all refused is also reported as empty: say only what the user can mend.
+        wanted = [details for details in every if details["type"] != "too_short" or not details["input"]]
+        return "\n".join(self._describe_one(details) for details in wanted or every)
+
+    def _describe_one(self, details: ErrorDetails) -> str:
+        location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]
+        where = ".".join(map(str, self._written(location, missing=details["type"] == "missing"))) or "the file"
+        return f"{self.file}:{self.line_of(location)}: {where}: {in_words(details)}"
+
+    def _written(self, location: Sequence[str | int], *, missing: bool) -> Iterator[str | int]:
+        """The parts of ``location`` that stand in the file: pydantic also names the branches of its unions."""
+        node = self.root
+        for depth, part in enumerate(location):
+            found = _child(node, part)
+            if found is not None:
+                node = found[0]
+                yield part
+            elif missing and depth == len(location) - 1:
+                yield part
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what is nested so deep that PyYAML, whose work grows with the square of the depth, would seem to hang; and puts
+    together the surrogate pairs that JSON writes a character beyond U+FFFF with, which YAML takes for two.
+    """
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+        if self.flow_level >= DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} lists inside each other", problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            problem = "half of a surrogate pair (\\ud800 to \\udfff) is no character"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        return node
+
+
+def read_yaml(
+    file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
+) -> YamlDocument:
+    """Read one YAML document.
+
+    Raises:
+        ``refusal``: the file cannot be read, is not YAML, is empty, or names a key twice; the message has file and line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise refusal(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+        if root is None:
+            raise refusal(f"{file}:1: the file is empty; {when_empty}")
+        if _values(root, {}) > MOST_VALUES:
+            raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
+        _refuse_duplicates(file, root, set(), refusal)
+        return YamlDocument(file=file, data=yaml.load(text, Loader=_Loader), root=root)
+    except (yaml.YAMLError, RecursionError, *_OF_CONSTRUCTORS) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise refusal(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
+
+
+def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
+    """The node below ``node`` under a key or index, with the line (from 0) where its key or item starts."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(part):
+                return value, key.start_mark.line
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part].start_mark.line
+    return None
+
+
+def _values(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is known: met again before, it is inside itself
+        inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
+        pairs = [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
+    return known[id(node)]
+
+
+def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
+    """YAML lets a later key silently win over an earlier one; here it is a mistake."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_duplicates(file, item, seen, refusal)
+    if isinstance(node, yaml.MappingNode):
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in first:
+                earlier = first[key.value]
+                raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
+            if isinstance(key, yaml.ScalarNode):
+                first[key.value] = line
+            _refuse_duplicates(file, value, seen, refusal)
+
+
+def in_words(details: ErrorDetails) -> str:
+    """One error of pydantic as what was given, what is allowed and what to do, without its place."""
+    todo = _WHAT_TO_DO.get(details["type"])
+    return _sentence(details)[:LONGEST_SENTENCE] + (f"; {todo}" if todo else "")
+
+
+def _sentence(details: ErrorDetails) -> str:
+    """What was given and what is allowed, in one clause."""
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    fixed = {
+        "missing": "the key is required and missing",
+        "extra_forbidden": "unknown key",
+        "too_short": "got an empty list, at least one value is needed",
+        "union_tag_invalid": f"got {_shown(context.get('tag'))}, allowed: {context.get('expected_tags')}",
+    }
+    if kind in fixed:
+        return fixed[kind]
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
+    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {_shown(given)}, {message}"
+
+
+def _shown(given: Any) -> str:
+    """What was given, cut where it is too long to be read."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

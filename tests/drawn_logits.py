@@ -6,10 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.block_view import BlockView  # noqa: E402 - after the import guard
-from harness.decoding.sampling import NO_TOKEN, TorchFigures, usable  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
+from harness.decoding.sampling import NO_TOKEN, TorchFigures, usable
+from harness.decoding.solvers import (
+    SOLVERS,
+    BlockView,
+)
+from harness.scenario.solvers import SOLVERS as SPECS
 
 INF, NAN = float("inf"), float("nan")
 

@@ -13,9 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guard
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.engine import flash_attention  # noqa: E402
+from harness.engine import flash_attention
 
 HALF = (torch.float16, torch.bfloat16)
 

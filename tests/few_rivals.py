@@ -8,12 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.drafters import DraftModel  # noqa: E402
-from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
-from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guard
-from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402
-from harness.engine.early_exit import first_layers  # noqa: E402
-from tests.few_words import MASK_ID, few_words  # noqa: E402
+from harness.decoding.drafters import (
+    DraftModel,
+    PromptLookup,
+    TranslatedDrafts,
+)
+from harness.decoding.speculative import decode_draft_and_check
+from harness.engine.drafters import first_layers
+from tests.few_words import MASK_ID, few_words
 
 BITS = 3
 STOP_BIT = 7

@@ -12,14 +12,16 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
-from harness.decoding.draft_check import NextTokenCheck  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
-from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.self_speculation import decode_linear, decode_quadratic
+from harness.decoding.solvers import SOLVERS
+from harness.decoding.verification import NextTokenCheck
+from harness.decoding.verified_blocks import decode_verified_blocks
+from harness.scenario.solvers import SOLVERS as SPECS
 
 WORDS = 8
 MASK_ID = WORDS

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.results import COMPARISON_VERSION
 from harness.record.schema import RECORD_VERSION
-from harness.regression.history.history_record import HistoryRecord, Revision
-from harness.regression.history.metrics import METRICS, Figure
+from harness.regression.history.metrics import METRICS, Figure, HistoryRecord, Revision
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CELL, ARM = "reference/word_problems/b1", "SBD k=16 γ=0.35"

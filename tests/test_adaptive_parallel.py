@@ -7,14 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding import verified_blocks  # noqa: E402 - after the import guards
-from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel  # noqa: E402
-from harness.decoding.position_noise import PositionNoise  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402
-from tests.test_exactness import drain, reference_logits  # noqa: E402
-from tests.test_nested_drafts import BATCH, SEEDS, block_logits, solver_arm  # noqa: E402
-from tests.test_position_noise import Recorded  # noqa: E402
+from harness.decoding import verified_blocks
+from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel
+from harness.decoding.sampling import PositionNoise
+from harness.engine.plain_session import TransformersSession
+from tests.few_words import MASK_ID, few_words, some_work
+from tests.test_exactness import drain, reference_logits
+from tests.test_nested_drafts import BATCH, SEEDS, block_logits, solver_arm
+from tests.test_position_noise import Recorded
 
 
 def apd(session, request, block_size, mixture):

@@ -12,8 +12,8 @@ import pytest
 
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
-from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
+from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.pricing import pass_bytes, price_trace
 from harness.roofline.speedup import describe_pass

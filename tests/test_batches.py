@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch
-from harness.roofline.batches_assumed import assumed_batch, slowest_row_passes
 from harness.roofline.batch_interval import passes_interval
+from harness.roofline.batches import BatchPasses, RecordedRow, assumed_batch, recorded_batch, slowest_row_passes
 
 Passes = tuple[tuple[bool, int], ...]
 BATCHINGS = ("lockstep", "ragged")

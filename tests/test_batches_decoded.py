@@ -7,21 +7,21 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.analysis.blocks import decoded_blocks  # noqa: E402 - after the import guard
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import entropy_bounded  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.models import ModelShape  # noqa: E402
-from harness.record.schema import PassColumns, RowResult, Sample  # noqa: E402
-from harness.record.trace import ForwardPass  # noqa: E402
-from harness.roofline.batch_decode import predict_batch  # noqa: E402
-from harness.roofline.batches import RecordedRow, recorded_batch  # noqa: E402
-from harness.roofline.ceilings import Ceilings  # noqa: E402
-from harness.roofline.pricing import price_trace  # noqa: E402
-from harness.roofline.recorded_acceptance import blocks_of_row  # noqa: E402
-from tests.test_exactness import MASK_ID, drain, request, tiny_model  # noqa: E402
+from harness.analysis.blocks import decoded_blocks
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import entropy_bounded
+from harness.engine.static_session import StaticSession
+from harness.models import ModelShape
+from harness.record.schema import PassColumns, RowResult, Sample
+from harness.record.trace import ForwardPass
+from harness.roofline.batch_decode import predict_batch
+from harness.roofline.batches import RecordedRow, recorded_batch
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.pricing import price_trace
+from harness.roofline.recorded_acceptance import blocks_of_row
+from tests.test_exactness import MASK_ID, drain, request, tiny_model
 
 BLOCK, PROMPT = 4, 5
 # Prompts of equal length, so that the context of a batch's trace is not padding; the stop ends some of them early.

@@ -7,13 +7,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.passes import prefill  # noqa: E402 - after the import guards
-from harness.decoding.session import Segment  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.workloads.tasks import TASKS  # noqa: E402
-from harness.workloads.tasks.splits import problems  # noqa: E402
+from harness.decoding.passes import prefill
+from harness.decoding.session import Segment
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.models.choice import REFERENCE_DIR
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.problem import problems
 
 BLOCK = 8
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.decoding.block import BlockRow
-from harness.decoding.stopping import StopRule
+from harness.decoding.request import StopRule
+from harness.decoding.set_block import BlockRow
 
 STOP, MASK = 9, 0
 

@@ -15,14 +15,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from safetensors.torch import save_file  # noqa: E402 - after the import guards
+from safetensors.torch import save_file
 
-from harness.engine.loading import load_model  # noqa: E402
-from harness.errors import UnknownModelError  # noqa: E402
-from harness.models.block_checkpoints import native_config  # noqa: E402
-from harness.models.block_families import FAMILIES  # noqa: E402
-from harness.models.choice import REFERENCE_DIR, HuggingFaceModel  # noqa: E402
-from tests.test_model_facts import config_of  # noqa: E402
+from harness.engine.loading import load_model
+from harness.errors import UnknownModelError
+from harness.models.block_checkpoints import native_config
+from harness.models.block_families import FAMILIES
+from harness.models.choice import REFERENCE_DIR, HuggingFaceModel
+from tests.test_model_facts import config_of
 
 VOCAB = 40
 SIZES = {

@@ -14,20 +14,22 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding import block_diffusion  # noqa: E402
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402
-from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
-from harness.decoding.block_diffusion_row import BlockDiffusionRow  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.models.block_families import FAMILIES  # noqa: E402 - after the import guards
-from tests import published_rules  # noqa: E402
-from tests.few_words import MASK_ID, WORDS, Work  # noqa: E402
-from tests.test_exactness import Says, drain, request  # noqa: E402
+from harness.decoding import block_diffusion
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.block_diffusion import decode_block_diffusion
+from harness.decoding.block_diffusion_blocks import BlockDiffusionRow
+from harness.decoding.request import NEVER, StopRule
+from harness.decoding.solvers import SOLVERS
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.models.block_families import FAMILIES
+from tests import published_rules
+from tests.few_words import MASK_ID, WORDS, Work
+from tests.test_exactness import Says, drain, request
 
 K = 4
 SESSIONS = {

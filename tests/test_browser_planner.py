@@ -13,8 +13,7 @@ import pytest
 
 from harness.formatting import rate, ratio
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
-from harness.reporting.planner.planner_data import rate_carried, ratio_carried
-from harness.reporting.planner.view import planner_view
+from harness.reporting.planner.view import planner_view, rate_carried, ratio_carried
 from tests.test_planner import FIGURES, asked, choices, quickstart, rendered
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")

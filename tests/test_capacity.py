@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from harness.capacity.acceptance import Acceptance, from_passes, from_speedup, from_table1
-from harness.capacity.capacity_break_even import paying_ranges
 from harness.capacity.plan import Question, plan
+from harness.capacity.replica import paying_ranges
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.capacity.wording import answer, pays_words
 from harness.errors import UserError

@@ -23,7 +23,7 @@ from harness.check.exactness import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.check.tables import cells_table
 from harness.engine.captured_attention import OPTIONS
-from harness.engine.used_kv import Fed
+from harness.engine.kv_cache import Fed
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import FakeClock, HostClock
 from harness.models import KNOWN_SHAPES

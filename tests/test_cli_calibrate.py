@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.cli import cli_own_profile
+from harness.cli import calibrate
 from harness.errors import UserError
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
@@ -42,7 +42,7 @@ def measured_times(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]
         times.append((device, list(dtypes), threads))
         save_profile(local_profile(local_machine.measure_ceilings(device, dtypes, threads, "eager", 60.0, cli_own_progress())))
 
-    monkeypatch.setattr(cli_own_profile, "calibrate_in_own_process", measure)
+    monkeypatch.setattr(calibrate, "calibrate_in_own_process", measure)
     return times
 
 
@@ -165,7 +165,7 @@ def test_an_unknown_cpu_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_calibration_that_fails_is_the_users_to_mend() -> None:
     """The real command in its own process: this machine has no CUDA device number 99."""
     with pytest.raises(UserError, match="could not be calibrated"):
-        cli_own_profile.calibrate_in_own_process("cuda:99", ["bfloat16"], None)
+        calibrate.calibrate_in_own_process("cuda:99", ["bfloat16"], None)
 
 
 def test_a_damaged_local_profile_is_named(home: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.cli.paper import BAR_WIDTH, ratio_bar
-from harness.roofline.published import published_slowdowns, published_speedups
+from harness.roofline.paper import published_slowdowns, published_speedups
 from tests.test_cli import sbd
 
 EXPLAIN = ("roofline", "--paper", "--explain")

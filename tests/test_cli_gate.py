@@ -12,8 +12,7 @@ import pytest
 
 from harness.record.schema import CaseOutcome
 from harness.regression import revisions
-from harness.regression.noise_floor import NoiseFloor
-from harness.regression.noise_floors import floors_file, known_floors, save_floors
+from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors, save_floors
 from harness.scenario.scenario import load_scenario
 from tests.synthetic_run import NTP, Part, build
 from tests.test_cli import sbd

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.results import COMPARISON_VERSION
-from harness.meters.environment_git import ask_git, branch_at, committed_at
+from harness.meters.environment import ask_git, branch_at, committed_at
 from harness.regression.history.store import History, Wanted
 from tests.synthetic_history import commit, records_of
 from tests.test_cli import sbd

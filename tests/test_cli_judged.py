@@ -17,8 +17,7 @@ from hypothesis import example, given
 from typer.testing import CliRunner
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
-from harness.cli.cli_judged_table import table
-from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish, table
 from harness.errors import StorageError, UserError
 from harness.reporting.exports import FORMATS, export
 from tests import synthetic_judgements as synthetic

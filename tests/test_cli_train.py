@@ -11,7 +11,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from harness.engine.training.tokenizer import train_tokenizer  # noqa: E402 - after the import guards
+from harness.engine.training.reference import train_tokenizer
 
 
 def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.session import Segment  # noqa: E402 - after the import guards
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.compiled_layers import CompiledLayer, compiled_unit, with_compiled_layers  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
+from harness.decoding.session import Segment
+from harness.engine.compiling import CompiledLayer, compiled_unit, with_compiled_layers
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
 
 SIZES = {
     "vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -9,18 +9,20 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.engine.decoders import decoder_of  # noqa: E402
-from harness.engine.engine import drain  # noqa: E402
-from harness.engine.integrations.custom_generate import DIRECTORY, sbd  # noqa: E402 - after the import guards
-from harness.engine.loading import LoadedModel  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.errors import ScenarioError, UserError  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.scenario.single_arm import single_case  # noqa: E402
-from harness.workloads.tasks import TASKS, problems  # noqa: E402
-from tests.few_words import MASK_ID, WORDS, few_words, some_work  # noqa: E402
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.engine.decoders import decoder_of
+from harness.engine.engine import drain
+from harness.engine.integrations.custom_generate import DIRECTORY, sbd
+from harness.engine.loading import LoadedModel
+from harness.engine.plain_session import TransformersSession
+from harness.errors import ScenarioError, UserError
+from harness.models.choice import REFERENCE_DIR
+from harness.scenario.single_arm import single_case
+from harness.workloads.tasks import TASKS, problems
+from tests.few_words import MASK_ID, WORDS, few_words, some_work
 
 PAD = 3
 ARMS = {

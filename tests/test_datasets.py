@@ -9,8 +9,8 @@ import pytest
 
 from harness.errors import MissingExtraError, ScenarioError
 from harness.scenario.scenario import load_scenario
-from harness.workloads.dataset_choice import DatasetChoice, digest_of
 from harness.workloads.prompts import Prompt, read_prompts
+from harness.workloads.spec import DatasetChoice, digest_of
 
 ROWS = [
     {"question": "2+3", "answer": "two and three\n#### 5", "year": 1999},

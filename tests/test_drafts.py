@@ -12,21 +12,23 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.drafted_row import DraftedRow  # noqa: E402
-from harness.decoding.drafters import DraftModel, common_prefix  # noqa: E402 - after the import guards
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.engine.early_exit import first_layers  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.meters.clock import HostClock  # noqa: E402
-from harness.meters.timed_session import MeteredSession  # noqa: E402
-from tests.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly  # noqa: E402
-from tests.few_words import MASK_ID, WORDS, Work, few_words, some_work  # noqa: E402
-from tests.test_exactness import TOLERANCE, committed_kv, drain  # noqa: E402
-from tests.test_verified_blocks import OtherKeep  # noqa: E402
+from harness.decoding.drafters import DraftModel, common_prefix
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import NEVER, StopRule
+from harness.decoding.speculative import DraftedRow
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.engine.drafters import first_layers
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.meters.clock import HostClock
+from harness.meters.timed_session import MeteredSession
+from tests.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
+from tests.few_words import MASK_ID, WORDS, Work, few_words, some_work
+from tests.test_exactness import TOLERANCE, committed_kv, drain
+from tests.test_verified_blocks import OtherKeep
 
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),

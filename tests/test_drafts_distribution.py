@@ -13,13 +13,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding import speculative  # noqa: E402 - after the import guard
-from harness.decoding.drafted_row import DraftedRow  # noqa: E402
-from harness.decoding.drafter import NoDrafts  # noqa: E402
-from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from tests.test_verified_distribution import (  # noqa: E402
+from harness.decoding import speculative
+from harness.decoding.drafters import (
+    NoDrafts,
+    PromptLookup,
+)
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.speculative import DraftedRow
+from tests.test_verified_distribution import (
     PROMPT,
     TOLERANCE,
     Table,

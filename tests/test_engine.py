@@ -13,14 +13,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.engine import engine  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.meters.cuda import cuda_index  # noqa: E402
-from harness.meters.graphs import CAPTURES  # noqa: E402
-from harness.runner import local_machine  # noqa: E402 - after the import guards
-from harness.scenario.plan import Case, make_plan  # noqa: E402
-from harness.scenario.scenario import Scenario  # noqa: E402
+from harness.engine import engine
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.meters.clock import cuda_index
+from harness.meters.host import CAPTURES
+from harness.runner import local_machine
+from harness.scenario.plan import Case, make_plan
+from harness.scenario.scenario import Scenario
 
 SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 

@@ -7,18 +7,22 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guard
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import entropy_bounded  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.compiling import can_compile  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import entropy_bounded
+from harness.engine.compiling import can_compile
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.meters.host import CAPTURES, GraphMeter
 
 # transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
 TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed": 1e-9}

@@ -19,11 +19,10 @@ from harness.analysis.stats.quantity import absent
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting import figures_blocks, svg
-from harness.reporting.drawing import Drawing
 from harness.reporting.explain import MOST_BATCHES, explain_drawings
-from harness.reporting.figures_roofline import MOST_LABELS, named
-from harness.reporting.figures_time import pass_time, telling
-from harness.reporting.timeline import timeline_drawing, token_text
+from harness.reporting.figures_blocks import timeline_drawing, token_text
+from harness.reporting.figures_roofline import MOST_LABELS, named, pass_time, telling
+from harness.reporting.svg import Drawing
 from tests import synthetic_run as synthetic
 from tests.test_compare_blocks import run as run_of
 from tests.test_compare_blocks import sample

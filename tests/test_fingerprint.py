@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from harness.decoding.session import Segment
 from harness.engine import fingerprint as module
 from harness.engine import sessions
-from harness.engine.attention_kernels import choose_kernels
+from harness.engine.captured_attention import choose_kernels
 from harness.engine.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.engine.sessions import open_session
 from harness.models import ModelShape

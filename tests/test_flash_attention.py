@@ -11,12 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.engine import flash_attention  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.engine.flash_attention import Runs  # noqa: E402
-from harness.errors import ScenarioError  # noqa: E402 - after the import guards
-from tests.emulated_gpu import emulated_flash  # noqa: E402
+from harness.engine import flash_attention
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.engine.flash_attention import Runs
+from harness.errors import ScenarioError
+from tests.emulated_gpu import emulated_flash
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
 SCHEMA = (

@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.check import half_precision as module  # noqa: E402 - after the import guards
-from harness.check.half_precision import half_precision, main  # noqa: E402
-from harness.engine import flash_runs  # noqa: E402
-from harness.engine.capturing import CudaGraphs  # noqa: E402
-from harness.engine.flash_runs import FlashRuns  # noqa: E402
-from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
+from harness.check import half_precision as module
+from harness.check.half_precision import half_precision, main
+from harness.engine import flash_attention
+from harness.engine.cuda_graphs import CudaGraphs
+from harness.engine.flash_attention import FlashRuns
+from tests.emulated_gpu import FakeCuda, emulated_flash
 
 BATCHES = ((1, 200), (1, 900), (3, 900))
 """One piece; four of which three hold nothing; three rows. Each but the first drops the graphs and captures anew."""
@@ -40,12 +40,12 @@ def test_an_empty_piece_that_counts_is_found(monkeypatch):
     """Undo the mend of flash attention's +inf: no pass with a run without keys has a number, every other pass is right. In one
     piece that is the pass that commits alone: the block behind sees nothing where committed tokens see one another.
     """
-    real = flash_runs.Runs
+    real = flash_attention.Runs
 
     def forgetful(**given):
         return real(**given | {"empty": None})
 
-    monkeypatch.setattr(flash_runs, "Runs", forgetful)
+    monkeypatch.setattr(flash_attention, "Runs", forgetful)
     found, _ = probe(BATCHES[:2])
     assert [one.right for one in found] == [True] * 4 + [False] * 8
     assert {one.error for one in found if not one.right} == {None}
@@ -59,7 +59,7 @@ def test_a_pool_that_is_used_again_is_found(monkeypatch):
         probe(BATCHES[:2])
 
 
-def without_its_own(fed, own=flash_runs._own):
+def without_its_own(fed, own=flash_attention._own):
     """A block that is committed does not see itself."""
     return (run._replace(least=0, most=0) for run in own(fed))
 
@@ -69,7 +69,7 @@ def one_less(self, used, read=FlashRuns.read):
     return read(self, used - 1)
 
 
-def seeing_all(fed, own=flash_runs._own):
+def seeing_all(fed, own=flash_attention._own):
     """A block that is committed sees what comes behind each of its tokens."""
     width = fed.parts[0][0]
     return (run._replace(least=width, most=width) if run.least else run for run in own(fed))
@@ -78,9 +78,9 @@ def seeing_all(fed, own=flash_runs._own):
 @pytest.mark.parametrize(
     ("where", "fault", "wrong"),
     [
-        (flash_runs, {"_own": without_its_own}, {"16+16"}),
+        (flash_attention, {"_own": without_its_own}, {"16+16"}),
         (FlashRuns, {"read": one_less}, {"1", "16", "16+16"}),
-        (flash_runs, {"_own": seeing_all}, {"16+16"}),
+        (flash_attention, {"_own": seeing_all}, {"16+16"}),
     ],
 )
 def test_a_fault_that_leaves_numbers_is_found(monkeypatch, where, fault, wrong):

@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.engine import masks  # noqa: E402 - after the import guards
-from harness.engine.kv_cache import causal_attention, folded_attention  # noqa: E402
-from harness.engine.masks import folded_mask  # noqa: E402
-from harness.engine.static_session import places_of  # noqa: E402
+from harness.engine import attention_masks
+from harness.engine.attention_masks import folded_mask
+from harness.engine.kv_cache import causal_attention, folded_attention
+from harness.engine.static_session import places_of
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
@@ -66,7 +66,7 @@ def test_a_prompt_with_padding_sees_what_it_would_see_alone():
 @pytest.mark.parametrize(("lines", "apart"), [({}, 19), ({"cpu": 16}, 32)])
 def test_a_mask_lies_as_its_kernel_wants_it(monkeypatch, lines, apart):
     """19 slots, by hand: where a kernel takes lines of 16 numbers, those of the mask begin 32 apart."""
-    monkeypatch.setattr(masks, "LINES", lines)
+    monkeypatch.setattr(attention_masks, "LINES", lines)
     visible = torch.ones(1, 2, 19, dtype=torch.bool)
     visible[0, 1, 5:] = False
     mask = folded_mask(visible, 2, torch.bfloat16)

@@ -14,12 +14,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from harness.decoding import fused_walk, sampling  # noqa: E402 - after the import guards
-from harness.decoding.block_view import BlockView  # noqa: E402
-from harness.decoding.fused_walk import FusedFigures, walk  # noqa: E402
-from harness.decoding.sampling import TorchFigures, sampler_of  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from tests.drawn_logits import INF, NAN, decide_alike, defined, some_logits  # noqa: E402
+from harness.decoding import fused_walk, sampling
+from harness.decoding.fused_walk import FusedFigures, walk
+from harness.decoding.sampling import TorchFigures, sampler_of
+from harness.decoding.solvers import (
+    SOLVERS,
+    BlockView,
+)
+from tests.drawn_logits import INF, NAN, decide_alike, defined, some_logits
 
 # The interpreter computes with numpy, which remarks on arithmetic with NaN and infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")

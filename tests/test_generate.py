@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.next_token import decode_next_token  # noqa: E402 - after the import guard
-from harness.engine.hf_generate import generate  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from tests.test_exactness import PROMPTS, drain, request, tiny_model  # noqa: E402
+from harness.decoding.next_token import decode_next_token
+from harness.engine.hf_generate import generate
+from harness.engine.static_session import StaticSession
+from tests.test_exactness import PROMPTS, drain, request, tiny_model
 
 
 @pytest.mark.parametrize("stop_ids", [(), (11, 20)])

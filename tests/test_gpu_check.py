@@ -229,7 +229,7 @@ import sys
 sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
 import benchmarks.run_table, benchmarks.dry_scenario, harness.cli.check, harness.cli.doctor, harness.runner.runner, harness.runner.worker
-import harness.cli.judged, harness.analysis.verdict_claims
+import harness.cli.judged, harness.analysis.verdict
 for words in (["report", {str(run)!r}],):
     sys.argv = ["sbd", *words]
     try:

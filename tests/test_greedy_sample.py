@@ -7,25 +7,27 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import EverySlot, ReplayedAcceptance, SolverAcceptance, assumed_passes  # noqa: E402
-from harness.decoding.greedy_sample import FusibleFigures, block_sample, next_tokens  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.sampling import NO_TOKEN, TorchFigures, likeliest_token  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.engine import fusing  # noqa: E402
-from harness.engine.compiling import can_compile  # noqa: E402
-from harness.engine.engine import drain  # noqa: E402
-from harness.engine.fusing import CompiledWork, called, fuse_of  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.meters.graphs import CAPTURES  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.workloads.tasks import TASKS  # noqa: E402
-from harness.workloads.tasks.splits import problems  # noqa: E402
-from tests.drawn_logits import decide_alike, defined, random_rows, some_logits  # noqa: E402
-from tests.few_words import MASK_ID, SETTINGS, few_words, some_work  # noqa: E402
+from harness.decoding.acceptance import EverySlot, ReplayedAcceptance, SolverAcceptance, assumed_passes
+from harness.decoding.greedy_sample import FusibleFigures, block_sample, next_tokens
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.sampling import NO_TOKEN, TorchFigures, likeliest_token
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import SOLVERS
+from harness.engine import fusing
+from harness.engine.compiling import can_compile
+from harness.engine.engine import drain
+from harness.engine.fusing import CompiledWork, called, fuse_of
+from harness.engine.static_session import StaticSession
+from harness.meters.host import CAPTURES
+from harness.models.choice import REFERENCE_DIR
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.problem import problems
+from tests.drawn_logits import decide_alike, defined, random_rows, some_logits
+from tests.few_words import MASK_ID, SETTINGS, few_words, some_work
 
 BLOCK = 8
 COMPILES = pytest.mark.skipif(not can_compile(), reason="torch.compile does not work here")

@@ -9,7 +9,7 @@ from harness.analysis.health import RULES, Usual, broken_rules, usual_of, withou
 from harness.analysis.verdict import verdict
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
-from harness.scenario.scenario_limits import HealthLimits
+from harness.scenario.scenario import HealthLimits
 from tests import synthetic_run as synthetic
 
 USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)

@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.next_token import decode_next_token  # noqa: E402 - after the import guards
-from harness.decoding.session import Segment  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from tests import few_words  # noqa: E402
-from tests.test_exactness import drain  # noqa: E402
-from tests.test_rows_left_out import ARMS, some_decode  # noqa: E402
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.session import Segment
+from harness.engine.static_session import StaticSession
+from tests import few_words
+from tests.test_exactness import drain
+from tests.test_rows_left_out import ARMS, some_decode
 
 ROWS = 6
 

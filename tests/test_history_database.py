@@ -16,12 +16,9 @@ import pytest
 from sqlalchemy import Connection, event, inspect, text
 
 from harness.errors import MissingExtraError, StorageError, UserError
-from harness.regression.history.database import database_url, open_engine, shown
-from harness.regression.history.history_migrations import MIGRATIONS, SCHEMA_VERSION, migrate
-from harness.regression.history.history_record import Revision
-from harness.regression.history.history_tables import METADATA
-from harness.regression.history.metrics import METRICS
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.database import MIGRATIONS, SCHEMA_VERSION, database_url, migrate, open_engine, shown
+from harness.regression.history.metrics import METRICS, Revision
+from harness.regression.history.store import METADATA, History, Wanted
 from harness.regression.history.trend import trend
 from tests import postgres_server
 from tests.synthetic_history import commit, figure, record, records_of

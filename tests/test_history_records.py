@@ -15,10 +15,8 @@ from harness.errors import RecordError, UserError
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import RECORD_VERSION, Run
 from harness.record.store import read_run
-from harness.regression.history.derive import record_of
-from harness.regression.history.history_figures import reciprocal
-from harness.regression.history.history_record import HistoryRecord, Revision, utc
-from harness.regression.history.metrics import DEFAULT_METRICS, METRICS, PRICES, known_metrics
+from harness.regression.history.derive import reciprocal, record_of
+from harness.regression.history.metrics import DEFAULT_METRICS, METRICS, PRICES, HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import History, Wanted
 from tests import synthetic_run as synthetic
 from tests.test_record_packed import unpacked_by_hand

@@ -9,19 +9,23 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from torch.overrides import TorchFunctionMode  # noqa: E402 - after the import guards
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.decoding import uploading  # noqa: E402
-from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import entropy_bounded  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.engine import cuda_graphs  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
+from harness.decoding import session
+from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import entropy_bounded
+from harness.engine import cuda_graphs
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
 
 BLOCK, MASK_ID, META = 4, 15, torch.device("meta")
 
@@ -138,7 +142,7 @@ def request(rows):
 def waits_of_passes(monkeypatch, decoder, rows):
     """For every pass behind the prompt's, what the host waited for."""
     waits = Waits()
-    for module in (uploading, cuda_graphs):
+    for module in (session, cuda_graphs):
         monkeypatch.setattr(module, "page_locked", waits.page_locked)
     found = []
     with waits:
@@ -212,9 +216,9 @@ def test_a_wait_is_seen():
 def test_an_upload_is_from_page_locked_memory_and_not_waited_for(monkeypatch, values):
     """On a CPU it is the tensor itself; elsewhere a copy of a page-locked one."""
     plain = values if isinstance(values, torch.Tensor) else torch.tensor(values)
-    assert torch.equal(uploading.upload(values, torch.device("cpu")), plain)
+    assert torch.equal(session.upload(values, torch.device("cpu")), plain)
     waits = Waits()
-    monkeypatch.setattr(uploading, "page_locked", waits.page_locked)
+    monkeypatch.setattr(session, "page_locked", waits.page_locked)
     with waits:
-        found = uploading.upload(values, META)
+        found = session.upload(values, META)
     assert (found.device, found.shape, found.dtype, waits.seen) == (META, plain.shape, plain.dtype, [])

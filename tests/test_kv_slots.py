@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.models import KNOWN_SHAPES
-from harness.roofline.kv_slots import SMALLEST_PIECE, WANTED_GROUPS, pieces_of, slots_allocated
-from harness.roofline.storage import kv_cache_bytes
+from harness.roofline.storage import SMALLEST_PIECE, WANTED_GROUPS, kv_cache_bytes, pieces_of, slots_allocated
 
 
 def test_by_hand() -> None:

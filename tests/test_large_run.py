@@ -11,8 +11,7 @@ import pytest
 
 from harness.analysis import sample_totals
 from harness.analysis.comparison import compare
-from harness.record.passes import PassColumns
-from harness.record.record_packed import PackedPasses
+from harness.record.passes import PackedPasses, PassColumns
 from harness.record.store import read_run
 from harness.reporting import page, samples
 from harness.reporting.page import render

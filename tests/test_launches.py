@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks import launches  # noqa: E402 - after the import guards
-from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of  # noqa: E402
-from harness.engine import used_kv  # noqa: E402
-from harness.engine.captured_attention import OPTIONS  # noqa: E402
-from harness.models import KNOWN_SHAPES  # noqa: E402
-from harness.roofline import kv_slots  # noqa: E402
+from benchmarks import launches
+from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of
+from harness.engine import kv_cache
+from harness.engine.captured_attention import OPTIONS
+from harness.models import KNOWN_SHAPES
+from harness.roofline import storage
 
 SHAPE = KNOWN_SHAPES["llama-3.1-8b"]
 
@@ -65,13 +65,13 @@ def test_pieces_of_a_function_are_those_that_can_be_named() -> None:
 class FormerReading:
     """Attention as it was when another program counted it: per part, and for what causal tokens see of themselves apart."""
 
-    fed: used_kv.Fed
+    fed: kv_cache.Fed
 
     def attend(self, query: Any, keys: Any, values: Any, scaling: float | None) -> Any:
         """Values are of no account."""
         rows, heads, _, size = query.shape
         groups, shared = self.fed.groups, self.fed.shared
-        count = kv_slots.pieces_of(rows * groups, self.fed.slots)
+        count = storage.pieces_of(rows * groups, self.fed.slots)
         outs, start = [], 0
         torch.arange(rows, device=query.device)  # each layer made the rows' numbers anew
         for width, causal in self.fed.parts:
@@ -110,7 +110,7 @@ class FormerReading:
 class Former:
     """Makes FormerReadings, and what it made for each forward: three tensors a part, two more where it is causal."""
 
-    def __init__(self, fed: used_kv.Fed) -> None:
+    def __init__(self, fed: kv_cache.Fed) -> None:
         self._fed = fed
 
     def read(self, used: Any) -> FormerReading:
@@ -146,7 +146,7 @@ def test_a_compiled_layer_writes_its_kv_where_it_is(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launches, "pieces_of", lambda function, arguments: seen.append((function, arguments)) or 1)
     count_passes(SHAPE.model_copy(update={"layers": 1}), compiled=True)
     for function, arguments in seen[-1:]:
-        kv: used_kv.UsedLayer = arguments[2]
+        kv: kv_cache.UsedLayer = arguments[2]
         made = [out for node in scheduled_of(function, arguments) for out in node.get_outputs()]
         written = [out for out in made if out.get_mutations()]
         fresh = [out.node.get_numel() for out in made if not out.get_mutations() and hasattr(out.node.layout, "size")]

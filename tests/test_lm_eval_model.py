@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'sbd-bench[eval]'")
 
-from harness.engine.integrations.lm_eval import SbdModel  # noqa: E402
-from harness.errors import ScenarioError  # noqa: E402 - after the import guards
-from harness.record.store import read_run  # noqa: E402
-from harness.runner.runner import run  # noqa: E402
-from harness.workloads.tasks import TASKS, problems  # noqa: E402
+from harness.engine.integrations.lm_eval import SbdModel
+from harness.errors import ScenarioError
+from harness.record.store import read_run
+from harness.runner.runner import run
+from harness.workloads.tasks import TASKS, problems
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED, COUNT = 2, 12

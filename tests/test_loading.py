@@ -12,11 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.engine import engine  # noqa: E402
-from harness.engine.loading import load_model  # noqa: E402
-from harness.errors import UnknownModelError  # noqa: E402 - after the import guards
-from harness.models.choice import RandomModel  # noqa: E402
-from harness.scenario.scenario import Scenario  # noqa: E402
+from harness.engine import engine
+from harness.engine.loading import load_model
+from harness.errors import UnknownModelError
+from harness.models.choice import RandomModel
+from harness.scenario.scenario import Scenario
 
 SIZES = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 

@@ -14,9 +14,9 @@ from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
 from harness.regression.counted import counted
 from harness.regression.judge_runs import judge_counted
-from harness.reporting.pointers import Pointers
+from harness.reporting.cells import Pointers
 from harness.reporting.tables import arms_table
-from harness.roofline.attention import ideal_attention_flops
+from harness.roofline.operations import ideal_attention_flops
 from harness.roofline.pricing import price_pass, price_trace
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.roofline.speedup import describe_pass

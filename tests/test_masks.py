@@ -7,11 +7,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guards
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.decoding.passes import prefill  # noqa: E402
-from harness.decoding.session import Segment  # noqa: E402
-from harness.engine.static_session import StaticSession, visible_slots  # noqa: E402
+from harness.decoding.passes import prefill
+from harness.decoding.session import Segment
+from harness.engine.static_session import StaticSession, visible_slots
 
 HEADS, GROUPS = 4, 2
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from harness.meters.clock import FakeClock, HostClock
-from harness.meters.cuda import CudaClock
+from harness.meters.clock import CudaClock, FakeClock, HostClock
 from harness.meters.timed_session import MeteredSession
 
 

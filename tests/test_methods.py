@@ -14,8 +14,7 @@ from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.methods.calls import MethodTrace, Setting, whole_widths, with_layers
-from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.calls import MethodTrace, Setting, price_method, whole_widths, with_layers
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,
@@ -23,10 +22,17 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.exits import caught_up, copied_state
-from harness.roofline.methods.pricing import price_method
-from harness.roofline.methods.speculative import Drafter, expected_tokens, hierarchy, speculative
-from harness.roofline.methods.tree import small_drafter, tree_drafting
+from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.speculative import (
+    Drafter,
+    caught_up,
+    copied_state,
+    expected_tokens,
+    hierarchy,
+    small_drafter,
+    speculative,
+    tree_drafting,
+)
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass, predict_speedup
 

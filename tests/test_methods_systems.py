@@ -14,14 +14,11 @@ from harness.hardware.figures import Figure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.methods.calls import Setting
-from harness.roofline.methods.set_block import next_token
+from harness.roofline.methods.calls import Setting, price_method
 from harness.roofline.methods.diffusion import whole_sequence
-from harness.roofline.methods.pricing import price_method
-from harness.roofline.methods.recipes import RECIPES
+from harness.roofline.methods.set_block import next_token, verified_set_block
 from harness.roofline.methods.speculative import speculative
-from harness.roofline.methods.systems import System, known_systems, read_systems
-from harness.roofline.methods.verified import verified_set_block
+from harness.roofline.methods.systems import RECIPES, System, known_systems, read_systems
 from harness.scenario.paper_table1 import nfe_speedup, tasks_of
 
 TABLE = Path(__file__).parent / "data" / "methods_figures.csv"

@@ -8,8 +8,7 @@ import pytest
 from harness.errors import UserError
 from harness.models import KNOWN_SHAPES
 from harness.roofline.methods.calls import Setting
-from harness.roofline.methods.set_block import set_block
-from harness.roofline.methods.verified import verified_set_block
+from harness.roofline.methods.set_block import set_block, verified_set_block
 
 AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], batch=1, context_tokens=1000)
 

@@ -11,14 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.errors import UnknownModelError, UserError  # noqa: E402 - after the import guards
-from harness.models import shape_from_config  # noqa: E402
-from harness.models.choice import HuggingFaceModel, RandomModel  # noqa: E402
-from harness.models.decodable import refuse_undecodable, why_undecodable  # noqa: E402
-from harness.runner.protocols import Machine  # noqa: E402
-from harness.runner.runner import run  # noqa: E402
-from harness.scenario.plan import make_plan  # noqa: E402
-from harness.scenario.scenario import load_scenario  # noqa: E402
+from harness.errors import UnknownModelError, UserError
+from harness.models import shape_from_config
+from harness.models.choice import HuggingFaceModel, RandomModel
+from harness.models.decodable import refuse_undecodable, why_undecodable
+from harness.runner.protocols import Machine
+from harness.runner.runner import run
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import load_scenario
 
 WINDOW, POSITIONS = 5, 8
 SIZES = {

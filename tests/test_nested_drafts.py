@@ -7,15 +7,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
-from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
-from harness.decoding.nested_row import NestedRow  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from tests.few_words import MASK_ID, few_words, some_work  # noqa: E402
-from tests.test_exactness import drain, reference_logits  # noqa: E402
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.freedave import (
+    NestedRow,
+    decode_nested_drafts,
+)
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import SOLVERS
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from tests.few_words import MASK_ID, few_words, some_work
+from tests.test_exactness import drain, reference_logits
 
 SEEDS = (1, 4, 12)
 BATCH = 5

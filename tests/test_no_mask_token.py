@@ -7,14 +7,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guards
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.engine.engine import drain  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from tests.few_words import few_words  # noqa: E402
+from harness.decoding.drafters import PromptLookup
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.speculative import decode_draft_and_check
+from harness.engine.engine import drain
+from harness.engine.plain_session import TransformersSession
+from tests.few_words import few_words
 
 
 @pytest.mark.parametrize("method", ["ntp", "prompt lookup"])

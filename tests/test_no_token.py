@@ -7,29 +7,37 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes  # noqa: E402
-from harness.decoding.apd import decode_adaptive_parallel  # noqa: E402
-from harness.decoding.block_diffusion import decode_block_diffusion  # noqa: E402
-from harness.decoding.block_view import BlockView  # noqa: E402
-from harness.decoding.drafters import DraftModel  # noqa: E402
-from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
-from harness.decoding.likelihood import log_likelihoods  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.prompt_lookup import PromptLookup  # noqa: E402
-from harness.decoding.replayed_check import ReplayedCheck  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.sampling import NO_TOKEN, draw  # noqa: E402
-from harness.decoding.self_speculation import decode_linear, decode_quadratic  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.decoding.speculative import decode_draft_and_check  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.decoding.verified_blocks import decode_verified_blocks  # noqa: E402
-from harness.engine.engine import drain  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.errors import NoTokenError  # noqa: E402
-from harness.models.block_families import FAMILIES  # noqa: E402
-from tests.few_words import MASK_ID, SETTINGS, WORDS, few_words  # noqa: E402
+from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
+from harness.decoding.apd import decode_adaptive_parallel
+from harness.decoding.block_diffusion import decode_block_diffusion
+from harness.decoding.drafters import (
+    DraftModel,
+    PromptLookup,
+)
+from harness.decoding.freedave import decode_nested_drafts
+from harness.decoding.next_token import (
+    decode_next_token,
+    log_likelihoods,
+)
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.sampling import NO_TOKEN, draw
+from harness.decoding.self_speculation import decode_linear, decode_quadratic
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import (
+    SOLVERS,
+    BlockView,
+)
+from harness.decoding.speculative import decode_draft_and_check
+from harness.decoding.verification import ReplayedCheck
+from harness.decoding.verified_blocks import decode_verified_blocks
+from harness.engine.engine import drain
+from harness.engine.plain_session import TransformersSession
+from harness.errors import NoTokenError
+from harness.models.block_families import FAMILIES
+from tests.few_words import MASK_ID, SETTINGS, WORDS, few_words
 
 BLOCK = 4
 FIRST_WRONG = 3

@@ -23,8 +23,7 @@ from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.scenario.paper_table1 import nfe_speedup
-from harness.scenario.plan import Case, Plan, Slot, make_plan
-from harness.scenario.plan_order import balanced_order
+from harness.scenario.plan import Case, Plan, Slot, balanced_order, make_plan
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
 

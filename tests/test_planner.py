@@ -25,8 +25,7 @@ from harness.models.choice import REFERENCE_DIR
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
-from harness.reporting.planner.planner_data import embedded, rate_carried, ratio_carried
-from harness.reporting.planner.view import HEADS, PlannerView, planner_view
+from harness.reporting.planner.view import HEADS, PlannerView, embedded, planner_view, rate_carried, ratio_carried
 from tests import synthetic_run as synthetic
 from tests.test_cli import sbd
 

@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding import self_speculation, verified_blocks  # noqa: E402 - after the import guards
-from harness.decoding.position_noise import PositionNoise  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from tests.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work  # noqa: E402
-from tests.test_exactness import drain, reference_logits  # noqa: E402
+from harness.decoding import self_speculation, verified_blocks
+from harness.decoding.sampling import PositionNoise
+from harness.engine.plain_session import TransformersSession
+from tests.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work
+from tests.test_exactness import drain, reference_logits
 
 ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_tokens=9)
 

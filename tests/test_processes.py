@@ -26,8 +26,9 @@ from harness.progress import Silent
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.roofline.recorded_acceptance import recorded_arms
+from harness.runner import subprocesses
 from harness.runner.resume import missing_slots
-from harness.runner.runner import run, run_errand, subprocesses
+from harness.runner.runner import run, run_errand
 from harness.runner.stopping_rule import Pace
 from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
 from harness.scenario.plan import Share, make_plan

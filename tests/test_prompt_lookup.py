@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.prompt_lookup import PromptLookup, looked_up  # noqa: E402 - after the import guards
+from harness.decoding.drafters import PromptLookup, looked_up
 
 WORDS = 5
 

@@ -20,9 +20,8 @@ from harness.record.store import read_run
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
 from harness.runner.estimates import estimate_memory, estimate_time
-from harness.runner.processes_ranks import end_all, first_end, start, threads_shared
 from harness.runner.runner import run, run_errand
-from harness.runner.subprocesses import Errand
+from harness.runner.subprocesses import Errand, end_all, first_end, start, threads_shared
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.scenario.scenario import Scenario, load_scenario, scenario_digest

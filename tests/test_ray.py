@@ -15,9 +15,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness.runner.cluster import ray_cluster
 
 from harness.record.store import read_run
+from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario.scenario import Part
 from tests.test_processes import calibrated as calibrated

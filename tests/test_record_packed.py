@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
-from harness.record.record_packed import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
+from harness.record.passes import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
 from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
 from harness.record.store import RunStore, publish, read_run
 from tests import synthetic_run as synthetic
@@ -83,7 +83,7 @@ def test_every_column_has_a_place() -> None:
 
 
 def unpacked_by_hand(stored: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of one row's passes but its slots, by the description at the top of harness.record.record_packed alone."""
+    """The columns of one row's passes but its slots, by the description at the top of harness.record.passes alone."""
     data, found = zlib.decompress(base64.b64decode(stored["data"])), {}
     names = "role query_tokens context_tokens logit_tokens kept_tokens decided_tokens final_tokens active"
     for name, kind in zip(

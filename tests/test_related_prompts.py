@@ -14,8 +14,8 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run
 from harness.scenario.scenario import load_scenario
-from harness.workloads.dataset_choice import DatasetChoice
 from harness.workloads.prompts import read_prompts
+from harness.workloads.spec import DatasetChoice
 from tests import synthetic_run as synthetic
 from tests.test_runner import FakeEngine, fake_machine
 

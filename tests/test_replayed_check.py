@@ -14,7 +14,7 @@ from harness.errors import RecordError, ScenarioError
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
-from harness.roofline.replay_checks import Check, checks_of_row, miss_rates, recorded_checks
+from harness.roofline.recorded_acceptance import Check, checks_of_row, miss_rates, recorded_checks
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import load_scenario
 
@@ -163,7 +163,7 @@ def _survives(misses: tuple[float, ...], place: int) -> float:
 def test_a_row_draws_the_same_whatever_the_others_do() -> None:
     """Row 0 alone, and with checks of row 1 in between; no token stands in that is the draft or the mask."""
     pytest.importorskip("torch")
-    from harness.decoding.replayed_check import ReplayedCheck
+    from harness.decoding.verification import ReplayedCheck
 
     slots, verdicts, mask = [9, 0, 1, 5], [7, 7, 7, 7], 2
     alone, among = (ReplayedCheck((0.5, 0.5, 0.5), mask, seed=3) for _ in range(2))

@@ -21,10 +21,8 @@ from harness.progress import Silent
 from harness.record.schema import Run
 from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floor import NoiseFloor
-from harness.regression.revision_gate import GateWish, gate_revisions
-from harness.regression.revisions import Commands, Revisions, default_work
-from harness.regression.revisions_launch import launch
-from harness.regression.revisions_noise import NoiseWish, measure_noise
+from harness.regression.revision_gate import GateWish, NoiseWish, gate_revisions, measure_noise
+from harness.regression.revisions import Commands, Revisions, default_work, launch
 from tests.running import running_in
 from tests.synthetic_run import NTP
 from tests.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
@@ -381,7 +379,7 @@ def test_a_signal_while_a_command_starts_ends_it_too(
 def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """Neither Ctrl-C nor a cancelled CI job leaves the command behind, nor what the command itself started."""
     program = (
-        "import sys; from pathlib import Path; from harness.regression.revisions_launch import launch; "
+        "import sys; from pathlib import Path; from harness.regression.revisions import launch; "
         f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
     )
     child = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)

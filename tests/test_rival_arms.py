@@ -15,7 +15,7 @@ from harness.analysis.pricing import Pricer
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
-from harness.record.record_packed import from_stored, pack
+from harness.record.passes import from_stored, pack
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.roofline.methods.calls import with_layers
@@ -282,7 +282,7 @@ def test_counting_draft_passes_as_the_targets_would_show(reference_run: Path) ->
 def test_the_report_counts_draft_passes(reference_run: Path) -> None:
     """A column where some arm made any, with no other change to the page."""
     from harness.analysis.results import Cell
-    from harness.reporting.pointers import Pointers
+    from harness.reporting.cells import Pointers
     from harness.reporting.tables import counts_table
 
     comparison = compare(read_run(reference_run))

@@ -13,11 +13,10 @@ from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
-from harness.roofline.attention import attention_flops, ideal_attention_flops, visible_pairs
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Operation, PassCounts
-from harness.roofline.operations import forward_operations
+from harness.roofline.operations import attention_flops, forward_operations, ideal_attention_flops, visible_pairs
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass, predict_speedup
 from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes

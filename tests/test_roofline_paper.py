@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UserError
-from harness.roofline.paper import BATCH_SIZES, KV_LENGTHS, layer_s, paper_rows, slowdown
-from harness.roofline.published import published_slowdowns, published_speedups
-from harness.roofline.tables import paper_tables, side_by_side
+from harness.roofline.paper import (
+    BATCH_SIZES,
+    KV_LENGTHS,
+    layer_s,
+    paper_rows,
+    paper_tables,
+    published_slowdowns,
+    published_speedups,
+    side_by_side,
+    slowdown,
+)
 
 
 def test_all_224_cells_of_table_3():

@@ -9,16 +9,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance  # noqa: E402 - after the import guards
-from harness.decoding.apd import decode_adaptive_parallel  # noqa: E402
-from harness.decoding.freedave import decode_nested_drafts  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.set_block import decode_set_block  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from tests import few_rivals, few_words  # noqa: E402
-from tests.few_words import MASK_ID  # noqa: E402
-from tests.test_exactness import drain  # noqa: E402
+from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.apd import decode_adaptive_parallel
+from harness.decoding.freedave import decode_nested_drafts
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.set_block import decode_set_block
+from harness.decoding.solvers import SOLVERS
+from harness.engine.static_session import StaticSession
+from tests import few_rivals, few_words
+from tests.few_words import MASK_ID
+from tests.test_exactness import drain
 
 ROWS = 6
 ARMS = (

@@ -17,8 +17,8 @@ from harness.errors import DoesNotFitError, NotPossibleError, StorageError, User
 from harness.meters.window import Readings
 from harness.record.store import RunStore, read_run
 from harness.record.trace import ForwardPass, Generation
+from harness.runner import job, worker
 from harness.runner.protocols import Machine
-from harness.runner import runner_header, worker
 from harness.runner.runner import run
 
 SCENARIO = """
@@ -156,7 +156,7 @@ def test_the_record_names_the_scenario_as_seen_from_where_it_was_run(scenario, s
         monkeypatch.chdir(folder)
         held = run(scenario, tmp_path / f"run{len(shown)}", machine=fake_machine(FakeEngine(shape)))
         assert read_run(held).header.command == shown
-    monkeypatch.setattr(runner_header, "data_dir", lambda name: tmp_path if name == "scenarios" else None)
+    monkeypatch.setattr(job, "data_dir", lambda name: tmp_path if name == "scenarios" else None)
     held = run(scenario, tmp_path / "shipped", machine=fake_machine(FakeEngine(shape)))
     assert read_run(held).header.command == f"sbd run {scenario.stem}"
 

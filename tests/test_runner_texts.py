@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.runner.runner_texts import TokenTexts
+from harness.runner.worker import TokenTexts
 from tests.test_compare_blocks import sample
 
 

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
 from harness.scenario.scenario import Scenario, find_scenario, load_scenario, scenario_digest, shipped_scenarios
-from harness.yaml_lines import read_yaml
 
 GOOD = """\
 version: 1

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.session import Segment  # noqa: E402 - after the import guard
-from harness.engine.attention_masks import validity, wanted_logits  # noqa: E402
-from harness.engine.plain_session import visibility as visible_to  # noqa: E402
-from harness.engine.static_session import visible_slots  # noqa: E402
+from harness.decoding.session import Segment
+from harness.engine.attention_masks import validity, wanted_logits
+from harness.engine.plain_session import visibility as visible_to
+from harness.engine.static_session import visible_slots
 
 
 @st.composite

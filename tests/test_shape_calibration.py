@@ -11,20 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.arm_metrics import pair_up, predictions
-from harness.analysis.compare_passes import machine_spread, measured_passes
-from harness.analysis.prices import ladder
 from harness.analysis.comparison import compare
-from harness.analysis.pricing import Pricer
+from harness.analysis.prices import ladder
+from harness.analysis.pricing import Pricer, machine_spread, measured_passes
 from harness.analysis.sample_totals import tally
 from harness.analysis.stats.quantity import exact
 from harness.errors import UserError
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.grid import predict_grid
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
-from harness.roofline.speedup import predict_speedup
+from harness.roofline.speedup import predict_grid, predict_speedup
 from tests import synthetic_run as synthetic
 
 SHAPE = KNOWN_SHAPES["llama-250m"]

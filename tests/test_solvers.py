@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread  # noqa: E402 - after the import guard
-from harness.decoding.block_view import BlockView  # noqa: E402
-from harness.decoding.sampling import draw, entropy, likeliest, usable  # noqa: E402
-from harness.decoding.solvers import entropy_bounded, lowest_entropy  # noqa: E402
+from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
+from harness.decoding.sampling import draw, entropy, likeliest, usable
+from harness.decoding.solvers import (
+    BlockView,
+    entropy_bounded,
+    lowest_entropy,
+)
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
 SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)

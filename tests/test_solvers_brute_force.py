@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.block_view import BlockView  # noqa: E402 - after the import guard
-from harness.decoding.sampling import usable  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.scenario.solvers import KNOBS  # noqa: E402
-from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
+from harness.decoding.sampling import usable
+from harness.decoding.solvers import (
+    SOLVERS,
+    BlockView,
+)
+from harness.scenario.solvers import KNOBS
+from harness.scenario.solvers import SOLVERS as SPECS
 
 VOCABULARY = 8
 EXAMPLES = pytest.mark.parametrize("examples", [60, pytest.param(2000, marks=pytest.mark.full)])

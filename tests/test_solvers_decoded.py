@@ -7,18 +7,23 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the import guard
-from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance  # noqa: E402
-from harness.decoding.block_view import BlockView  # noqa: E402
-from harness.decoding.open_blocks import OpenBlocks  # noqa: E402
-from harness.decoding.sampling import draw, entropy, usable  # noqa: E402
-from harness.decoding.set_block import _sample, decode_set_block  # noqa: E402
-from harness.decoding.solvers import SOLVERS  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.scenario.solvers import SOLVERS as SPECS  # noqa: E402
-from tests.test_exactness import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model  # noqa: E402
+from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
+from harness.decoding.sampling import draw, entropy, usable
+from harness.decoding.set_block import (
+    OpenBlocks,
+    _sample,
+    decode_set_block,
+)
+from harness.decoding.solvers import (
+    SOLVERS,
+    BlockView,
+)
+from harness.engine.static_session import StaticSession
+from harness.scenario.solvers import SOLVERS as SPECS
+from tests.test_exactness import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model
 
 BLOCK, NEW_TOKENS = 4, 21
 FIGURES = {"entropy", "confidence", "margin"}

@@ -22,10 +22,10 @@ from harness.engine import (
     rank_group,
     sharding,
 )
-from harness.engine.loading import checkpoint_shape, load_model  # noqa: E402
-from harness.engine.rank_group import Order, RankGroup  # noqa: E402
-from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus  # noqa: E402
-from harness.errors import (  # noqa: E402 - after the import guard
+from harness.engine.loading import checkpoint_shape, load_model
+from harness.engine.rank_group import Order, RankGroup
+from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus
+from harness.errors import (
     STATUS_AGAIN,
     DoesNotFitError,
     ProcessEndedError,
@@ -33,15 +33,15 @@ from harness.errors import (  # noqa: E402 - after the import guard
     UnknownModelError,
     UserError,
 )
-from harness.meters.available import without_energy  # noqa: E402
-from harness.meters.nvml import ENERGY  # noqa: E402
-from harness.record.store import read_run  # noqa: E402
-from harness.runner.processes_ranks import end_all, first_end, start  # noqa: E402
-from harness.runner.runner import run  # noqa: E402
-from harness.scenario.ranks import Ranks  # noqa: E402
-from harness.scenario.scenario import Part  # noqa: E402
-from tests.split_worker import MODELS, logits_of, part_of, stored_bytes  # noqa: E402
-from tests.test_runner import fake_machine  # noqa: E402
+from harness.meters.available import without_energy
+from harness.meters.nvml import ENERGY
+from harness.record.store import read_run
+from harness.runner.runner import run
+from harness.runner.subprocesses import end_all, first_end, start
+from harness.scenario.ranks import Ranks
+from harness.scenario.scenario import Part
+from tests.split_worker import MODELS, logits_of, part_of, stored_bytes
+from tests.test_runner import fake_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 ARMS = [

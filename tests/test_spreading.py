@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness.runner.cluster import scheduler
 
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.progress import Silent
 from harness.record.schema import Sample
 from harness.record.store import read_run
+from harness.runner.cluster import scheduler
 from harness.runner.cluster.protocol import LostError
 from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.runner.recorder import Begun

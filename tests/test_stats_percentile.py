@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.analysis.stats.stats_percentile import percentile, percentile_over_processes, values_for_percentile
+from harness.analysis.stats.sample_size import percentile, percentile_over_processes, values_for_percentile
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=200), st.sampled_from([50, 90, 95]))

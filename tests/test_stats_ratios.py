@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from harness.analysis.stats.bootstrap import filled, influences, log_ratio, quantiles, variance_of_mean, with_images
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.stats.ratios import geometric_mean_ratio, paired, ratio_of_totals, ratio_percentiles
-from harness.analysis.stats.bootstrap import influences, log_ratio, quantiles, with_images
-from harness.analysis.stats.stats_crossed import filled, variance_of_mean
 from harness.errors import UserError
 
 PAIRS = [(3.0, 1.0), (2.5, 1.0), (8.0, 2.0), (2.7, 0.9), (4.1, 1.7)]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis.stats.stats_split import PERMUTATIONS, TAIL, split_p
+from harness.analysis.stats.change_points import PERMUTATIONS, TAIL, split_p
 
 
 def test_the_p_value_is_that_of_all_orders() -> None:

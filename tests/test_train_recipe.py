@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.cli_train_plan import render_plan, shape_of_recipe
+from harness.cli.train import render_plan, shape_of_recipe
 from harness.engine.training.cost import activation_bytes, training_cost
 from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import ScenarioError, UserError
@@ -114,7 +114,7 @@ def test_flops_are_those_that_torch_counts(objective: str, tmp_path: Path) -> No
     transformers = pytest.importorskip("transformers")
     from torch.utils.flop_counter import FlopCounterMode
 
-    from harness.engine.masks import attention_input
+    from harness.engine.attention_masks import attention_input
 
     recipe = load_recipe(write(tmp_path, RECIPE.replace("checkpoint_activations: true", f"objective: {objective}")))
     config = transformers.Qwen3Config(vocab_size=60, **TINY)
@@ -211,7 +211,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.engine.training.tokenizer import train_tokenizer
+    from harness.engine.training.reference import train_tokenizer
     from harness.record.store import read_run
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)

@@ -9,20 +9,22 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.drafters import DraftModel  # noqa: E402
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.speculative import decode_draft_and_check  # noqa: E402 - after the import guards
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.decoding.translated_drafts import TranslatedDrafts  # noqa: E402
-from harness.engine.loading import TextTokenizer  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.engine.training.tokenizer import train_tokenizer  # noqa: E402
-from harness.engine.translation import TextTranslation  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.workloads.tasks import TASKS  # noqa: E402
-from harness.workloads.tasks.splits import problems  # noqa: E402
-from tests.few_words import Work  # noqa: E402
-from tests.test_exactness import drain  # noqa: E402
+from harness.decoding.drafters import (
+    DraftModel,
+    TranslatedDrafts,
+)
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import StopRule
+from harness.decoding.speculative import decode_draft_and_check
+from harness.engine.drafters import TextTranslation
+from harness.engine.loading import TextTokenizer
+from harness.engine.static_session import StaticSession
+from harness.engine.training.reference import train_tokenizer
+from harness.models.choice import REFERENCE_DIR
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.problem import problems
+from tests.few_words import Work
+from tests.test_exactness import drain
 
 EOS = 1
 

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from harness.engine import flash_attention  # noqa: E402
-from harness.engine.captured_attention import OPTIONS  # noqa: E402
-from harness.engine.capturing import WARM_UPS, CudaGraphs  # noqa: E402
-from harness.engine.flash_runs import FlashRuns, merge  # noqa: E402
-from harness.engine.used_kv import Fed, UsedKv  # noqa: E402
-from harness.meters.graphs import CAPTURES, GraphMeter  # noqa: E402 - after the import guard
-from harness.roofline import kv_slots  # noqa: E402
-from harness.roofline.kv_slots import pieces_of  # noqa: E402
-from tests.emulated_gpu import FakeCuda, emulated_flash  # noqa: E402
+from harness.engine import flash_attention
+from harness.engine.captured_attention import OPTIONS
+from harness.engine.cuda_graphs import WARM_UPS, CudaGraphs
+from harness.engine.flash_attention import FlashRuns, merge
+from harness.engine.kv_cache import Fed, UsedKv
+from harness.meters.host import CAPTURES, GraphMeter
+from harness.roofline import storage
+from harness.roofline.storage import pieces_of
+from tests.emulated_gpu import FakeCuda, emulated_flash
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
 CPU = torch.device("cpu")
@@ -106,7 +106,7 @@ def test_every_token_sees_what_is_used_and_nothing_else(option, drawn):
     lengths, parts, smallest = drawn
     call = Call(lengths, parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kv_slots, "SMALLEST_PIECE", smallest)
+        patch.setattr(storage, "SMALLEST_PIECE", smallest)
         patch.setattr(flash_attention, "attend", run_by_run)
         found, buffers = call.answer(option)
     assert (found - call.expected()).abs().max() < 1e-12

@@ -13,7 +13,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.judgement import to_json
 from harness.analysis.verdict import verdict
 from harness.record.store import read_run
-from harness.scenario.claims_file import load_claims
+from harness.scenario.claim_text import load_claims
 from tests.test_verdict import judged
 
 REPORTS = Path(__file__).resolve().parent.parent / "reports"

@@ -13,19 +13,21 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.drafted_blocks import DraftedBlocks  # noqa: E402 - after the import guards
-from harness.decoding.next_token import decode_next_token  # noqa: E402
-from harness.decoding.stopping import NEVER, StopRule  # noqa: E402
-from harness.decoding.verification import VerifiedRow  # noqa: E402
-from harness.engine.capturing import by_calling_again  # noqa: E402
-from harness.engine.cuda_graphs import GraphedSession  # noqa: E402
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from harness.engine.static_session import StaticSession  # noqa: E402
-from harness.models.choice import REFERENCE_DIR  # noqa: E402
-from harness.workloads.tasks import TASKS  # noqa: E402
-from harness.workloads.tasks.splits import problems  # noqa: E402
-from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work  # noqa: E402
-from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits  # noqa: E402
+from harness.decoding.next_token import decode_next_token
+from harness.decoding.request import NEVER, StopRule
+from harness.decoding.verification import VerifiedRow
+from harness.decoding.verified_blocks import DraftedBlocks
+from harness.engine.cuda_graphs import (
+    GraphedSession,
+    by_calling_again,
+)
+from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
+from harness.models.choice import REFERENCE_DIR
+from harness.workloads.tasks import TASKS
+from harness.workloads.tasks.problem import problems
+from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work
+from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits
 
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),

@@ -16,13 +16,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding import self_speculation, verified_blocks  # noqa: E402 - after the import guard
-from harness.decoding.acceptance import EverySlot, SolverAcceptance  # noqa: E402
-from harness.decoding.draft_check import NextTokenCheck  # noqa: E402
-from harness.decoding.request import DecodeRequest  # noqa: E402
-from harness.decoding.solvers import entropy_bounded  # noqa: E402
-from harness.decoding.stopping import StopRule  # noqa: E402
-from harness.decoding.verification import VerifiedRow  # noqa: E402
+from harness.decoding import self_speculation, verified_blocks
+from harness.decoding.acceptance import EverySlot, SolverAcceptance
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.solvers import entropy_bounded
+from harness.decoding.verification import (
+    NextTokenCheck,
+    VerifiedRow,
+)
 
 PROMPT = (2, 0, 1)
 METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic")

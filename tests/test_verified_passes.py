@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.verification import VerifiedRow  # noqa: E402 - after the import guards
-from harness.engine.plain_session import TransformersSession  # noqa: E402
-from tests.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work  # noqa: E402
-from tests.test_exactness import drain, reference_logits  # noqa: E402
-from tests.test_solvers import largest_prefix  # noqa: E402
+from harness.decoding.verification import VerifiedRow
+from harness.engine.plain_session import TransformersSession
+from tests.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
+from tests.test_exactness import drain, reference_logits
+from tests.test_solvers import largest_prefix
 
 END = -7
 """Stands where a block ends before its last slot."""

@@ -16,11 +16,10 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
-from harness.roofline.batches_assumed import slowest_row_passes
+from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.corrections import corrections
-from harness.roofline.paper_steps import Waterfall, explain_slowdown, explain_speedup
-from harness.roofline.published import published_slowdowns, published_speedups
+from harness.roofline.paper import published_slowdowns, published_speedups
+from harness.roofline.paper_steps import Waterfall, corrections, explain_slowdown, explain_speedup
 from harness.roofline.speedup import describe_pass, predict_speedup
 
 CELLS_3, CELLS_4 = sorted(published_slowdowns()), sorted(published_speedups())

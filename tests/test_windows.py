@@ -9,10 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.meters.host import HostMemoryMeter, HostMeter
-from harness.meters.kernel import WARM_UP_S, KernelMeter, timed_piece
+from harness.meters.host import WARM_UP_S, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, GPM, STATE, THROTTLE, THROTTLE_FIELDS, find_nvml
-from harness.meters.rapl import RaplMeter, find_rapl
 from harness.meters.window import Absent, Figure, Unreadable, Windows
 
 

@@ -12,8 +12,7 @@ import torch
 
 from harness.cli import main
 from harness.decoding import set_block
-from harness.decoding.block import BlockRow
-from harness.decoding.open_blocks import OpenBlocks
+from harness.decoding.set_block import BlockRow, OpenBlocks
 
 _opened = False
 _open, _sample, _decide = OpenBlocks.open, set_block._sample, BlockRow.decide

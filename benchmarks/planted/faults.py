@@ -30,12 +30,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.runner.cluster import ray_cluster
-
 from harness.errors import DoesNotFitError
 from harness.models.choice import shape_of
 from harness.record import journal
 from harness.record.trace import ForwardPass, Generation
+from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_worker import machine_here
 from harness.runner.protocols import Machine
 from harness.scenario.plan import Case

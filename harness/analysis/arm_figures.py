@@ -17,7 +17,7 @@ from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals
-from harness.analysis.stats.stats_percentile import percentile_over_processes
+from harness.analysis.stats.sample_size import percentile_over_processes
 
 TOTALS = "_totals"
 PERCENTILES = (50, 90, 95, 99)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from harness.analysis import accuracy as on_accuracy
-from harness.analysis import arm_metrics as on_arms
 from harness.analysis import arm_figures as on_figures
-from harness.analysis.compare_identity import Outputs, identical_outputs, outputs
+from harness.analysis import arm_metrics as on_arms
+from harness.analysis.accuracy import Outputs, identical_outputs, outputs
 from harness.analysis.prices import Ladder
 from harness.analysis.results import ArmResult, CounterScale, Simultaneous
 from harness.analysis.sample_totals import Tally

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean
 
+from harness.analysis.accuracy import Outputs, outputs
 from harness.analysis.arm_metrics import ceiling_share, pair_up, wall_speedups
 from harness.analysis.arm_results import Arm
-from harness.analysis.compare_identity import Outputs, outputs
 from harness.analysis.prices import SAME_SIZE
 from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
 from harness.analysis.sample_totals import Tally

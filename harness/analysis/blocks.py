@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from harness.analysis.compare_passes import Missing
+from harness.analysis.pricing import Missing
 from harness.record.schema import PassColumns, Run, Sample
 
 NO_POSITIONS = "the record does not say which positions a pass decided (it is older than version 5, or made by another decoder)"

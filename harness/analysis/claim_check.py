@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.arm_figures import TOTALS
+from harness.analysis.claim_places import Place
 from harness.analysis.judgement import Basis, State
+from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
-from harness.analysis.claim_places import Place
-from harness.analysis.remedy import more_prompts
 from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 
 REAL = "claim it of a run with real acceptance"

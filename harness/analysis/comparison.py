@@ -19,16 +19,16 @@ from pydantic import ValidationError
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis.arm_results import Arm, Place, accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
-from harness.analysis.prices import Ladder, ladder, read_calibration
 from harness.analysis.health import Voids, together, without_void_times
 from harness.analysis.parallel import side_by_side
 from harness.analysis.pass_widths import curves, pass_widths
+from harness.analysis.prices import Ladder, ladder, read_calibration
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, Highlight, to_json
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
-from harness.record.machines import of_one_machine
+from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import Part
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
+from harness.analysis.claim_places import Place, places
 from harness.analysis.pass_values import PassWidth
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.analysis.verdict_claims import claims_for
-from harness.analysis.claim_places import Place, places
+from harness.analysis.verdict import claims_for
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.scenario.claims import Bound

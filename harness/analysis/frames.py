@@ -2,26 +2,65 @@
 
 Units stand in the column names. What is not known is missing (NaN, None), with a ``*_reason`` column beside it where there is
 one. The frames of derived values (arms, predictions) flatten harness.analysis.comparison; nothing is computed here that it computes.
+
+Derived values as flat columns: a quantity becomes its value and, beside it, its interval, count, method and reason.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.comparison import Comparison, compare
-from harness.analysis.frames_values import flat
 from harness.analysis.health import void_reasons
 from harness.analysis.pass_arrays import ROLES, TraceArrays
+from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.results import Cell
+from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
+
+NUMBERS = ("value", "low", "high")
+"""Of a quantity: where they are not known, a number is missing."""
+
+
+def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, Any]:
+    """The fields of a frozen value (or the entries of a dict), nested ones as ``outer_inner``; a quantity's own value has no
+    ``_value`` behind it. Whether a nested value is there or None, the columns are the same.
+    """
+    named = value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
+    inner = {} if isinstance(value, Mapping) else _optional(type(value))
+    found: dict[str, Any] = {}
+    for name, one in named.items():
+        column = f"{before}{name}"
+        if name in leave_out:
+            continue
+        if one is None and name in inner:
+            one = Quantity(value=None) if inner[name] is Quantity else {part.name: math.nan for part in fields(inner[name])}
+        if isinstance(one, Quantity):
+            found |= {column if part == "value" else f"{column}_{part}": known for part, known in flat(one).items()}
+        elif is_dataclass(one) or (name in inner and isinstance(one, Mapping)):
+            found |= flat(one, before=f"{column}_")
+        else:
+            missing = one is None and isinstance(value, Quantity) and name in NUMBERS
+            found[column] = math.nan if missing else one
+    return found
+
+
+def _optional(kind: type) -> dict[str, type]:
+    """The fields of a frozen value that hold another one, or None."""
+    allowed = {name: get_args(hint) for name, hint in get_type_hints(kind).items()}
+    nested = {name: [one for one in kinds if isinstance(one, type) and is_dataclass(one)] for name, kinds in allowed.items()}
+    return {name: found[0] for name, found in nested.items() if found and type(None) in allowed[name]}
+
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
 SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}

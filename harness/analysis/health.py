@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.record.schema import CaseHeader, Run, Sample
-from harness.scenario.scenario_limits import HealthLimits
+from harness.scenario.scenario import HealthLimits
 
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or held down by something else than the arm."""

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from harness.record.record_packed import PackedPasses
+from harness.record.passes import PackedPasses
 from harness.record.trace import Role
 
 ROLES: tuple[Role, ...] = get_args(Role)

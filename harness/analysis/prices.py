@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
-from harness.analysis.compare_passes import Missing, machine_spread, measured_passes
+from harness.analysis.pricing import Missing, machine_spread, measured_passes
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.errors import SbdError
 from harness.hardware.profile import Calibration, HardwareProfile

@@ -13,8 +13,15 @@ from statistics import NormalDist
 
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.sample_size import POWER, SampleSize, cautious, cautious_share, pairs_to_decide, prompts_to_decide
-from harness.analysis.stats.stats_percentile import values_for_percentile
+from harness.analysis.stats.sample_size import (
+    POWER,
+    SampleSize,
+    cautious,
+    cautious_share,
+    pairs_to_decide,
+    prompts_to_decide,
+    values_for_percentile,
+)
 from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
 
 Plan = Callable[[float], SampleSize]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
 from harness.analysis.health import PartHealth, Voids
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 
 COMPARISON_VERSION = 5

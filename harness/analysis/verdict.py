@@ -2,18 +2,26 @@
 
 ``verdict(comparison, claims, header) -> Judgements``. A claim of several bounds is confirmed where all are met, and refuted
 where any is missed. Reads a comparison only; knows no file and no page.
+
+Which claims a run is held against: those that were asked for, else those of its scenario, else the paper's
+figures and our limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from harness.analysis.claim_check import CONTINUE, Finding, judge
+from harness.analysis.claim_places import Nowhere, Place, in_words, places
 from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import absent
-from harness.analysis.claim_places import Nowhere, Place, in_words, places
+from harness.errors import RecordError
 from harness.record.schema import RunHeader
+from harness.scenario.claim_text import OURS, PAPER, load_claims, read_claim
 from harness.scenario.claims import METRICS, Bound, Claim, Claims
 
 
@@ -74,3 +82,22 @@ def _bound_words(claim: Claim) -> str:
     said = " and ".join(f"{bound.metric} {bound.words}" if several else bound.words for bound in bounds)
     beside = "; ".join(text for text in (claim.name, claim.source) if text)
     return f"{said} ({beside})" if beside else said
+
+
+def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | str]) -> Claims:
+    """Claims in text and in files, in this order; the recorded ones of the scenario where neither is given.
+
+    Raises:
+        UserError, ScenarioError: a claim or a file that cannot be read.
+        RecordError: the record's own claims cannot be read.
+    """
+    asked = tuple(read_claim(text) for text in texts) + tuple(claim for file in files for claim in load_claims(file))
+    return asked or _recorded(header) or load_claims(PAPER) + load_claims(OURS)
+
+
+def _recorded(header: RunHeader) -> Claims:
+    try:
+        return TypeAdapter(tuple[Claim, ...]).validate_python(header.scenario.get("claims") or ())
+    except ValidationError as error:
+        mistakes = error.error_count()
+        raise RecordError(f"{header.run_id}: the claims of the record cannot be read ({mistakes} mistakes)") from error

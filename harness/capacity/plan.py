@@ -13,11 +13,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from harness.capacity.acceptance import Acceptance
-from harness.capacity.capacity_break_even import break_even
-from harness.capacity.capacity_notes import missing_figures, notes_of
-from harness.capacity.capacity_point import figures_at
-from harness.capacity.replica import Replica
+from harness.capacity.replica import Replica, break_even, figures_at
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
+from harness.capacity.wording import missing_figures, notes_of
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.figures import Figure, PeakDtype
 from harness.hardware.profile import HardwareProfile

@@ -21,8 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.engine.captured_attention import OPTIONS, option_of
-from harness.engine.kv_cache import folded_attention
-from harness.engine.used_kv import Fed, Reading
+from harness.engine.kv_cache import Fed, Reading, folded_attention
 from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1

@@ -26,10 +26,9 @@ from harness.check.exactness import exactness
 from harness.check.grid import attention_cells, attention_heads, scenario
 from harness.check.half_precision import HalfPrecisionPass, half_precision
 from harness.check.tables import attention_table, cells_table
-from harness.engine.attention_kernels import choose_kernels
+from harness.engine.captured_attention import choose_kernels
 from harness.errors import CheckFailedError, UserError
-from harness.meters.clock import Clock, HostClock
-from harness.meters.cuda import CudaClock
+from harness.meters.clock import Clock, CudaClock, HostClock
 from harness.record.store import read_run
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import load_scenario

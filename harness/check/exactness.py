@@ -10,14 +10,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import NEVER, DecodeRequest
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
-from harness.decoding.stopping import NEVER
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.engine.capturing import CudaGraphs, by_calling_again
-from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.cuda_graphs import CudaGraphs, GraphedSession, by_calling_again
 from harness.engine.decoders import FORMS
 from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession

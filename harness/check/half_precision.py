@@ -18,9 +18,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.decoding.session import ModelSession, Segment, Visibility
-from harness.engine.attention_kernels import choose_kernels
-from harness.engine.capturing import Capture, CudaGraphs, by_calling_again
-from harness.engine.cuda_graphs import GraphedSession
+from harness.engine.captured_attention import choose_kernels
+from harness.engine.cuda_graphs import Capture, CudaGraphs, GraphedSession, by_calling_again
 from harness.engine.static_session import StaticSession
 from harness.errors import EXIT_OK, EXIT_REGRESSION
 

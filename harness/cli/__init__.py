@@ -17,12 +17,11 @@ from harness import __version__
 from harness.cli.calibrate import calibrate_command
 from harness.cli.capacity import capacity_command
 from harness.cli.check import check_command
-from harness.cli.cli_noise import noise_command
 from harness.cli.compare import compare_command
 from harness.cli.doctor import doctor_command
 from harness.cli.eval import CONTEXT as EVAL_CONTEXT
 from harness.cli.eval import eval_command
-from harness.cli.gate import gate_command
+from harness.cli.gate import gate_command, noise_command
 from harness.cli.hardware import hardware_command
 from harness.cli.history import history_app
 from harness.cli.plan import plan_command
@@ -79,7 +78,7 @@ def run_command(
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet."""
     if on is not None:
-        from harness.cli.cli_cluster import run_on_cluster
+        from harness.cli.run import run_on_cluster
 
         run_on_cluster(scenario, out, report, on)
         return
@@ -92,7 +91,7 @@ def run_command(
     _need_run_extra("sbd run")
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it: this one opens no device
-        from harness.cli.cli_own_profile import profile_of_scenario
+        from harness.cli.calibrate import profile_of_scenario
 
         profile_of_scenario(loaded)
     from harness.runner.runner import run

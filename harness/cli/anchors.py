@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
     from harness.roofline.anchor_values import AnchorTable, Group
+    from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
 
 ANCHORS_VERSION = 1
 MS_PER_S = 1e3
@@ -29,8 +29,8 @@ Percentages are predicted over published, less 1."""
 def print_anchors(as_json: bool) -> None:
     """The table, or all of it as JSON."""
     from harness.hardware.profile import known_profiles
-    from harness.roofline.anchors import compare_anchors
     from harness.roofline.anchor_values import known_anchors
+    from harness.roofline.anchors import compare_anchors
 
     table = known_anchors()
     report = compare_anchors(table, known_profiles())

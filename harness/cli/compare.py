@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from harness.regression.changes import Change
-    from harness.regression.compare_runs import RunsCompared
+    from harness.regression.run_comparison import RunsCompared
 
 AllowOption = Annotated[
     list[str] | None,
@@ -36,7 +36,7 @@ def compare_command(
     from harness.errors import UserError
     from harness.record.store import read_on_one_machine
     from harness.regression.comparability import refuse_unlike, shared_prompts
-    from harness.regression.compare_runs import compare_runs, to_json
+    from harness.regression.run_comparison import compare_runs, runs_json
 
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
@@ -46,7 +46,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
     if as_json:
-        print(json.dumps([to_json(one) for one in found], indent=1, ensure_ascii=False))
+        print(json.dumps([runs_json(one) for one in found], indent=1, ensure_ascii=False))
         return
     for path, one in zip(runs[1:], found, strict=True):
         print(render(one, str(runs[0]), str(path)))

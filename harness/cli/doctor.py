@@ -1,16 +1,179 @@
-"""`sbd doctor`: what this machine can measure and what it cannot, why, and what would have to be done about it."""
+"""`sbd doctor`: what this machine can measure and what it cannot, why, and what would have to be done about it.
+
+What `sbd doctor` says of the machine beside its meters: the counter's scale, the attention kernel, the fingerprint.
+
+What `sbd doctor --model` prints: a scenario that fits the checkpoint, and what is known of it as comments above.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.cli_doctor_machine import machine_facts, machine_lines
-from harness.cli.cli_doctor_model import print_model
+from harness.models.checkpoint_facts import ModelFacts, read_model_facts
+from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
+
+if TYPE_CHECKING:
+    from harness.hardware.counter_scale import BandwidthScale
+
+
+MODEL_VERSION = 1
+
+
+def print_model(folder: Path, device: str | None, as_json: bool) -> None:
+    """Say what the checkpoint is; nothing of it is loaded.
+
+    Raises:
+        UnknownModelError: it is of no known family; the message says what to add.
+    """
+    facts = read_model_facts(folder)
+    text = scenario_text(facts, device or "cuda")
+    print(json.dumps(to_json(facts, text), indent=1, ensure_ascii=False) if as_json else f"{render_model(facts)}\n{text}", end="")
+    if as_json:
+        print()
+
+
+def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
+    """The facts as plain values."""
+    family = facts.family
+    return {
+        "version": MODEL_VERSION, "folder": str(facts.folder), "kind": facts.kind, "model_type": facts.model_type,
+        "native_model_type": facts.native, "own_code": facts.own_code, "needs_own_code": False,
+        "family": family.name if family else None, "members": family.members if family else None,
+        "block_size": facts.block_size, "block_size_from": facts.block_size_from,
+        "mask_token_id": facts.mask_id, "mask_token_id_from": facts.mask_id_from,
+        "protocol": _protocol(facts), "is_ntp": family.is_ntp if family else True, "made_from": facts.base,
+        "parameters": facts.shape.params, "note": (family.note or None) if family else None,
+        "source": family.source if family else None, "scenario": scenario,
+    }  # fmt: skip
+
+
+def render_model(facts: ModelFacts) -> str:
+    """The facts as comments of a YAML file."""
+    lines = [*_what_it_is(facts), *_how_it_decodes(facts), *_how_it_loads(facts)]
+    if facts.family and not facts.family.is_ntp:
+        base = facts.base or f"a model of your choice: write it for {ANY_NTP_MODEL}"
+        lines.append(f"baseline: NTP on {base}, in a part of its own; these weights are no next-token predictor")
+    if facts.mask_id is None and facts.kind == "block model":
+        lines.append(f"mask token: unknown, {facts.mask_id_from}; write mask_token_id into the model below")
+    if facts.family and facts.family.note:
+        lines.append(f"note: {facts.family.note}")
+    return "\n".join(line for said in lines for line in textwrap.wrap(said, 118, initial_indent="# ", subsequent_indent="#   "))
+
+
+def _what_it_is(facts: ModelFacts) -> list[str]:
+    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
+    said = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
+    if facts.family:
+        return [*said, f"a block model of family {facts.family.name}: {facts.family.members}"]
+    if facts.kind == "ntp":
+        return [*said, "NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help"]
+    return [
+        *said,
+        f"an ordinary {facts.model_type} with a mask token ({facts.mask_id}), as sbd train leaves an SBD checkpoint; a config "
+        "does not say whether it was trained with it, its accuracy in blocks will",
+    ]
+
+
+def _how_it_decodes(facts: ModelFacts) -> list[str]:
+    said = [f"decoding: {line}" for line in _protocol(facts)]
+    if facts.block_size is not None:
+        said.append(f"block size: {facts.block_size}, {facts.block_size_from}")
+    if facts.mask_id is not None:
+        said.append(f"mask token: {facts.mask_id}, {facts.mask_id_from}")
+    return said
+
+
+def _how_it_loads(facts: ModelFacts) -> list[str]:
+    own = "the code it brings is not run" if facts.own_code else "it brings no code"
+    return [f"loads into transformers' own {facts.native} class under our masks; {own}; tried on tiny random weights only"
+            if facts.family else f"loads into transformers' own {facts.native} class; {own}"]  # fmt: skip
+
+
+def _protocol(facts: ModelFacts) -> list[str]:
+    if facts.family is None or facts.block_size is None:
+        return []
+    return facts.family.protocol.in_words(facts.block_size)
+
+
+MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
+"""Whose shapes the attention kernel is asked about; a run asks, and records, for its own."""
+
+
+def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
+    """Plain JSON values; what is None has its reason beside it."""
+    from harness.meters.environment import snapshot
+
+    return {
+        "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
+        "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
+        "attention": _attention(device),
+        "environment": snapshot(),
+    }
+
+
+def machine_lines(found: dict[str, Any]) -> list[str]:
+    """The same as text."""
+    return [*_scale_lines(found), *_attention_lines(found["attention"]), *_environment_lines(found["environment"])]
+
+
+def _attention(device: str) -> list[dict[str, Any]]:
+    """The kernel torch picks for one sequence of an 8B model, per width, with and without a mask."""
+    from harness.engine.fingerprint import sdpa_backend
+    from harness.models import KNOWN_SHAPES
+    from harness.scenario.scenario import Part
+
+    part = Part.model_validate({
+        "name": "doctor", "model": {"random": MODEL}, "device": device, "dtype": DTYPE, "arms": [{"method": "ntp"}],
+        "workload": {"synthetic": {"prompt_tokens": CONTEXT_TOKENS}, "prompts": 1, "max_new_tokens": 1},
+    })  # fmt: skip
+    return [
+        {"model": MODEL, "dtype": DTYPE, **sdpa_backend(part, KNOWN_SHAPES[MODEL], rows=1, query=width, masked=masked)}
+        for width in WIDTHS for masked in (False, True)
+    ]  # fmt: skip
+
+
+def _scale_lines(found: dict[str, Any]) -> list[str]:
+    from harness.hardware.counter_scale import BandwidthScale
+
+    lines = ["", "one percent of the memory counter"]
+    if found["bandwidth_scale"] is None:
+        return [*lines, f"  not known: {found['bandwidth_scale_reason']}"]
+    scale = BandwidthScale.model_validate(found["bandwidth_scale"])
+    theoretical = scale.theoretical_bytes_per_s_per_percent
+    by_bus = scale.interface_reason if theoretical is None else f"{theoretical / 1e9:.4g} GB/s"
+    by_copy = f"{scale.bytes_per_s_per_percent / 1e9:.4g} GB/s by a copy of known bytes"
+    lines.append(f"  {scale.counter}: {by_copy}; by memory clock and bus: {by_bus}")
+    return [*lines, *([f"  beware: {scale.disagreement()}"] if scale.disagreement() else [])]
+
+
+def _attention_lines(answers: list[dict[str, Any]]) -> list[str]:
+    first = answers[0]
+    lines = ["", f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"]
+    for one in answers:
+        mask = "with a mask" if one["masked"] else "without a mask"
+        lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")
+    return lines
+
+
+def _environment_lines(environment: dict[str, Any]) -> list[str]:
+    """Every fact of the snapshot, or why it is not known; a list of GPUs with one line each."""
+    reasons, lines = environment["reasons"], ["", "machine"]
+    for name, value in environment.items():
+        if name == "reasons":
+            continue
+        reason = f"none: {reasons.get(name)}" if value is None else f"({reasons[name]})" if name in reasons else ""
+        many = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+        shown = "" if value is None or many else json.dumps(value, ensure_ascii=False)
+        lines.append(f"  {name:26}{' '.join(word for word in (shown, reason) if word)}")
+        lines += [f"    {json.dumps(one, ensure_ascii=False)}" for one in value] if many else []
+    return lines
+
 
 DOCTOR_VERSION = 2
 

@@ -1,4 +1,7 @@
-"""`sbd history`: keep the figures of runs, list and show them, and find where they changed."""
+"""`sbd history`: keep the figures of runs, list and show them, and find where they changed.
+
+How `sbd history` prints: tables for people; a record as plain data.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,23 @@ import gc
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.errors import EXIT_REGRESSION, UserError
 
 if TYPE_CHECKING:
-    from harness.regression.history.history_record import HistoryRecord, Revision
+    from harness.regression.history.metrics import HistoryRecord, Revision
     from harness.regression.history.store import Added, History, Wanted
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.regression.history.metrics import HistoryRecord
+    from harness.regression.history.trend import Trend
+
 
 history_app = typer.Typer(no_args_is_help=True, help="Keep the figures of runs, and find where they changed.")
 
@@ -60,7 +70,7 @@ def add_command(
     """
     from harness.record.store import read_on_one_machine
     from harness.regression.history.derive import record_of
-    from harness.regression.history.history_record import Revision
+    from harness.regression.history.metrics import Revision
 
     if committed_at is not None:
         _time(committed_at)
@@ -74,7 +84,7 @@ def add_command(
 
 def _time(text: str) -> None:
     from harness.errors import RecordError
-    from harness.regression.history.history_record import utc
+    from harness.regression.history.metrics import utc
 
     try:
         utc(text, "--committed-at")
@@ -92,7 +102,7 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
     """What the user did not say, as the checkout here tells it."""
     from dataclasses import replace
 
-    from harness.meters.environment_git import branch_at, committed_at
+    from harness.meters.environment import branch_at, committed_at
 
     commit, here = given.commit or recorded, Path.cwd()
     if not isinstance(commit, str) or not commit:
@@ -114,7 +124,6 @@ def list_command(
     db: Database = None,
 ) -> None:
     """List the newest runs."""
-    from harness.cli.cli_history_tables import described, records_table
 
     with open_history(db) as history:
         found = history.records(_wanted(scenario, branch, fingerprint), limit)
@@ -133,7 +142,6 @@ def show_command(
     as_json: AsJson = False, db: Database = None,
 ) -> None:  # fmt: skip
     """Show what is kept of one run."""
-    from harness.cli.cli_history_tables import described, record_table
 
     with open_history(db) as history:
         found = history.record(run_id)
@@ -200,7 +208,6 @@ def trend_command(
     a change all the same; noise that a commit shares with the one before is allowed for.
     """
     with _without_search_for_cycles():
-        from harness.cli.cli_history_tables import trend_table
         from harness.regression.history.metrics import known_metrics
         from harness.regression.history.trend import to_json, trend
 
@@ -228,3 +235,84 @@ def _without_search_for_cycles() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+RECORD_JSON_VERSION = 1
+
+
+def described(record: HistoryRecord) -> dict[str, Any]:
+    """A record as plain JSON values."""
+    return {"version": RECORD_JSON_VERSION} | asdict(record)
+
+
+def records_table(records: Sequence[HistoryRecord]) -> str:
+    """One line a run, the newest first."""
+    from rich.table import Table
+
+    from harness.cli.hardware import printed
+
+    if not records:
+        return "no run is kept that was asked for; `sbd history add RUN` keeps one"
+    shown = Table(box=None, pad_edge=False)
+    for head in ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine"):
+        shown.add_column(head, no_wrap=True)
+    for one in records:
+        shown.add_row(
+            one.run_id[:10], one.measured_at[:19].replace("T", " "), f"{one.scenario_name} [{one.scenario_digest[:8]}]",
+            _commit(one), one.revision.branch or "?", one.fingerprint, one.machine,
+        )  # fmt: skip
+    return printed(shown, at_least=128)
+
+
+def record_table(record: HistoryRecord) -> str:
+    """One run: what is known of it, then a line a figure."""
+    from rich.table import Table
+
+    from harness.cli.hardware import printed
+
+    facts = {
+        "run": record.run_id, "path": record.path, "measured": record.measured_at, "added": record.added_at or "?",
+        "scenario": f"{record.scenario_name} [{record.scenario_digest}]", "commit": _commit(record, whole=True),
+        "committed": record.revision.committed_at or "?", "branch": record.revision.branch or "?",
+        "machine": f"{record.machine} [{record.fingerprint}]",
+        "software": ", ".join(f"{name} {version}" for name, version in record.software.items()) or "?",
+        "versions": f"record {record.record_version}, formulas {record.comparison_version}; {record.samples} samples",
+    }  # fmt: skip
+    shown = Table(box=None, pad_edge=False)
+    for head in ("cell", "arm", "figure"):
+        shown.add_column(head, no_wrap=True)
+    for head in ("value", "95 % interval", "n"):
+        shown.add_column(head, justify="right", no_wrap=True)
+    shown.add_column("unit")
+    for one in record.figures:
+        interval = "" if one.low is None and one.high is None else f"{_end(one.low)}..{_end(one.high)}"
+        unit = f"{one.unit}: {one.reason}" if one.reason else one.unit
+        shown.add_row(one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit)
+    return "\n".join([*(f"{name:9} {text}" for name, text in facts.items()), "", printed(shown, at_least=128)])
+
+
+def trend_table(found: Trend) -> str:
+    """The changes, line of commits by line of commits; what was left out last."""
+    from itertools import groupby
+
+    from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
+
+    lines = []
+    for line, group in groupby(found.found, key=lambda one: one[0].series.line):
+        lines.append(f"{line_words(line)}:")
+        lines += [
+            f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
+            for one, change in group
+        ]
+    return "\n".join([*lines, finding(found), *remarks(found)])
+
+
+def _commit(record: HistoryRecord, whole: bool = False) -> str:
+    revision = record.revision
+    if revision.commit is None:
+        return "?"
+    return f"{revision.commit if whole else revision.commit[:10]}{'+changes' if revision.has_changes else ''}"
+
+
+def _end(value: float | None) -> str:
+    return "?" if value is None else f"{value:.6g}"

@@ -2,19 +2,30 @@
 
 Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None`` and calls
 ``finish`` last. What ``--to`` names is checked before the command starts, for the measurement may take an hour.
+
+Judgements for people: a table, what would decide the open ones, and the verdict as the last line.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.analysis.judgement import Judgements
+from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
+
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
@@ -101,7 +112,6 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others are, and the table is printed.
     """
-    from harness.cli.cli_judged_table import table
     from harness.reporting.exports import export
 
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
@@ -136,3 +146,35 @@ def _write(file: Path, text: str) -> Exception | None:
         why = getattr(cause, "strerror", None) or cause
         return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
     return None
+
+
+HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
+NARROWEST = 100
+NO_TERMINAL = (140, 50)
+
+
+def table(judgements: Judgements, exit_code: int) -> str:
+    """Gravest first; text only, at least 100 characters wide.
+
+    No line starts with text from outside: a CI runner would obey one that starts with ``::`` (or has ``##[`` anywhere).
+    """
+    ordered = gravest_first(judgements)
+    parts = [_grid(judgements)] if ordered else []
+    for one in ordered:
+        if one.remedy:
+            parts.append(f"to decide {one_line(one.metric)} of {one_line(one.subject)}: {one_line(one.remedy)}")
+    said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
+    return "\n".join([*parts, said]).replace("##[", "# #[")
+
+
+def _grid(judgements: Judgements) -> str:
+    grid = Table(box=box.ROUNDED)
+    for head in HEADS:
+        grid.add_column(head, no_wrap=head in HEADS[:2], overflow="fold")
+    for one in gravest_first(judgements):
+        texts = (one.metric, one.subject, value_words(one), one.bound, one.reason)
+        grid.add_row(one.word, *(one_line(text) for text in texts), end_section=True)
+    text = StringIO()
+    width = max(get_terminal_size(fallback=NO_TERMINAL).columns, NARROWEST)
+    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(grid)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

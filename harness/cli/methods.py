@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from harness.models import ModelShape
     from harness.roofline.ceilings import Ceilings
-    from harness.roofline.methods.calls import MethodTrace, Setting
-    from harness.roofline.methods.pricing import MethodPrice
+    from harness.roofline.methods.calls import MethodPrice, MethodTrace, Setting
     from harness.roofline.methods.systems import System
 
 METHODS_VERSION = 1
@@ -51,8 +50,8 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     Raises:
         UserError: unknown dtype, or figures that make no sense on this model.
     """
+    from harness.roofline.methods.calls import price_method
     from harness.roofline.methods.set_block import next_token
-    from harness.roofline.methods.pricing import price_method
     from harness.roofline.methods.systems import MARK
 
     baseline = price_method(next_token(at), dtype, ceilings)

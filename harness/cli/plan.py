@@ -35,7 +35,7 @@ def plan_command(
 
     loaded = load_scenario(scenario)
     if calibrate:
-        from harness.cli.cli_own_profile import profile_of_scenario
+        from harness.cli.calibrate import profile_of_scenario
 
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
@@ -176,7 +176,7 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
     from harness.hardware.profile import engine_words
     from harness.meters.calibration_cache import cache_dir, kept_at
-    from harness.meters.processor import cpu_name
+    from harness.meters.environment_host import cpu_name
     from harness.scenario.scenario import EXECUTIONS
 
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]

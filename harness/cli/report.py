@@ -124,8 +124,7 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
     from harness.analysis.comparison import compare, to_json
     from harness.analysis.judgement import to_json as judgements_json
-    from harness.analysis.verdict import verdict
-    from harness.analysis.verdict_claims import claims_for
+    from harness.analysis.verdict import claims_for, verdict
     from harness.record.journal import write_whole
     from harness.record.store import read_on_one_machine
     from harness.reporting.exports import export
@@ -149,7 +148,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
-    from harness.record.machines import by_machine
+    from harness.record.machine import by_machine
     from harness.record.store import read_run
     from harness.regression.run_comparison import compare_several, to_json
 

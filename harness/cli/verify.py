@@ -40,8 +40,7 @@ def verify_command(
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
     """
     from harness.analysis.comparison import compare
-    from harness.analysis.verdict import verdict
-    from harness.analysis.verdict_claims import claims_for
+    from harness.analysis.verdict import claims_for, verdict
     from harness.cli.judged import finish
     from harness.record.store import read_on_one_machine
 

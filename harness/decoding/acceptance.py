@@ -14,9 +14,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from harness.decoding.block_view import BlockView
-from harness.decoding.solvers import Solver, lowest_entropy
-from harness.decoding.uploading import upload
+from harness.decoding.session import upload
+from harness.decoding.solvers import BlockView, Solver, lowest_entropy
 
 DRAWN_AHEAD = 16
 """Blocks whose passes a replay draws at once: behind a forward that has emptied the caches the first draw costs as much as the

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import refuse_no_token, widened
 from harness.decoding.session import ModelSession
+from harness.decoding.solvers import BlockView
 from harness.decoding.verification import Checked, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.record.trace import ForwardPass, Generation

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks
-from harness.decoding.block_diffusion_canvas import Canvas
+from harness.decoding.block_diffusion_canvas import Canvas, Window
 from harness.decoding.block_diffusion_feed import Feed, FeedPlan
-from harness.decoding.block_diffusion_window import Window
-from harness.decoding.block_view import BlockView
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
-from harness.models.block_protocol import BlockProtocol
+from harness.decoding.solvers import BlockView
+from harness.models.block_checkpoints import BlockProtocol
 from harness.record.trace import ForwardPass, Generation
 
 LAYOUTS: dict[str, type[Blocks] | type[Window] | type[Canvas]] = {"blocks": Blocks, "window": Window, "canvas": Canvas}

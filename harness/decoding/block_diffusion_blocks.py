@@ -3,6 +3,8 @@
 The prompt is read once. A block is fed until all its slots are known, then once more so that its KV is that of known tokens;
 ``merged``, that second time is part of the next block's first pass. In a batch all rows open their blocks together, and a row
 that has nothing left to decide waits. Axes: B rows, w columns of the block, k of them unless the last block is cut.
+
+One row of a model whose blocks need not begin where the prompt ends. Plain integers only.
 """
 
 from __future__ import annotations
@@ -13,11 +15,40 @@ import torch
 from torch import Tensor
 
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned, slots_before
-from harness.decoding.block_diffusion_row import BlockDiffusionRow
-from harness.decoding.request import DecodeRequest
-from harness.decoding.session import Segment
-from harness.decoding.uploading import upload
-from harness.models.block_protocol import BlockProtocol
+from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.session import Segment, upload
+from harness.decoding.set_block import BlockRow
+from harness.models.block_checkpoints import BlockProtocol
+
+
+class BlockDiffusionRow(BlockRow):
+    """A BlockRow whose first block begins with ``given`` tokens of the prompt: its slots are the columns behind them.
+
+    Columns: positions 0..k-1 of the fed block. In every block but the first they are the slots.
+    """
+
+    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, given: int = 0) -> None:
+        super().__init__(stop, max_new_tokens, block_size, mask_id)
+        self._given_first = given
+        self.given = 0
+
+    def open_block(self) -> int:
+        """Start the next block; see BlockRow."""
+        self.given, self._given_first = self._given_first, 0
+        self._room = len(self.slots) - self.given
+        return super().open_block()
+
+    @property
+    def masked_columns(self) -> list[bool]:
+        """Which columns are to be decided."""
+        return [False] * self.given + self.masked[: len(self.slots) - self.given]
+
+    def decide_columns(self, tokens: Sequence[int]) -> int:
+        """Take the tokens of one pass by column (-1, or none at the end: not decided); returns how many output tokens became
+        final by it.
+        """
+        slots = [*tokens[self.given :]]
+        return self.decide(slots + [-1] * (len(self.slots) - len(slots)))
 
 
 class Blocks:

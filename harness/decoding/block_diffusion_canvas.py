@@ -3,6 +3,14 @@
 All slots of the answer are there from the start, every token sees every other, and only the slots of the current block may be
 decided: the block size is how far ahead a pass may decide. The first pass reads the prompt for the first time, as every other
 reads it again, so it is the prefill. Axes: B rows, A slots of the answer, w of them in the current block.
+
+A window of k slots that opens anew behind every pass (SDLM, arXiv 2509.24007): its leading sure slots stay, the rest is
+drafted again behind them.
+
+The newest token is fed twice in a pass: once as a clean token, whose KV is kept and which sees what is before it, and once as
+the window's first, which sees the whole window. The window does not see the clean copy. Every position predicts the token
+behind it, so the window's k positions predict k tokens. The prompt is read as NTP reads it; published code opens the first
+window in that pass, which is a pass of its own here. Axes: B rows, k slots.
 """
 
 from __future__ import annotations
@@ -12,12 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.decoding.block import BlockRow
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
 from harness.decoding.request import DecodeRequest
-from harness.decoding.session import Segment
-from harness.decoding.uploading import upload
-from harness.models.block_protocol import BlockProtocol
+from harness.decoding.session import Segment, upload
+from harness.decoding.set_block import BlockRow
+from harness.models.block_checkpoints import BlockProtocol
 
 
 class Canvas:
@@ -95,4 +102,89 @@ class Canvas:
         return Feed(
             role="decide", segments=[segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots",
             active=tuple([row.deciding for row in self.rows]),
+        )  # fmt: skip
+
+
+class Window:
+    """A harness.decoding.block_diffusion_feed.FeedPlan."""
+
+    def __init__(
+        self,
+        request: DecodeRequest,
+        protocol: BlockProtocol,
+        block_size: int,
+        mask_id: int,
+        begin_block: Callable[[int, int], None],
+    ) -> None:
+        self._request, self._size, self._begin_block = request, block_size, begin_block
+        self._masks = [mask_id] * (block_size - 1)
+        self.rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
+        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in request.prompts]  # tokens whose KV is not kept yet
+        self._lengths = [len(prompt) for prompt in request.prompts]
+        self._last = [prompt[-1] for prompt in request.prompts]
+        self.capacity = max(self._lengths) + request.max_new_tokens + 2 * block_size
+        self.asked = torch.empty(0)
+
+    def feeds(self) -> Iterator[Feed]:
+        """See FeedPlan."""
+        yield self._prompt()
+        while not all(row.ended for row in self.rows):
+            active = tuple([not row.ended for row in self.rows])
+            for index, row in enumerate(self.rows):
+                row.open_block()
+                self._begin_block(index, sum(row.masked))
+            self.asked = upload([row.masked for row in self.rows], self._request.device)
+            yield self._feed(active)
+
+    def of_slots(self, logits: Tensor) -> Tensor:
+        """See FeedPlan; the window begins one token before its slots, so nothing is shifted."""
+        return logits
+
+    def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """See FeedPlan; what stays is fed as clean tokens in the next pass."""
+        return torch.where(chosen, tokens, -1)
+
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """See FeedPlan."""
+        if feed.says == "nothing":
+            return (0,) * len(self.rows), (0,) * len(self.rows)
+        final = []
+        for index, (row, one) in enumerate(zip(self.rows, tokens, strict=True)):
+            final.append(row.decide(one))
+            self._clean[index] = row.output[len(row.output) - final[-1] :]
+            self._lengths[index] += final[-1]
+            self._last[index] = row.output[-1] if row.output else self._last[index]
+        return tuple([len(one) - list(one).count(-1) for one in tokens]), tuple(final)
+
+    def _prompt(self) -> Feed:
+        """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
+        width, lengths = max(self._lengths), tuple(self._lengths)
+        tokens, valid = right_aligned(self._request.prompts, width, self._request.device)
+        segment = Segment(
+            tokens=tokens, positions=positions_to(lengths, width, self._request.device), visibility="causal", logits=1,
+            valid=valid,
+        )  # fmt: skip
+        return Feed(
+            role="prefill", segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]),
+            keeps=(width - 1,) * len(lengths), says="nothing", active=(True,) * len(lengths),
+        )  # fmt: skip
+
+    def _feed(self, active: tuple[bool, ...]) -> Feed:
+        device, size = self._request.device, self._size
+        width = max(map(len, self._clean))
+        window = [[last, *self._masks] for last in self._last]
+        rows = [[*clean, *slots] for clean, slots in zip(self._clean, window, strict=True)]
+        tokens, valid = right_aligned(rows, width + size, device)
+        ends = [length + size - 1 for length in self._lengths]  # the window begins with the newest token, at its position
+        positions = torch.cat([positions_to(self._lengths, width, device), positions_to(ends, size, device)], dim=1)
+        seen = torch.ones(width + size, width + size, dtype=torch.bool)
+        seen[:width] = seen[:width].tril()
+        seen[width:, width - 1] = False
+        segment = Segment(
+            tokens=tokens, positions=positions, visibility="explicit", logits=size, valid=valid, seen=seen
+        )
+        kept = tuple(map(len, self._clean))
+        return Feed(
+            role="commit+decide", segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept,
+            keeps=(width,) * len(kept), says="slots", active=active,
         )  # fmt: skip

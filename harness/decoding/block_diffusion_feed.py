@@ -9,9 +9,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from harness.decoding.block import BlockRow
-from harness.decoding.session import Segment
-from harness.decoding.uploading import upload
+from harness.decoding.session import Segment, upload
+from harness.decoding.set_block import BlockRow
 from harness.record.trace import Role
 
 Said = Literal["slots", "first slot", "nothing"]

@@ -4,20 +4,70 @@ It keeps a KV cache of its own, as transformers' ``generate(assistant_model=…)
 where its row agrees with what was really written, and reads what it missed. It may itself be sped up by another drafter
 below it, whose tokens it checks as the target checks its own: a stack of drafts (HSD, arXiv 2510.19705). Such a model asks
 for no more than it still lacks less one, for its pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
+
+Who proposes the tokens that another model checks, as a protocol.
+
+A proposal decides how fast a row is and never what it writes, so a drafter may be wrong, short or silent. Token sequences are
+plain integers, one per batch row.
+
+Prompt lookup decoding (github.com/apoorvumang/prompt-lookup-decoding): what followed the last few tokens when they stood
+in the row before is the draft. No model drafts, so it costs no pass.
+
+The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``. Plain integers only.
+
+Drafts of a model that cuts text into other tokens (universal assisted decoding): what the row says so far is put into the
+draft model's tokens, and what that model adds is put into the target's.
+
+The target checks token ids as ever, so a translation that goes wrong costs speed and nothing else. Knows no tokenizer: the
+two directions are handed in.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
-from harness.decoding.causal_pass import causal_pass
-from harness.decoding.drafter import Drafter, NoDrafts, Proposal, Sequences
+from harness.decoding.passes import causal_pass
 from harness.decoding.sampling import likeliest_token, refuse_no_token, usable
 from harness.decoding.session import ModelSession
 from harness.record.trace import ForwardPass, Role
+
+Sequences = Sequence[Sequence[int]]
+"""The tokens of every batch row: its prompt and what it has written."""
+Proposal = Generator[ForwardPass, None, list[list[int]]]
+"""Yields the drafter's own passes as they happen; the value it returns are the proposed tokens of every row."""
+
+
+class Drafter(Protocol):
+    """Proposes up to ``tokens`` tokens behind each row, in passes of its own or none."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it is asked for at a time, at most."""
+
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Forget everything and make room for a new batch, behind whose prompts so many tokens may be written."""
+
+    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
+        """What might follow: at most ``wanted`` tokens of each row, none where that is 0."""
+
+
+class NoDrafts:
+    """Proposes nothing: whoever asks goes on by itself, token by token."""
+
+    tokens = 0
+
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Nothing to make room for."""
+
+    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
+        """Nothing."""
+        yield from ()
+        return [[] for _ in sequences]
+
 
 SLACK = 8
 """Tokens that a row may have to read at once because nobody asked for it a few times."""
@@ -120,3 +170,109 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens the two lists begin with alike. Compares whole stretches: a row may be thousands of tokens long."""
     shorter = min(len(one), len(other))
     return bisect_left(range(shorter), True, key=lambda i: one[: i + 1] != other[: i + 1])
+
+
+class PromptLookup:
+    """Looks up to ``max_ngram`` last tokens up in the row's prompt and output. ``never``: ids that cannot be written;
+    ``stops``: ids that end a row.
+    """
+
+    def __init__(self, tokens: int, max_ngram: int, never: Collection[int], stops: Collection[int]) -> None:
+        self.tokens = tokens
+        self._max_ngram = max_ngram
+        self._never, self._stops = frozenset(never), frozenset(stops)
+
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Nothing to read: the prompts come with every question."""
+
+    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
+        """What followed, row by row."""
+        yield from ()
+        return [
+            looked_up(sequence, count, self._max_ngram, self._never, self._stops) if count > 0 else []
+            for sequence, count in zip(sequences, wanted, strict=True)
+        ]
+
+
+def looked_up(
+    sequence: Sequence[int], tokens: int, max_ngram: int, never: Collection[int], stops: Collection[int]
+) -> list[int]:
+    """What followed the leftmost earlier place of the longest n-gram at the end that has one, up to ``tokens`` tokens.
+
+    Cut before the first token that may never be written, and where that leaves nothing the next place is tried; then cut
+    before the first that stops a row.
+    """
+    held = list(sequence)
+    for size in range(min(max_ngram, len(held) - 1), 0, -1):
+        for start in _places(held, size):
+            found = _before(held[start + size : start + size + tokens], never)
+            if found:
+                return _before(found, stops)
+    return []
+
+
+def _places(held: list[int], size: int) -> Iterator[int]:
+    """Where the last ``size`` tokens stood before, from left to right."""
+    gram = held[-size:]
+    place = -1
+    while True:
+        try:
+            place = held.index(gram[0], place + 1, len(held) - size)
+        except ValueError:
+            return
+        if held[place : place + size] == gram:
+            yield place
+
+
+def _before(tokens: list[int], ids: Collection[int]) -> list[int]:
+    """The tokens up to, and without, the first of ``ids``."""
+    return tokens[: next((i for i, token in enumerate(tokens) if token in ids), len(tokens))]
+
+
+ROOM = 4
+"""Draft tokens that one target token may take on average; a row that takes more is drafted no further."""
+
+
+class Translation(Protocol):
+    """Between the target's token ids and the draft model's."""
+
+    def to_draft(self, sequence: Sequence[int]) -> list[int]:
+        """The draft model's tokens of the same text."""
+
+    def to_target(self, output: Sequence[int], before: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        """The target's tokens of the text that ``drafted`` adds to ``before``, both the draft model's, where the row's
+        ``output`` so far is the target's.
+        """
+
+
+class TranslatedDrafts:
+    """``drafter``: proposes in its own tokens; ``tokens`` is counted in those."""
+
+    def __init__(self, drafter: Drafter, translation: Translation) -> None:
+        self.tokens = drafter.tokens
+        self._drafter, self._translation = drafter, translation
+        self._prompt_tokens: list[int] = []
+        self._room: list[int] = []
+
+    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
+        """Make room for the prompts' text in the draft model's tokens."""
+        translated = [self._translation.to_draft(prompt) for prompt in prompts]
+        self._prompt_tokens = list(map(len, prompts))
+        room = ROOM * max_new_tokens + self.tokens
+        self._room = [len(prompt) + room for prompt in translated]
+        self._drafter.begin(translated, room)
+
+    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
+        """In the target's tokens, at most ``wanted``; ``tokens`` of its own where more than none are."""
+        rows = [
+            self._translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)
+        ]
+        counts = [
+            min(self.tokens, max(0, room - len(row))) if count else 0
+            for row, room, count in zip(rows, self._room, wanted, strict=True)
+        ]
+        drafted = yield from self._drafter.propose(rows, counts)
+        return [
+            self._translation.to_target(row[prompt:], before, tokens)[:count] if tokens else []
+            for row, prompt, before, tokens, count in zip(sequences, self._prompt_tokens, rows, drafted, wanted, strict=True)
+        ]

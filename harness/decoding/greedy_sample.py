@@ -10,9 +10,9 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor
 
-from harness.decoding.block_view import BlockView
-from harness.decoding.open_blocks import decided
 from harness.decoding.sampling import LEAST_LOG_P, NO_TOKEN, FiguresOf, TorchFigures, sampler_of, widened
+from harness.decoding.set_block import decided
+from harness.decoding.solvers import BlockView
 
 BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
 

@@ -1,18 +1,23 @@
 """The prompt pass, the same work for every arm: causal, left-padded, the prompt kept, logits of its last token.
 
 What an arm does beyond it, drafting included, is a pass of its own behind it: time that NTP does not need is decode time.
+
+One pass over tokens that stand in a row, another number of them in every batch row: what is fed, kept and recorded of it.
+
+Rows are aligned at their ends: padding stands before the tokens of a shorter row, so that the answers wanted are the last
+ones of every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from harness.decoding.session import ModelSession, Segment
-from harness.decoding.uploading import upload
-from harness.record.trace import ForwardPass
+from harness.decoding.session import ModelSession, Segment, upload
+from harness.record.trace import ForwardPass, Role
 
 
 def prefill(
@@ -53,3 +58,59 @@ def prefill_pass(lengths: tuple[int, ...], final_tokens: int) -> ForwardPass:
         padded_query=max(lengths),
         padded_context=0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CausalPass:
+    """A pass that was made. ``fed``: tokens of each row, 0 in a row that only waits; ``answers``: m; ``context`` and ``width``
+    are those of the session before it.
+    """
+
+    fed: tuple[int, ...]
+    answers: int
+    context: tuple[int, ...]
+    width: int
+
+    @property
+    def widest(self) -> int:
+        """Tokens of the longest row, to which the others are padded."""
+        return max(self.fed)
+
+    def keep(self, session: ModelSession, kept: Sequence[int]) -> None:
+        """Commit the first ``kept`` of each row's own tokens."""
+        session.keep([count and self.widest - fed + count for fed, count in zip(self.fed, kept, strict=True)])
+
+    def described(
+        self,
+        role: Role,
+        kept: Sequence[int],
+        decided: Sequence[int],
+        final: Sequence[int] | None = None,
+        model: str | None = None,
+    ) -> ForwardPass:
+        """Its trace entry; what a draft model decides is never final."""
+        return ForwardPass(
+            role=role, query_tokens=self.fed, context_tokens=self.context, logit_tokens=(self.answers,) * len(self.fed),
+            kept_tokens=tuple(kept), decided_tokens=tuple(decided), final_tokens=tuple(final or (0,) * len(self.fed)),
+            active=tuple(map(bool, self.fed)), padded_query=self.widest, padded_context=self.width, model=model,
+        )  # fmt: skip
+
+
+def causal_pass(
+    session: ModelSession, rows: Sequence[Sequence[int]], answers: int, device: torch.device
+) -> tuple[Tensor, CausalPass]:
+    """Feed the tokens of each row behind its context; logits (B, m, V) of its last ``answers`` tokens, padding among them
+    where it has fewer. Nothing is kept yet.
+    """
+    context, fed = session.context_tokens, tuple(map(len, rows))
+    width = max(fed)
+    table = [[0] * (width - len(row)) + list(row) for row in rows]
+    places = [[max(0, end - width + i) for i in range(width)] for end in map(sum, zip(context, fed, strict=True))]
+    tokens, positions = upload([table, places], device)
+    even = min(fed) == width
+    segment = Segment(
+        tokens=tokens, positions=positions, visibility="causal", logits=answers,
+        valid=None if even else torch.tensor([[i >= width - count for i in range(width)] for count in fed]),
+    )  # fmt: skip
+    made = CausalPass(fed=fed, answers=answers, context=context, width=session.context_width)
+    return session.forward([segment]), made

@@ -1,4 +1,9 @@
-"""What a decoder is asked to do, the same for every arm."""
+"""What a decoder is asked to do, the same for every arm.
+
+What every decoder hands over in the end: its passes, and what each of its rows wrote.
+
+When a row has said enough, in token ids. Decoders are handed a rule and know no tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,52 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from harness.decoding.stopping import StopRule
+from harness.record.trace import ForwardPass, Generation, StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """A row stops at the first of ``token_ids``, or where ``ends_text`` says that its ids complete a stop string."""
+
+    token_ids: frozenset[int] = frozenset()
+    ends_text: Callable[[Sequence[int]], bool] | None = None
+
+    def stops_at(self, output: Sequence[int], start: int) -> int | None:
+        """Index of the first stop at or after ``start`` in a row's known output, or None."""
+        if self.ends_text is None and self.token_ids.isdisjoint(output[start:]):
+            return None
+        for index in range(start, len(output)):
+            if output[index] in self.token_ids:
+                return index
+            if self.ends_text is not None and self.ends_text(output[: index + 1]):
+                return index
+        return None
+
+    def ending(self, output: Sequence[int], most: int) -> StopReason | None:
+        """Why a row that may write ``most`` tokens ends at its newest one, or None."""
+        if self.stops_at(output, len(output) - 1) is not None:
+            return "stop"
+        return "length" if len(output) == most else None
+
+
+class EndingRow:
+    """What every batch row has: an end, and why it ended."""
+
+    _reason: StopReason | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once the stop, or the last token that fits, is final."""
+        return self._reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the row ended."""
+        assert self._reason is not None, "asked for the stop reason of a row that has not ended"
+        return self._reason
+
+
+NEVER = StopRule()
 
 
 class Fuse(Protocol):
@@ -39,3 +89,25 @@ class DecodeRequest:
     def never_written(self, *also: int) -> Tensor:
         """(s,) ids that no token may have: the suppressed ones, and those given (the mask)."""
         return torch.tensor(sorted({*self.suppressed_ids, *also}), dtype=torch.long, device=self.device)
+
+
+class WrittenRow(Protocol):
+    """A row that has ended."""
+
+    @property
+    def output(self) -> list[int]:
+        """What it wrote, its stop included."""
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it ended."""
+
+
+def finished(rows: Sequence[WrittenRow], passes: Sequence[ForwardPass]) -> Generation:
+    """The whole decode; the first pass is the prompts', whose own tokens are what it keeps."""
+    return Generation(
+        passes=tuple(passes),
+        prompt_tokens=passes[0].kept_tokens,
+        output_ids=tuple(tuple(row.output) for row in rows),
+        stop_reasons=tuple(row.stop_reason for row in rows),
+    )

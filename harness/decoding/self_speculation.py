@@ -15,12 +15,9 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.position_noise import PositionNoise
-from harness.decoding.request import DecodeRequest
-from harness.decoding.rows_written import finished
-from harness.decoding.sampling import usable
-from harness.decoding.session import ModelSession, Segment
-from harness.decoding.uploading import upload
+from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.sampling import PositionNoise, usable
+from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.record.trace import ForwardPass, Generation

@@ -2,14 +2,17 @@
 
 A session holds a batch of rows and their committed KV. ``forward`` feeds segments and returns logits; nothing it fed
 stays until ``keep`` says so. Axes: B rows, n tokens of a segment, V vocabulary.
+
+From the host to the device without waiting for it: a plain torch.tensor(values, device=...) waits for all work before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 Visibility = Literal["causal", "bidirectional", "explicit"]
@@ -77,3 +80,14 @@ class ModelSession(Protocol):
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """What the sampler made of the last forward's logits, (B, n), on the host: the one readback of a pass."""
+
+
+def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """``values`` (numbers, lists of them, or a tensor on the CPU) as a tensor on ``device``."""
+    held = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)
+    return held if device.type == "cpu" else page_locked(held, device).to(device, non_blocking=True)
+
+
+def page_locked(held: Tensor, device: torch.device) -> Tensor:
+    """A copy that the device can fetch by itself; torch keeps its memory until it has, whoever lets go of it before."""
+    return held.pin_memory() if device.type == "cuda" else held

@@ -2,15 +2,30 @@
 
 The draft is worth nothing by itself: every token that counts is the next-token head's own, so drafts decide how fast a row
 is and never what it writes. Plain integers only.
+
+What a drafted block is held against: by default what the next-token head says behind every slot of it.
+
+Axes: B rows, k slots of a block, V vocabulary.
+
+How far a check agrees with a draft, replayed from a record: for weights whose next-token head agrees with nothing yet.
+
+Everything is fed, computed and read back as in a check of its own; only the verdicts' tokens are put in the place of others,
+so a replayed run costs what a real one of the same agreement would cost. Plain integers only.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import torch
+from torch import Tensor
+
+from harness.decoding.request import EndingRow, StopRule
 from harness.decoding.sampling import NO_NUMBERS, refuse_no_token
-from harness.decoding.stopping import EndingRow, StopRule
+from harness.decoding.solvers import BlockView
 from harness.errors import NoTokenError
 
 
@@ -129,3 +144,85 @@ class VerifiedRow(EndingRow):
         become final where the next-token head writes it.
         """
         return [self.KNOWN <= slot < left for slot in range(self._size)]
+
+
+class DraftCheck(Protocol):
+    """Told every distribution that drafts are drawn from, asked for those that decide which of the drafts count."""
+
+    def drafted(self, logits: Tensor) -> None:
+        """(B, k, V): what the masked head says of the blocks that a pass drafts."""
+
+    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
+        """(B, k): the drafts, the mask where one is not worth checking; the block then ends before it."""
+
+    def verdicts(self, behind: Tensor) -> Tensor:
+        """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks."""
+
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
+        """What a row takes for the tokens drawn from these, behind every slot of its block."""
+
+
+class NextTokenCheck:
+    """The next-token head's own word, whatever the drafts were drawn from: without loss.
+
+    Of a block that is wrong somewhere, what was drafted behind it is in vain and the next block's masks stand in the wrong
+    place. A block that ends before its first doubtful slot, of ``least_confidence`` or less, is right more often, and its
+    ``mask_id`` stands where it ends; at 0 it never ends early.
+    """
+
+    def __init__(self, mask_id: int = -1, least_confidence: float = 0.0) -> None:
+        self._mask_id = mask_id
+        self._least_confidence = least_confidence
+
+    def drafted(self, logits: Tensor) -> None:
+        """How a draft was found does not matter."""
+
+    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
+        """Those that are sure enough."""
+        if self._least_confidence == 0:
+            return tokens
+        return torch.where(view.confidence > self._least_confidence, tokens, self._mask_id)
+
+    def verdicts(self, behind: Tensor) -> Tensor:
+        """As they are."""
+        return behind
+
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
+        """What was drawn."""
+        return verdicts
+
+
+STAND_INS = (0, 1, 2)
+"""One of these tokens is neither the draft nor the mask, so it stands for a verdict that differs."""
+
+
+class ReplayedCheck(NextTokenCheck):
+    """Agrees with the drafts of a block one by one until it does not. ``misses``: the chance of that at each of the k-1 drafts,
+    given that all before it were right. Every row has a random stream of its own.
+    """
+
+    def __init__(self, misses: Sequence[float], mask_id: int, seed: int) -> None:
+        super().__init__(mask_id)
+        self._misses = misses
+        self._seed = seed
+        self._streams: dict[int, random.Random] = {}
+
+    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
+        """The drafts as far as the check agrees, a token that differs from the next one, then whatever was said.
+
+        Raises:
+            NoTokenError: what others are put in the place of names no token.
+        """
+        stream = self._streams.get(row)
+        if stream is None:
+            stream = self._streams[row] = random.Random(f"check/{self._seed}/{row}")
+        drafts = [*slots[1:], self._mask_id]
+        drafts = drafts[: drafts.index(self._mask_id)]  # behind the answer's end nothing was drafted
+        chances = enumerate(self._misses[: len(drafts)])
+        agreed = next((at for at, chance in chances if stream.random() < chance), len(drafts))
+        for token in verdicts[: agreed + 1]:
+            refuse_no_token(token)
+        if agreed == len(drafts):
+            return [*drafts, *verdicts[agreed:]]
+        differs = next(token for token in STAND_INS if token not in (drafts[agreed], self._mask_id))
+        return [*drafts[:agreed], differs, *verdicts[agreed + 1 :]]

@@ -9,24 +9,22 @@ from pathlib import Path
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.draft_check import DraftCheck, NextTokenCheck
-from harness.decoding.drafter import Drafter
+from harness.decoding.drafters import Drafter
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.replayed_check import ReplayedCheck
 from harness.decoding.request import DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
 from harness.decoding.speculative import decode_draft_and_check
+from harness.decoding.verification import DraftCheck, NextTokenCheck, ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
 from harness.record.trace import ForwardPass, Generation
-from harness.roofline.recorded_acceptance import passes_per_block
-from harness.roofline.replay_checks import RecordedChecks, recorded_checks
+from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks
 from harness.scenario.arms_public import protocol_of
 from harness.scenario.plan import Case
 from harness.scenario.solvers import knobs_of

@@ -1,31 +1,97 @@
 """Who drafts for an arm: from the stages that a scenario names to loaded models with sessions of their own.
 
 Draft models run like their target: same device, dtype, kind of session and execution.
+
+The first layers of a model as a model: they share its weights, its final norm and its LM head.
+
+What LayerSkip (arXiv 2404.16710) drafts with. A model that was not trained to exit there drafts badly and loses nothing else.
+
+From the token ids of one tokenizer to those of another, by way of the text, for drafts of a model with another tokenizer.
+
+Special tokens have no text, so they are not translated, but for one: where the draft model would stop, so would the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
-from harness.decoding.drafter import Drafter
-from harness.decoding.drafters import DraftModel
-from harness.decoding.prompt_lookup import PromptLookup
+from harness.decoding.drafters import Drafter, DraftModel, PromptLookup, TranslatedDrafts
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
-from harness.decoding.translated_drafts import TranslatedDrafts
-from harness.engine.early_exit import first_layers
-from harness.engine.loading import LoadedModel
-from harness.engine.translation import TextTranslation
+from harness.engine.loading import LoadedModel, TextTokenizer
 from harness.errors import ScenarioError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name
 from harness.scenario.plan import Case
-from harness.scenario.plan_drafts import draft_shapes
-from harness.scenario.speculative_arms import draft_choice, stages
+from harness.scenario.speculative_arms import draft_choice, draft_shapes, stages
+
+
+class TextTranslation:
+    """A harness.decoding.drafters.Translation. ``draft_stops``: ids at which the draft model stops; ``stop``: what
+    they mean to the target, None where it stops at several or at none.
+    """
+
+    def __init__(
+        self, target: TextTokenizer, draft: TextTokenizer, draft_stops: Collection[int], stop: int | None
+    ) -> None:
+        self._target, self._draft = target, draft
+        self._draft_stops, self._stop = frozenset(draft_stops), stop
+
+    def to_draft(self, sequence: Sequence[int]) -> list[int]:
+        """The text in the draft model's tokens, with what its tokenizer puts before a text."""
+        return self._draft.encode(self._target.decode(sequence))
+
+    def to_target(self, output: Sequence[int], before: Sequence[int], drafted: Sequence[int]) -> list[int]:
+        """The new text in the target's tokens. Where the target's tokenizer cuts the row's output as the target wrote it, the
+        new text is cut as it would be behind it; else by itself. Nothing where the drafts end within a letter.
+        """
+        stops = drafted[-1] in self._draft_stops
+        old, new = self._draft.decode(before), self._draft.decode([*before, *drafted])
+        if not new.startswith(old):
+            return []
+        written, added = self._target.decode(output), new[len(old) :]
+        whole = self._target.encode_more(written + added)
+        behind = whole[: len(output)] == list(output)
+        tokens = whole[len(output) :] if behind else self._target.encode_more(added)
+        return tokens + ([self._stop] if stops and self._stop is not None else [])
+
+
+SHARED = ("embed_tokens", "norm", "rotary_emb")
+
+
+def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
+    """A view of ``model`` that runs ``count`` of its layers; its cache holds the KV of those.
+
+    Raises:
+        ScenarioError: a model that is not built like those of the Llama family.
+    """
+    inner: Any = getattr(model, "model", None)
+    if inner is None or not all(hasattr(inner, name) for name in (*SHARED, "layers")) or not hasattr(model, "lm_head"):
+        raise ScenarioError(
+            f"early exit: {type(model).__name__} does not have its layers where models of the Llama family have them; "
+            "leave early_exit out for this model"
+        )
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = count
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:count]
+    build: Any = type(model)
+    with torch.device("meta"):
+        view: Any = build(config)
+    for name in SHARED:
+        setattr(view.model, name, getattr(inner, name))
+    view.model.layers = nn.ModuleList(list(inner.layers)[:count])
+    view.lm_head = model.lm_head
+    shared: PreTrainedModel = view.eval()
+    return shared
+
 
 Beside = Callable[[ModelSession], ModelSession]
 """Puts a draft model's session beside the target's, so that their passes are metered together."""

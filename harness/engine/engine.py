@@ -1,6 +1,11 @@
 """One loaded model that can decode any arm, timed: where decoder, session, clock and acceptance meet.
 
 Both arms go through the same function, session object and synchronisation policy.
+
+Short decodes of one row at one context, NTP and SBD: the measured passes that predictions of all other cells start from.
+
+Random prompts, a replayed acceptance that makes every kind of pass, and the decoders themselves, so that what is measured is
+what a sample is made of. Knows no clock.
 """
 
 from __future__ import annotations
@@ -14,12 +19,12 @@ from typing import Any
 
 import torch
 
-from harness.decoding.drafter import Drafter
-from harness.decoding.likelihood import Pair, log_likelihoods
-from harness.decoding.request import DecodeRequest, Fuse
+from harness.decoding.acceptance import ReplayedAcceptance
+from harness.decoding.drafters import Drafter
+from harness.decoding.next_token import Pair, decode_next_token, log_likelihoods
+from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
 from harness.decoding.session import ModelSession
-from harness.decoding.stopping import NEVER, StopRule
-from harness.engine.bench_decodes import ROUNDS, WARM_ROUNDS, bench_decoder
+from harness.decoding.set_block import decode_set_block
 from harness.engine.compiling import compiled_steps, execution_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import decoder_of
@@ -27,22 +32,44 @@ from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.fusing import fuse_of
 from harness.engine.hf_generate import generate
-from harness.engine.host_memory import keep_what_is_freed, map_what_comes
-from harness.engine.loading import LoadedModel, TextTokenizer, load_model
-from harness.engine.rank_group import RankGroup
-from harness.engine.rank_session import RankClock, RankSession
+from harness.engine.loading import LoadedModel, TextTokenizer, keep_what_is_freed, load_model, map_what_comes
+from harness.engine.rank_group import RankClock, RankGroup, RankSession
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
-from harness.meters.clock import Clock, HostClock
-from harness.meters.cuda import CudaClock, cuda_index
+from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
 from harness.meters.timed_session import MeteredSession
 from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.storage import shard
+from harness.runner.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
+
+NTP_TOKENS = 17
+PASSES_PER_BLOCK = 2
+WARM_ROUNDS, ROUNDS = 1, 2
+
+
+def bench_decoder(
+    session: ModelSession, block_size: int | None, vocab: int, mask_id: int | None, device: torch.device,
+    fuse: Fuse | None = None,
+) -> Generator[ForwardPass, None, Generation]:
+    """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(vocab, (MEASURED_CONTEXT,), generator=generator).tolist()
+    request = DecodeRequest(
+        prompts=(tuple(prompt),), max_new_tokens=MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS, stop=NEVER,
+        suppressed_ids=() if mask_id is None else (mask_id,), temperature=0.0, generator=torch.Generator(device), device=device,
+        fuse=fuse,
+    )  # fmt: skip
+    if block_size is None:
+        return decode_next_token(session, request)
+    if mask_id is None:
+        raise ValueError("blocks need a mask token")
+    acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
+    return decode_set_block(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +152,7 @@ class Engine:
             return self._timed(case, prompts, seed)
 
     def log_likelihoods(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
-        """What the next-token head says of given answers, see harness.decoding.likelihood.
+        """What the next-token head says of given answers, see harness.decoding.next_token.
 
         Raises:
             DoesNotFitError: the device ran out of memory.
@@ -161,7 +188,7 @@ class Engine:
         return drafter_of(case, self._model, self._drafts, request, session.beside)
 
     def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
-        """Short decodes of one row, NTP and every block size in turn: see harness.engine.bench_decodes.
+        """Short decodes of one row, NTP and every block size in turn: see harness.engine.engine.
 
         Raises:
             DoesNotFitError: the device ran out of memory.

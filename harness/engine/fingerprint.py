@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
-from harness.engine.attention_kernels import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
-from harness.engine.compiled_layers import compiled_unit
-from harness.engine.compiling import execution_of
+from harness.engine.captured_attention import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
+from harness.engine.compiling import compiled_unit, execution_of
 from harness.engine.loading import LoadedModel
 from harness.models import ModelShape
 from harness.scenario.scenario import Part

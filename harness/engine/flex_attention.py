@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from harness.engine.compiling import allow_kinds_of_forward
-from harness.engine.used_kv import Fed, SeenSlots
+from harness.engine.kv_cache import Fed, SeenSlots
 
 BLOCK = 128
 """FlexAttention's own width of a block, for queries and keys."""
 
 
 class FlexBlocks:
-    """A harness.engine.used_kv.CapturedAttention."""
+    """A harness.engine.kv_cache.CapturedAttention."""
 
     def __init__(self, fed: Fed) -> None:
         self._seen = SeenSlots(fed)
@@ -57,7 +57,7 @@ class FlexBlocks:
 
 @dataclass(frozen=True, slots=True)
 class FlexReading:
-    """A harness.engine.used_kv.Reading: which blocks one forward visits, and the kernel that does."""
+    """A harness.engine.kv_cache.Reading: which blocks one forward visits, and the kernel that does."""
 
     mask: Any
     kernel: Callable[..., Any]

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from harness.decoding.request import Fuse
 from harness.decoding.sampling import TorchFigures, sampler_of
-from harness.meters.graphs import CAPTURES
+from harness.meters.host import CAPTURES
 from harness.scenario.scenario import Execution
 
 

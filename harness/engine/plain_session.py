@@ -14,8 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from harness.decoding.session import Segment
-from harness.engine.attention_masks import inside, validity, wanted_logits
-from harness.engine.masks import attention_input
+from harness.engine.attention_masks import attention_input, inside, validity, wanted_logits
 
 
 class TransformersSession:

@@ -2,12 +2,14 @@
 
 torch.distributed underneath: what the model exchanges goes by gloo between CPUs and by NCCL between GPUs; what the processes
 say to each other goes by gloo, which lets a process wait without work.
+
+What timing and decoding have to know of other ranks: readbacks on which all agree, and a clock that waits for all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -18,7 +20,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from harness.decoding.session import ModelSession, Segment
 from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
+from harness.meters.clock import Clock
 from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
@@ -164,3 +168,70 @@ def joined() -> RankGroup | None:
     """This process's group, entered when first asked for; None where it is alone."""
     ranks = ranks_here()
     return None if ranks is None else RankGroup(ranks)
+
+
+class RankSession:
+    """Passes every call on to ``session``; what is read must be what rank 0 reads."""
+
+    def __init__(self, session: ModelSession, group: RankGroup) -> None:
+        self._session = session
+        self._group = group
+
+    @property
+    def context_tokens(self) -> tuple[int, ...]:
+        """As the session."""
+        return self._session.context_tokens
+
+    @property
+    def context_width(self) -> int:
+        """As the session."""
+        return self._session.context_width
+
+    def reset(self, rows: int, capacity: int) -> None:
+        """As the session."""
+        self._session.reset(rows, capacity)
+
+    def forward(self, segments: Sequence[Segment]) -> Tensor:
+        """As the session."""
+        return self._session.forward(segments)
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """As the session."""
+        self._session.keep(tokens)
+
+    def drop(self, tokens: Sequence[int]) -> None:
+        """As the session."""
+        self._session.drop(tokens)
+
+    def read(self, tokens: Tensor) -> list[list[int]]:
+        """As the session.
+
+        Raises:
+            InvariantError: rank 0 reads something else.
+        """
+        return self._group.read(tokens)
+
+
+class RankClock:
+    """A clock by which nothing has begun before all ranks are there, and nothing has ended before all are done."""
+
+    def __init__(self, clock: Clock, group: RankGroup) -> None:
+        self._clock = clock
+        self._group = group
+
+    def synchronise(self) -> None:
+        """Wait for the device, then for the other ranks."""
+        self._clock.synchronise()
+        self._group.barrier()
+
+    def now_s(self) -> float:
+        """As the clock."""
+        return self._clock.now_s()
+
+    def mark(self) -> Any:
+        """As the clock: single passes are not waited for, their collectives keep the ranks together."""
+        return self._clock.mark()
+
+    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
+        """As the clock."""
+        return self._clock.spans_s(marks)

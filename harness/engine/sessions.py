@@ -10,13 +10,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from harness.decoding.session import ModelSession, Segment
-from harness.decoding.uploading import upload
-from harness.engine.attention_kernels import choose_kernels
-from harness.engine.capturing import CudaGraphs
-from harness.engine.compiled_layers import with_compiled_layers
-from harness.engine.compiling import compiled
-from harness.engine.cuda_graphs import GraphedSession
+from harness.decoding.session import ModelSession, Segment, upload
+from harness.engine.captured_attention import choose_kernels
+from harness.engine.compiling import compiled, with_compiled_layers
+from harness.engine.cuda_graphs import CudaGraphs, GraphedSession
 from harness.engine.kv_cache import folded_attention
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession

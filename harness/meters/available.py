@@ -11,11 +11,8 @@ import torch
 from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.counter_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
-from harness.meters.graphs import GraphMeter
-from harness.meters.host import HostMemoryMeter, HostMeter
-from harness.meters.kernel import KernelMeter, timed_piece
+from harness.meters.host import GraphMeter, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, find_nvml
-from harness.meters.rapl import RaplMeter, find_rapl
 from harness.meters.window import Absent, Figure, Windows
 
 # Some milliseconds of work either way: 0.27 GFLOP on a few cores, 137 GFLOP on a GPU, where less would time the launch, and

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
-from harness.meters.kernel import warm_up
+from harness.meters.host import warm_up
 from harness.meters.window import Meter, Unreadable, words
 
 COUNTED = "dram_bandwidth_pct"

@@ -1,13 +1,27 @@
-"""What the host did to a process during a window: taken off its core, robbed by the hypervisor, how much memory it touched."""
+"""What the host did to a process during a window: taken off its core, robbed by the hypervisor, how much memory it touched.
+
+Forwards compiled or captured while the clock ran: that takes seconds, so a window with one is no measurement of decoding.
+
+A fixed piece of work, timed before and after every window: if it takes longer than usual, the machine was disturbed,
+and whatever was timed beside it says nothing about the program.
+
+Energy of CPU packages by RAPL, where Linux lets this user read it: root only since 5.10, absent in most virtual machines.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import resource
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.meters.window import Figure, Unreadable
+import torch
+
+from harness.meters.window import Absent, Figure, Unreadable
 
 
 class HostMeter:
@@ -72,3 +86,147 @@ class HostMemoryMeter:
             if line.startswith("VmHWM:"):
                 return {"peak_memory_bytes": 1024.0 * int(line.split()[1])}
         raise Unreadable("/proc/self/status has no VmHWM")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many graphs were captured; torch keeps no count of them."""
+
+    made: int = 0
+
+
+CAPTURES = Tally()
+
+
+class GraphMeter:
+    """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it) and captured ones."""
+
+    figures: Mapping[str, Figure] = {
+        "compiled_graphs": Figure(unit="graphs", source="torch._dynamo counters, and captures counted by the session")
+    }
+
+    def __init__(self, counters: Any = None) -> None:
+        self._counters = counters
+        self._before = 0
+
+    def open(self) -> None:
+        """Note how many there are."""
+        self._before = self._made()
+
+    def close(self) -> Mapping[str, float]:
+        """How many came since."""
+        return {"compiled_graphs": float(self._made() - self._before)}
+
+    def _made(self) -> int:
+        counters = torch._dynamo.utils.counters if self._counters is None else self._counters
+        made: int = counters["stats"]["unique_graphs"]
+        return made + CAPTURES.made
+
+
+WARM_UP_S = 0.3
+"""So long a GPU is kept busy before a figure counts: its clocks have risen, its caches and libraries are filled."""
+
+
+class KernelMeter:
+    """``run`` does the work once and returns its seconds; the best of ``runs`` counts, because noise only adds."""
+
+    figures: Mapping[str, Figure] = {
+        "kernel_before_s": Figure(unit="s", source="fixed calibration kernel"),
+        "kernel_after_s": Figure(unit="s", source="fixed calibration kernel"),
+    }
+
+    def __init__(self, run: Callable[[], float], runs: int = 3) -> None:
+        self._run = run
+        self._runs = runs
+        self._before_s = 0.0
+
+    def open(self) -> None:
+        """Time it before the region."""
+        self._before_s = self._best()
+
+    def close(self) -> Mapping[str, float]:
+        """Time it after the region."""
+        return {"kernel_before_s": self._before_s, "kernel_after_s": self._best()}
+
+    def _best(self) -> float:
+        return min(self._run() for _ in range(self._runs))
+
+
+def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+    """Call ``run``, which waits for what it starts, until WARM_UP_S have passed."""
+    start_s = clock()
+    while clock() - start_s < WARM_UP_S:
+        run()
+
+
+def timed_piece(
+    piece: Callable[[], object], wait: Callable[[], None], least_s: float, clock: Callable[[], float] = time.perf_counter
+) -> Callable[[], float]:
+    """What times a ``piece`` of work: its mean seconds over so many in a row that they take ``least_s``, 0 for just one.
+
+    The host learns some 0.1 ms late that a device is done, now sooner, now later: of 2 ms that is a tenth, of 20 ms nothing.
+    How many there are is settled here, once, behind a warm-up.
+    """
+
+    def timed(pieces: int) -> float:
+        wait()
+        start_s = clock()
+        for _ in range(pieces):
+            piece()
+        wait()
+        return (clock() - start_s) / pieces
+
+    if not least_s:
+        return lambda: timed(1)
+    warm_up(lambda: timed(1), clock)
+    enough = max(1, math.ceil(least_s / timed(1)))
+    return lambda: timed(enough)
+
+
+_FIGURES = {"cpu_energy_j": Figure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")}
+
+
+class RaplMeter:
+    """The sum over packages; a counter that ran past its end is unwound once."""
+
+    figures: Mapping[str, Figure] = _FIGURES
+
+    def __init__(self, packages: tuple[Path, ...]) -> None:
+        self._packages = packages
+        self._before: list[int] = []
+
+    def open(self) -> None:
+        """Read every package's counter (µJ)."""
+        self._before = [_read(package, "energy_uj") for package in self._packages]
+
+    def close(self) -> Mapping[str, float]:
+        """Joules since."""
+        total = 0
+        for package, before in zip(self._packages, self._before, strict=True):
+            grown = _read(package, "energy_uj") - before
+            total += grown if grown >= 0 else grown + _read(package, "max_energy_range_uj")
+        return {"cpu_energy_j": total / 1e6}
+
+
+def find_rapl(root: Path = Path("/sys/class/powercap")) -> RaplMeter | Absent:
+    """The meter, or why there is none."""
+    packages = tuple(sorted(p for p in root.glob("*rapl:*") if p.name.count(":") == 1 and (p / "energy_uj").exists()))
+    names = tuple(_FIGURES)
+    if not packages:
+        return Absent(
+            figures=names, reason=f"{root} lists no RAPL package", remedy="use a machine whose kernel exposes RAPL (bare metal)"
+        )
+    try:
+        for package in packages:
+            _read(package, "energy_uj")
+    except OSError as error:
+        return Absent(
+            figures=names,
+            reason=f"RAPL is there but cannot be read: {error.strerror}",
+            remedy=f"run as root, or let this user read {packages[0]}/energy_uj",
+        )
+    return RaplMeter(packages)
+
+
+def _read(package: Path, name: str) -> int:
+    return int((package / name).read_text())

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from harness.errors import UserError
 from harness.meters.calibration import Kernel, Stepping
-from harness.meters.cuda import cuda_index
-from harness.meters.processor import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
+from harness.meters.clock import cuda_index
+from harness.meters.environment_host import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
 # Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
 CPU_MATRIX = (4096, 1024)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.models.block_protocol import BlockProtocol
+from harness.models.block_checkpoints import BlockProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,23 @@
 """Which machine a run was measured on, as a key: runs of one key may stand in one line of a trend.
 
 Hardware only. Versions of software are kept beside a run and named where a change falls together with theirs.
+
+A run over several nodes, read as what it is: one run for every kind of machine, never two in one statistic.
+
+Nodes are of one kind where their processor, their GPUs and the versions of their software agree (harness.record.machine).
+Reads records only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.record.schema import RunHeader
+from harness.errors import UserError
+from harness.record.schema import CaseHeader, Run, RunHeader
 
 CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
 """Flags too, for hypervisors give several processors one name. A snapshot that lacks a fact differs from one that has it."""
@@ -52,3 +59,126 @@ def software_of(header: RunHeader) -> dict[str, str]:
     environment = header.environment
     found = {name: environment.get(name) for name in SOFTWARE} | (environment.get("packages") or {})
     return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
+
+
+UNKNOWN_NODE = Machine(fingerprint="unknown", words="a node that the record says nothing of")
+
+
+def by_machine(run: Run) -> tuple[Run, ...]:
+    """One run for each kind of machine, in the order of their first samples; each header tells of its own machine.
+
+    Parts that were made for one of several ``devices`` get their common name back, so that these runs can be set beside each
+    other. A run that knows no nodes, or has no sample yet, is returned as it is.
+    """
+    nodes = list(dict.fromkeys(sample.node for sample in run.samples if sample.node is not None))
+    if not nodes:
+        return (run,)
+    kinds: dict[tuple[Machine, str], list[str | None]] = {}
+    for node in [*nodes, *([None] if any(sample.node is None for sample in run.samples) else [])]:
+        kinds.setdefault(_kind(run, node), []).append(node)
+    several = len(kinds) > 1
+    return tuple(_of_nodes(run, own, _name(*kind) if several else "") for kind, own in kinds.items())
+
+
+def of_one_machine(run: Run) -> Run:
+    """The run of the only kind of machine that it was taken on.
+
+    Raises:
+        UserError: it was taken on several.
+    """
+    found = by_machine(run)
+    if len(found) == 1:
+        return found[0]
+    kinds = "; ".join(machine_of(one.header).words for one in found)
+    raise UserError(
+        f"run {run.header.run_id}: was taken on {len(found)} kinds of machine ({kinds}), which are never mixed in one "
+        "statistic; `sbd report RUN` shows them beside each other"
+    )
+
+
+def _name(machine: Machine, software: str) -> str:
+    """What tells one kind from another in a run's id."""
+    return hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
+
+
+def _kind(run: Run, node: str | None) -> tuple[Machine, str]:
+    """Of which kind a node is, with the versions of its software."""
+    found = _environment(run, node)
+    if found is None:
+        return UNKNOWN_NODE, ""
+    cases = [case for case in run.header.cases if case.case_id in {one.case_id for one in run.samples if one.node == node}]
+    header = run.header.model_copy(update={"environment": found, "cases": cases})
+    return machine_of(header), json.dumps(software_of(header), sort_keys=True)
+
+
+def _environment(run: Run, node: str | None) -> dict[str, Any] | None:
+    """What a node was when it began; that of the header where the samples know no node."""
+    if node is None:
+        return run.header.environment
+    return next((one for one in run.sessions if one.get("event") == "start" and one.get("node") == node), None)
+
+
+def _of_nodes(run: Run, nodes: Sequence[str | None], name: str) -> Run:
+    samples = [sample for sample in run.samples if sample.node in nodes]
+    taken = {sample.case_id for sample in samples}
+    header = run.header
+    if name:
+        cells = {(case.part, case.batch_size) for case in header.cases if case.case_id in taken}
+        own = [case for case in header.cases if (case.part, case.batch_size) in cells]
+    else:
+        own = header.cases
+    ids = {case.case_id for case in own}
+    found = Run(
+        header=_header(run, nodes, own, name),
+        samples=samples,
+        outcomes=[outcome for outcome in run.outcomes if outcome.case_id in ids],
+        sessions=[one for one in run.sessions if one.get("node") in {None, *nodes}],
+    )
+    return _common_names(found) if name else found
+
+
+def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], name: str) -> RunHeader:
+    """The run's header as a run on this machine alone would have it."""
+    header = run.header
+    ceilings = [one for one in run.sessions if one.get("event") == "ceilings" and one.get("node") in nodes]
+    calibration = {one["part"]: one["calibration"] for one in ceilings if one.get("calibration") is not None}
+    changes: dict[str, Any] = {"environment": _environment(run, nodes[0]) or {}, "cases": cases}
+    if ceilings:
+        changes |= {
+            "calibration": calibration or None,
+            "hardware": ceilings[-1].get("hardware"),
+            "hardware_reason": ceilings[-1].get("hardware_reason"),
+        }
+    if name:
+        changes["run_id"] = f"{header.run_id}-{name}"
+    return header.model_copy(update=changes)
+
+
+def _common_names(run: Run) -> Run:
+    """The run with its parts called as in the file that names several devices; parts that it took nothing of are left out."""
+    scenario, there = run.header.scenario, {case.part for case in run.header.cases}
+    parts = [part for part in scenario.get("parts", []) if part["name"] in there]
+    names = {part["name"]: _common_name(part) for part in parts}
+    if len(set(names.values())) < len(names):  # two devices of one kind of machine: their parts stay apart
+        names = {name: name for name in names}
+    baselines = {part["name"]: names.get(part.get("baseline"), part.get("baseline")) for part in parts}
+    renamed = [part | {"name": names[part["name"]], "baseline": baselines[part["name"]]} for part in parts]
+    cases = [_renamed(case, names) for case in run.header.cases]
+    ids = {old.case_id: new.case_id for old, new in zip(run.header.cases, cases, strict=True)}
+    changes = {"scenario": scenario | {"parts": renamed}, "cases": cases}
+    return Run(
+        header=run.header.model_copy(update=changes),
+        samples=[sample.model_copy(update={"case_id": ids[sample.case_id]}) for sample in run.samples],
+        outcomes=[outcome.model_copy(update={"case_id": ids[outcome.case_id]}) for outcome in run.outcomes],
+        sessions=[one | {"part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
+    )
+
+
+def _common_name(part: dict[str, Any]) -> str:
+    name, devices = str(part["name"]), part.get("devices") or []
+    return name.removesuffix(f"-{devices[0]}") if len(devices) == 1 else name
+
+
+def _renamed(case: CaseHeader, names: dict[str, str]) -> CaseHeader:
+    rest = case.case_id.removeprefix(f"{case.part}/")
+    return case.model_copy(update={"part": names[case.part], "case_id": f"{names[case.part]}/{rest}"})

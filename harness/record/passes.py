@@ -1,6 +1,35 @@
-"""The passes of one sample spelt out, column by column: what a decoder hands in and what is read one by one."""
+"""The passes of one sample spelt out, column by column: what a decoder hands in and what is read one by one.
+
+The passes of one sample as a record holds them: every column in the fewest bytes, unpacked when it is asked for.
+
+A large run has millions of passes and reads few of them one by one; as lists of numbers they would fill the memory. In a
+record's JSON (from version 6 of the format on) they are an object:
+
+    roles   the roles that occur, in order of first use; the column ``role`` holds their places in this list
+    count   passes
+    rows    batch rows
+    models  the draft models that made passes, in order of first use; the column ``model`` holds their places in this list,
+            counted from 1, and 0 where the case's own model made the pass. Both are absent where it made all
+    types   per column of COLUMNS, in order, the type of its numbers as Python's array module names it: B, H, I unsigned of
+            1, 2, 4 bytes, d a float of 8; - where the column is absent, as are columns beyond the end
+    data    the columns one after the other, little-endian, packed by zlib, in base64
+
+Older versions spell every column out in lists (PassColumns); both are read.
+"""
 
 from __future__ import annotations
+
+import base64
+import binascii
+import math
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -61,3 +90,229 @@ class PassColumns(BaseModel):
 
 def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
     return None if rows is None else tuple(map(tuple, rows))
+
+
+PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
+PER_PASS = ("padded_query", "padded_context")
+DURATIONS = frozenset(("forward_s", "sampler_s"))
+COLUMNS = ("role", *PER_ROW, *PER_PASS, "forward_s", "sampler_s", "slots_given", "slot_counts", "slots", "model")
+"""``slots_given``: 1 for a pass that names the positions it decided; of those, rows' counts of them and the positions."""
+SLOTS = ("slots_given", "slot_counts", "slots")
+STORED = frozenset(("roles", "count", "rows", "types", "data"))
+MOST_BYTES = 1 << 30
+"""Of one sample: a million passes of 36 rows."""
+MOST_TOKENS = 1 << 24
+"""In one count: longer than any context, and short enough for a table of counts."""
+_ROLES = frozenset(get_args(Role))
+
+Arrays = dict[str, "array[Any]"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPasses:
+    """The passes of one sample; ``data`` is not packed by zlib here. Made by ``pack`` and ``from_stored``, which check it."""
+
+    roles: tuple[Role, ...]
+    count: int
+    rows: int
+    types: str
+    data: bytes
+    models: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """How many passes there are."""
+        return self.count
+
+    def arrays(self) -> Arrays:
+        """Every column that is there; a per-row column is flat, the rows of a pass beside each other."""
+        found: Arrays = {}
+        start = end = 0
+        for name, kind in zip(COLUMNS, self.types, strict=False):
+            if kind == "-":
+                continue
+            one: array[Any] = array(kind)
+            end = start + self._length(name, found) * one.itemsize
+            if end > len(self.data):
+                break
+            one.frombytes(self.data[start:end])
+            found[name], start = one if sys.byteorder == "little" else _swapped(one), end
+        if end != len(self.data):
+            raise ValueError(f"the columns of the passes take {end} bytes or more, {len(self.data)} are there")
+        return found
+
+    def _length(self, name: str, before: Arrays) -> int:
+        """Numbers in a column; how many slots there are is said by the columns before."""
+        if name == "slots":
+            return sum(before["slot_counts"])
+        if name == "slot_counts":
+            return sum(before["slots_given"]) * self.rows
+        return self.count * self.rows if name in PER_ROW else self.count
+
+    def untimed(self) -> PackedPasses:
+        """The same passes without their durations."""
+        kept = {name: one for name, one in self.arrays().items() if name not in DURATIONS}
+        return _packed(self.roles, self.rows, kept, self.models)
+
+    def spelt(self) -> PassColumns:
+        """The same column by column; those spelt last are kept, for they are asked for again and again."""
+        return _spelt(self)
+
+    def stored(self) -> dict[str, Any]:
+        """As it stands in a record."""
+        data = base64.b64encode(zlib.compress(self.data)).decode("ascii")
+        models = {"models": list(self.models)} if self.models else {}
+        return {"roles": list(self.roles), "count": self.count, "rows": self.rows, "types": self.types, "data": data} | models
+
+
+def read_passes(given: Any) -> PackedPasses:
+    """From any form that passes take: packed already, stored, spelt out as columns or (an older record) as JSON lists.
+
+    Raises:
+        ValueError: it is none of these; the message says where.
+    """
+    if isinstance(given, PackedPasses):
+        return given
+    if isinstance(given, PassColumns):
+        return pack(dict(given))
+    if not isinstance(given, Mapping):
+        raise ValueError("passes are an object, packed or with one list per column")
+    return from_stored(given) if "data" in given else pack(given)
+
+
+def pack(lists: Mapping[str, Any]) -> PackedPasses:
+    """From one list per column, named as in PassColumns.
+
+    Raises:
+        ValueError: a column is missing, unknown, of another length than the others, or holds something else than it should.
+    """
+    fields = PassColumns.model_fields
+    wrong = [name for name in fields if name not in lists and fields[name].is_required()]
+    wrong += [name for name in lists if name not in fields]
+    if wrong:
+        raise ValueError(f"the columns {', '.join(map(str, wrong))} are missing or unknown; needed are {', '.join(fields)}")
+    try:
+        roles = tuple(dict.fromkeys(lists["role"]))
+        codes = {role: code for code, role in enumerate(roles)}
+        columns: Arrays = {"role": _unsigned([codes[role] for role in lists["role"]])}
+        rows = len(lists["query_tokens"][0]) if columns["role"] else 0
+        for name in PER_ROW:
+            if set(map(len, lists[name])) - {rows}:
+                raise ValueError(f"{name} has passes of different numbers of rows")
+            columns[name] = _unsigned(list(chain.from_iterable(lists[name])))
+        columns |= {name: _unsigned(lists[name]) for name in PER_PASS}
+        columns |= {name: array("d", lists[name]) for name in DURATIONS if lists.get(name) is not None}
+        if lists.get("decided_slots") is not None:
+            columns |= _slots(lists["decided_slots"], rows)
+        models = tuple(dict.fromkeys(one for one in lists.get("model") or () if one is not None))
+        if models:
+            columns["model"] = _unsigned([0 if one is None else 1 + models.index(one) for one in lists["model"]])
+    except (TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"a column holds something else than lists of whole numbers from 0 on: {error}") from error
+    count = len(columns["role"])
+    known = {"slot_counts": sum(columns.get("slots_given", ())) * rows, "slots": sum(columns.get("slot_counts", ()))}
+    uneven = [n for n, one in columns.items() if len(one) != known.get(n, count * rows if n in PER_ROW else count)]
+    if uneven:
+        raise ValueError(f"there are {count} passes, but not as many entries in {', '.join(uneven)}")
+    return _checked(_packed(roles, rows, columns, models))
+
+
+def from_stored(given: Mapping[str, Any]) -> PackedPasses:
+    """From the object in a record.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    models = given.get("models", [])
+    if set(given) - {"models"} != STORED or not isinstance(models, list):
+        raise ValueError(f"packed passes have the keys {', '.join(sorted(STORED))}; got {', '.join(map(str, given))}")
+    roles, count, rows, types, data = (given[name] for name in ("roles", "count", "rows", "types", "data"))
+    if not (isinstance(roles, list) and type(count) is type(rows) is int and isinstance(types, str) and isinstance(data, str)):
+        raise ValueError("packed passes need a list of roles, whole numbers count and rows, and text in types and data")
+    try:
+        unpacker = zlib.decompressobj()
+        plain = unpacker.decompress(base64.b64decode(data, validate=True), MOST_BYTES)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise ValueError(f"the data of the passes is damaged: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("the data of the passes is cut off, or goes on behind its end")
+    return _checked(PackedPasses(tuple(roles), count, rows, types, plain, tuple(models)))
+
+
+def _slots(slots: Sequence[Sequence[Sequence[int]] | None], rows: int) -> Arrays:
+    given = [one for one in slots if one is not None]
+    if set(map(len, given)) - {rows}:
+        raise ValueError("decided_slots has passes of different numbers of rows")
+    of_rows = list(chain.from_iterable(given))
+    return {
+        "slots_given": _unsigned([one is not None for one in slots]),
+        "slot_counts": _unsigned(list(map(len, of_rows))),
+        "slots": _unsigned(list(chain.from_iterable(of_rows))),
+    }
+
+
+def _unsigned(values: Sequence[int]) -> array[Any]:
+    """In the fewest bytes that hold them all."""
+    for code in "BH":
+        try:
+            return array(code, values)
+        except OverflowError:
+            continue
+    return array("I", values)
+
+
+def _packed(roles: Iterable[Any], rows: int, columns: Arrays, models: tuple[str, ...]) -> PackedPasses:
+    types = "".join(columns[name].typecode if name in columns else "-" for name in COLUMNS).rstrip("-")
+    little = [columns[name] if sys.byteorder == "little" else _swapped(columns[name]) for name in COLUMNS if name in columns]
+    data = b"".join(one.tobytes() for one in little)
+    return PackedPasses(tuple(roles), len(columns["role"]), rows, types, data, models)
+
+
+def _checked(packed: PackedPasses) -> PackedPasses:
+    """As it is, if every column has the length and the kind of numbers that it should."""
+    allowed = {name: "d" if name in DURATIONS else "BHI" for name in COLUMNS}
+    optional = {*DURATIONS, *SLOTS, "model"}
+    types = packed.types.ljust(len(COLUMNS), "-")
+    fits = all(kind in (allowed[name] + "-" * (name in optional)) for name, kind in zip(COLUMNS, types, strict=False))
+    if len(types) != len(COLUMNS) or not fits or len({types[COLUMNS.index(name)] == "-" for name in SLOTS}) > 1:
+        raise ValueError(f"the types of the columns ({packed.types!r}) are not those of {', '.join(COLUMNS)}")
+    if not all(isinstance(role, str) and role in _ROLES for role in packed.roles):
+        raise ValueError(f"got the roles {list(packed.roles)!r}; known are {', '.join(sorted(_ROLES))}")
+    if packed.count < 0 or packed.rows < 0 or (packed.count and not packed.rows):
+        raise ValueError(f"{packed.count} passes of {packed.rows} rows cannot be")
+    columns = packed.arrays()
+    if packed.count and (max(columns["role"]) >= len(packed.roles) or max(columns["active"]) > 1):
+        raise ValueError("a pass has a role that is not listed, or a row that is neither active nor not")
+    most = max(columns.get("model", ()), default=0)
+    if not all(isinstance(model, str) for model in packed.models) or most > len(packed.models):
+        raise ValueError(f"a pass was made by a model that is not among {list(packed.models)!r}")
+    if any(max(one) > MOST_TOKENS for one in columns.values() if one and one.typecode == "I"):
+        raise ValueError(f"a pass counts more than {MOST_TOKENS:,} tokens")
+    if any(not math.isfinite(sum(columns[name])) or min(columns[name], default=0.0) < 0 for name in DURATIONS & columns.keys()):
+        raise ValueError("a duration is negative or no number")
+    return packed
+
+
+@lru_cache(maxsize=8)
+def _spelt(packed: PackedPasses) -> PassColumns:
+    columns, rows = packed.arrays(), packed.rows
+    spelt: dict[str, Any] = {name: columns[name].tolist() for name in (*PER_PASS, *DURATIONS) if name in columns}
+    spelt["role"] = [packed.roles[code] for code in columns["role"]]
+    for name in PER_ROW:
+        flat = columns[name].tolist()
+        spelt[name] = [flat[start : start + rows] for start in range(0, len(flat), rows)] if rows else []
+    spelt["active"] = [list(map(bool, row)) for row in spelt["active"]]
+    if "slots_given" in columns:
+        counts, slots = iter(columns["slot_counts"]), iter(columns["slots"])
+        spelt["decided_slots"] = [
+            [[next(slots) for _ in range(next(counts))] for _ in range(rows)] if given else None
+            for given in columns["slots_given"]
+        ]
+    if "model" in columns:
+        spelt["model"] = [packed.models[code - 1] if code else None for code in columns["model"]]
+    return PassColumns.model_construct(**spelt)
+
+
+def _swapped(one: array[Any]) -> array[Any]:
+    copy = one[:]
+    copy.byteswap()
+    return copy

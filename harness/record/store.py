@@ -25,7 +25,7 @@ from pydantic_core import from_json
 from harness.errors import InvariantError, RecordError, UserError
 from harness.record.diff import differing_keys
 from harness.record.journal import Journal, damaged, packed, read_lines, refused, whole_lines, write_whole
-from harness.record.machines import of_one_machine
+from harness.record.machine import of_one_machine
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"

@@ -1,12 +1,18 @@
 """Two or more runs beside each other: each as it stands, every other one against the first, and the arms they share.
 
 Unlike runs are not refused: what differs is part of the answer, and is to be read first. Reads records only.
+
+What changed from one run to another, by how much, and how sure that is: a comparison to be read, not a verdict.
+
+Times are compared process by process over the same prompts, accuracies prompt by prompt. Counts have no interval. Reads
+records only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any
 
@@ -15,14 +21,139 @@ from harness.analysis.judgement import Judgements
 from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.verdict import verdict
-from harness.analysis.verdict_claims import claims_for
+from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
+from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
+from harness.analysis.verdict import claims_for, verdict
 from harness.errors import RecordError, UserError
 from harness.record.schema import Run, RunHeader
-from harness.regression.changes import Outcome
+from harness.regression.changes import Change, Outcome, judge_changes
 from harness.regression.comparability import Unlike, shared_prompts, unlike
-from harness.regression.compare_runs import RunsCompared, compare_runs
+from harness.regression.counted import METERS, counted
+from harness.regression.metrics import Metric, metric_of, timed_metrics
+from harness.regression.timed import Process, numbers, observed, processes_of, with_times
+
+RUNS_COMPARED_VERSION = 1
+"""Version of the JSON form."""
+_Grades = dict[tuple[str, str], list[bool]]
+"""(task, prompt id) -> whether each of its repeats was correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsCompared:
+    """NEW beside BASE, by run id; ``unlike`` what was allowed to differ, ``one_sided`` the cases that only one of them has."""
+
+    base: str
+    new: str
+    changes: tuple[Change, ...]
+    unlike: tuple[str, ...] = ()
+    one_sided: tuple[str, ...] = ()
+    version: int = RUNS_COMPARED_VERSION
+
+
+def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: int = 1) -> RunsCompared:
+    """Every figure of the cases that both runs have: what was counted, graded and timed, in this order.
+
+    ``comparisons``: how many runs are held against BASE on one page, which share what may be called a change by chance.
+    """
+    cases = [{case.case_id for case in run.header.cases if not case.is_check} for run in (base, new)]
+    there = set(timed_metrics(new))
+    timed = timed_changes([one for one in timed_metrics(base) if one in there], processes_of(base), processes_of(new))
+    return RunsCompared(
+        base=base.header.run_id,
+        new=new.header.run_id,
+        changes=judge_changes((*_counted(base, new), *_graded(base, new), *timed), comparisons),
+        unlike=tuple(unlike),
+        one_sided=tuple(sorted(cases[0] ^ cases[1])),
+    )
+
+
+def runs_json(compared: RunsCompared) -> dict[str, Any]:
+    """As plain JSON values with their ``version``."""
+    return asdict(compared)
+
+
+def timed_changes(metrics: Sequence[Metric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
+    """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
+    found = []
+    for metric in metrics:
+        left, right = with_times(metric, base), with_times(metric, new)
+        values = numbers(metric, [*left, *right] if left and right else [*base, *new])
+        if isinstance(values, str):
+            found.append(_change(metric, None, None, absent(values)))
+            continue
+        known = ratio_of_runs(*observed(metric, left, right))
+        medians = median(values[: len(left)]), median(values[len(left) :])
+        found.append(_change(metric, *medians, known.ratio, p=known.p, processes=(len(left), len(right))))
+    return found
+
+
+def _counted(base: Run, new: Run) -> list[Change]:
+    of_base, of_new = counted(base), counted(new)
+    found = []
+    for metric in of_base:
+        left, right = of_base[metric], of_new.get(metric)
+        if right is None or (metric.name in METERS and None in (left.value, right.value)):
+            continue
+        ratio = absent(left.reason or right.reason or "text has no ratio")
+        if isinstance(left.value, int | float) and isinstance(right.value, int | float):
+            ratio = exact(right.value / left.value) if left.value else absent("nothing in BASE to divide by")
+        found.append(_change(metric, left.value, right.value, ratio))
+    return found
+
+
+def _graded(base: Run, new: Run) -> list[Change]:
+    """Accuracy of the arms that both runs graded, over the prompts graded in both."""
+    of_base, of_new = _grades(base), _grades(new)
+    found = []
+    for metric, grades in of_base.items():
+        prompts = sorted(grades.keys() & of_new.get(metric, {}).keys())
+        if not prompts:
+            continue
+        sides = [[fmean(side[prompt]) for prompt in prompts] for side in (grades, of_new[metric])]
+        differences = [right - left for left, right in zip(*sides, strict=True)]
+        left, right = map(fmean, sides)
+        ratio = exact(right / left) if left else absent("nothing in BASE to divide by")
+        found.append(_change(
+            metric, left, right, ratio, difference=_difference(differences), p=sign_test_p(differences),
+        ))  # fmt: skip
+    return found
+
+
+def _grades(run: Run) -> dict[Metric, _Grades]:
+    """By arm, all tasks together; warm-ups and replayed acceptance, whose outputs are not the model's, left out."""
+    cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
+    found: dict[Metric, _Grades] = {}
+    for sample in run.samples:
+        if sample.warmup or sample.case_id not in cases:
+            continue
+        case = cases[sample.case_id]
+        for row in sample.rows:
+            if row.correct is not None:
+                of_arm = found.setdefault(metric_of("accuracy", case), {})
+                of_arm.setdefault((case.task, row.prompt_id), []).append(row.correct)
+    return found
+
+
+def _difference(differences: Sequence[float]) -> Quantity:
+    """Mean paired difference with a two-sided interval: a one-sided bound from either side, each wrong half as often."""
+    half = 0.5 + CONFIDENCE / 2
+    low, high = paired_lower_bound(differences, half), paired_lower_bound([-one for one in differences], half)
+    return Quantity(
+        value=low.value, low=low.low, high=None if high.low is None else -high.low, n=low.n, method=low.method,
+        reason=low.reason,
+    )  # fmt: skip
+
+
+def _change(
+    metric: Metric, base: float | str | None, new: float | str | None, ratio: Quantity, difference: Quantity | None = None,
+    p: float | None = None, processes: tuple[int, int] | None = None,
+) -> Change:  # fmt: skip
+    one = metric.definition
+    return Change(
+        key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.kind, unit=one.unit,
+        better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
+    )  # fmt: skip
+
 
 SEVERAL_VERSION = 1
 """Version of the JSON form."""

@@ -37,7 +37,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     from harness.analysis.comparison import compare, to_json
     from harness.record.journal import write_whole
-    from harness.record.machines import by_machine
+    from harness.record.machine import by_machine
     from harness.record.store import REPORTS, read_run
     from harness.regression.run_comparison import compare_several
     from harness.reporting.page import render

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from harness.analysis.best_settings import telling_arms, ways
 from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
-from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.analysis.explain import waterfall as waterfall_of
+from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import Run
 from harness.reporting import (
@@ -21,13 +21,11 @@ from harness.reporting import (
     figures_batch,
     figures_blocks,
     figures_factors,
-    figures_predictions,
     figures_roofline,
-    figures_ways,
 )
-from harness.reporting.drawing import MOST_ARMS, Drawing
-from harness.reporting.figures_time import pass_time
-from harness.reporting.timeline import timeline_drawing
+from harness.reporting.figures_blocks import timeline_drawing
+from harness.reporting.figures_roofline import pass_time
+from harness.reporting.svg import MOST_ARMS, Drawing
 
 MOST_BATCHES = 3
 """Batch sizes of a part that get drawings of their own: the smallest, one between and the largest. The tables have all."""
@@ -88,7 +86,7 @@ def _factors(
 def _predicted(shown: Shown, cells: list[Cell], name: str, missing: list[str]) -> Drawing | None:
     """Whether the speedup was foreseen."""
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
-    drawn = figures_predictions.predicted_measured(residuals(cells), highlighted, f"{name}-predicted")
+    drawn = figures_factors.predicted_measured(residuals(cells), highlighted, f"{name}-predicted")
     return _or_reason(drawn, missing, f"Predicted against measured: {_no_prediction(cells)}")
 
 
@@ -120,7 +118,7 @@ def _arms(cell: Cell, name: str, where: str) -> Drawing | None:
     """Point by point, as long as the points can be told apart."""
     if len(cell.arms) <= MOST_ARMS:
         return figures_arms.speed_accuracy(cell, name, where)
-    return figures_ways.ways_compared(ways(cell), cell.timed, name, where)
+    return figures_arms.ways_compared(ways(cell), cell.timed, name, where)
 
 
 def _timeline(run: Run, cell: Cell, arm: ArmResult, name: str, missing: list[str]) -> Drawing | None:

@@ -14,7 +14,7 @@ from harness.analysis.explain import Bandwidth
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
-from harness.reporting.drawing import MOST_ARMS, Drawing
+from harness.reporting.svg import MOST_ARMS, Drawing
 
 ENERGY = "joules_per_token"
 

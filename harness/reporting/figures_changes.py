@@ -14,8 +14,8 @@ from harness import formatting
 from harness.regression.changes import Change, Outcome
 from harness.regression.run_comparison import Against, SharedArm
 from harness.reporting import svg
-from harness.reporting.drawing import Drawing
-from harness.reporting.exports.plain import one_line
+from harness.reporting.exports.wording import one_line
+from harness.reporting.svg import Drawing
 
 MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""

@@ -1,19 +1,28 @@
 """The waterfall: from the speed of NTP to the measured wall speedup, factor by factor, with what was claimed beside it.
 
 Draws Waterfall values; computes no statistic. Logarithmic, so that equal factors are bars of equal length.
+
+Predicted against measured: for every arm the wall speedup that each rung of ceilings predicts beside the one measured, on
+the top rung from what was known before the first sample (ex-ante) and with what was measured during the run.
+
+Draws Residual values; computes no statistic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.explain import Step, Waterfall
+from harness.analysis.explain import Residual, Step, Waterfall
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
-from harness.reporting.drawing import Drawing
+from harness.reporting.svg import MOST_ARMS, Drawing
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62
@@ -111,3 +120,100 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
     said = f"{where}{formatting.ratio(passes)} fewer passes became {formatting.ratio(fall.product)} by the clock"
     claimed = f"; claimed is {fall.claimed.words}" if fall.claimed else ""
     return f"{said}{f' ({lost})' if lost else ''}{claimed}."
+
+
+LINE = 0.82
+"""Of an arm's lines, as a share of the way from one arm to the next."""
+LONGEST_LINE = 20
+"""Characters of a name: a longer one would take the room of the texts on the other side."""
+SHORT = {EX_ANTE_SHAPE: "shape-cal., ex-ante", DURING_RUN: "during the run"}
+"""What has to fit beside a line."""
+COLUMNS = (0.0, 0.73, 1.0)
+"""Where the texts beside a line stand: what it is, and its errors."""
+
+
+def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
+    """``highlighted``: (batch size, label) of the arms to keep where there are too many for one drawing."""
+    arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
+    if len(arms) > MOST_ARMS:
+        arms = [arm for arm in arms if arm[0].arm.is_ntp or (arm[0].batch_size, arm[0].arm.label) in highlighted][:MOST_ARMS]
+    if not any(not arm[0].arm.is_ntp for arm in arms):
+        return None
+    with_batch = len({arm[0].batch_size for arm in arms}) > 1
+    with svg.styled():
+        figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
+        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(10, 9))
+        _draw(axes, beside, arms, with_batch)
+        axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
+        caption = residual_sentence(residuals)
+        image = svg.to_inline(figure, name, f"{caption} {_every(arms)}")
+    marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
+    return Drawing(heading="Predicted against measured", image=image, caption=caption, marks=marks)
+
+
+def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
+    """The speedups, and beside them what every line is and how far off."""
+    axes.set_ylim(len(arms) - 0.35, -0.85)
+    names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
+    names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
+    axes.set_yticks(range(len(arms)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.axvline(1, color=svg.MUTED, lw=0.8)
+    beside.set_axis_off()
+    beside.set_xlim(0, 1)
+    for x, head in zip(COLUMNS, ("", "speedup", "time"), strict=True):
+        beside.text(x, -0.75, head, ha="left" if not x else "right", va="center", fontsize=9, color=svg.MUTED)
+    for row, arm in enumerate(arms):
+        step = LINE / (len(arm) + 1)
+        places = [row + (i - len(arm) / 2) * step for i in range(len(arm) + 1)]
+        measured = (formatting.ratio(arm[0].measured.value or 0.0), "")
+        _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION)
+        _beside(beside, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, ("measured", *measured))
+        for one, place in zip(arm, places[1:], strict=True):
+            colour = svg.RUNGS.get(rung_of(one.price), svg.MUTED)
+            _line(axes, one.predicted, place, colour, hollow=True)
+            _beside(beside, place, colour, (SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)))
+    axes.set_xlim(left=0)
+
+
+def _line(axes: Axes, quantity: Quantity, place: float, colour: str, hollow: bool = False) -> None:
+    value = quantity.value or 0.0
+    low, high = (value if end is None else end for end in (quantity.low, quantity.high))
+    axes.plot([low, high], [place, place], color=colour, lw=1.5)
+    axes.plot([value], [place], "D" if hollow else "o", mfc="none" if hollow else colour, mec=colour, color=colour, ms=4.5)
+
+
+def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:
+    for x, text in zip(COLUMNS, texts, strict=True):
+        axes.text(x, place, text, ha="left" if not x else "right", va="center", fontsize=9, color=colour)
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else formatting.signed_percent(error)
+
+
+def residual_sentence(residuals: Sequence[Residual]) -> str:
+    """How far each price is off, over all arms."""
+    said = []
+    for price in dict.fromkeys(one.price for one in residuals):
+        off = [one.speedup_error for one in residuals if one.price == price and one.speedup_error is not None]
+        late = [one.time_error for one in residuals if one.price == price and one.time_error is not None]
+        if off and late:
+            which = f"the {price_words(price)} roofline"
+            said.append(f"{which} is off by {_range(off)} in speedup and {_range(late)} in decode time")
+    what = "Errors are predicted ÷ measured - 1; lines are the 95 % interval measured and the band predicted."
+    return f"Over all arms {'; '.join(said)}. {what}" if said else what
+
+
+def _range(errors: Sequence[float]) -> str:
+    low, high = formatting.signed_percent(min(errors)), formatting.signed_percent(max(errors))
+    return low if low == high else f"{low} to {high}"
+
+
+def _every(arms: Sequence[Sequence[Residual]]) -> str:
+    return " ".join(
+        f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
+        + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
+        for arm in arms
+    )  # fmt: skip

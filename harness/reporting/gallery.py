@@ -19,9 +19,9 @@ from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight, wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import assets
+from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import GLYPHS, held_claims, whose_claims
 from harness.reporting.exports.wording import tally, verdict_words
-from harness.reporting.pointers import Pointers
 
 INDEX = "index.html"
 

@@ -1,32 +1,40 @@
-"""Assembles the page from a run and its comparison, in the order it is read: verdict, explanation, plan, tables, evidence."""
+"""Assembles the page from a run and its comparison, in the order it is read: verdict, explanation, plan, tables, evidence.
+
+The evidence under the page's figures: machine, versions, state, scenario, and the data for taking away.
+
+What is absent is shown with its reason.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
-from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.comparison import MANY_SAMPLES
 from harness.analysis.parallel import side_by_side
+from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
-from harness.reporting import evidence, tables, tables_time, wording
+from harness.reporting import tables, wording
 from harness.reporting.answers import answers, has_contender
 from harness.reporting.assets import assets
-from harness.reporting.cells import Table
+from harness.reporting.cells import Pointers, Table
 from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
-from harness.reporting.drawing import Drawing
 from harness.reporting.explain import explain_drawings
 from harness.reporting.exports.wording import tally, verdict_words
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
-from harness.reporting.pointers import Pointers
 from harness.reporting.samples import RawTable, raw_frame, raw_table
+from harness.reporting.svg import Drawing
 
 MOST_BY_TASK = 500
 """Arms of single tasks that have rows of their own; of more a page would be nothing but these."""
@@ -75,12 +83,12 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
         parts=parts,
         planner=planner,
-        health=evidence.health(comparison),
-        environment=evidence.facts(header.environment),
-        sessions=evidence.pretty(run.sessions) if run.sessions else "",
-        scenario=evidence.pretty(header.scenario),
-        calibration=evidence.pretty(header.calibration) if header.calibration else "",
-        hardware=evidence.pretty(header.hardware) if header.hardware else "",
+        health=health(comparison),
+        environment=facts(header.environment),
+        sessions=pretty(run.sessions) if run.sessions else "",
+        scenario=pretty(header.scenario),
+        calibration=pretty(header.calibration) if header.calibration else "",
+        hardware=pretty(header.hardware) if header.hardware else "",
         raw=raw,
         downloads=downloads,
         comparison_version=comparison.version,
@@ -91,10 +99,10 @@ def _parts(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(cell.part for cell in comparison.cells))
 
 
-def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[RawTable, list[evidence.Download]]:
+def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[RawTable, list[Download]]:
     """The table of the raw numbers, and everything to download."""
     frame = raw_frame(run)
-    return raw_table(frame), evidence.downloads(comparison.run_id, data or to_json(comparison), frame)
+    return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
 
 
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
@@ -126,8 +134,8 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     shown = [
         tables.arms_table(summaries, pointers, "Arms"),
         tables.factors_table(summaries, pointers, "Where the speedup comes from"),
-        tables_time.pass_table(summaries, pointers, "Time per pass"),
-        tables_time.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
+        tables.pass_table(summaries, pointers, "Time per pass"),
+        tables.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
         tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
     ]
     folded = [
@@ -137,7 +145,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         tables.factors_table(by_task, pointers, "Where the speedup comes from, task by task"),
         tables.counts_table(by_task, pointers, "What was counted, task by task"),
         tables.rates_table(by_task, pointers, "Latency, bandwidth and energy, task by task"),
-        tables_time.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
+        tables.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
     ]
     return PartView(
         name=first.part,
@@ -183,3 +191,86 @@ def _missing(cell: Cell) -> list[str]:
     if not cell.timed:
         return ["Not timed: no wall speedup, no bandwidth and no prediction for this part."]
     return [f"No {rung} prediction: {reason.rstrip('.')}." for rung, reason in reasons_in_words(cell.rung_reasons).items()]
+
+
+PACKED = 6
+"""Of nine; the last three take three times as long for a hundredth less."""
+LONGEST_LINK = 1_500_000
+"""Characters; a browser cuts addresses at two million, these included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file inside the page: ``href`` is a data URL, None where it is too large for one."""
+
+    name: str
+    about: str
+    href: str | None
+    bytes_: int
+
+
+def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Download]:
+    """The derived values (the JSON form of a comparison) as JSON and as a table of arms, and the raw samples."""
+    plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return [
+        download(f"{name}.comparison.json", "every derived value with interval and reason", "application/json", plain),
+        download(f"{name}.arms.csv", "one row per arm and cell, unrounded", "text/csv", arms_csv(data)),
+        download(f"{name}.samples.csv", "the raw numbers below, unrounded", "text/csv", samples.to_csv(index=False)),
+    ]
+
+
+def download(name: str, about: str, media_type: str, text: str) -> Download:
+    """``text`` as a link to itself; packed where it would be too long for a link, and left out where it is even then."""
+    data = text.encode()
+    for ending, kind in (("", media_type), (".gz", "application/gzip")):
+        body = gzip.compress(data, PACKED, mtime=0) if ending else data
+        if 4 * len(body) <= 3 * LONGEST_LINK:
+            coded = base64.b64encode(body).decode("ascii")
+            return Download(name=name + ending, about=about, href=f"data:{kind};base64,{coded}", bytes_=len(body))
+    return Download(name=name, about=about, href=None, bytes_=len(data))
+
+
+def arms_csv(data: dict[str, Any]) -> str:
+    """Every arm of a comparison (in its JSON form) with every number unrounded, one row per arm and cell."""
+    keys = ("part", "task", "batch_size", "model", "dtype", "device")
+    rows = [{key: cell[key] for key in keys} | arm for cell in data["cells"] for arm in cell["arms"]]
+    if not rows:
+        return ""
+    dropped = ["predictions", "final_tokens_histogram", "case_ids"]
+    return str(pd.json_normalize(rows).drop(columns=dropped).dropna(axis=1, how="all").to_csv(index=False))
+
+
+def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
+    """The snapshot of the machine as names and text; what is None is shown with its reason."""
+    reasons = environment.get("reasons") or {}
+    return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
+
+
+def _fact(value: Any, reason: str | None) -> str:
+    if value is None:
+        return f"none: {reason or 'no reason recorded'}"
+    said = str(value)
+    if isinstance(value, dict):
+        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
+    elif isinstance(value, list):
+        said = ", ".join(map(str, value))
+    return f"{said} ({reason})" if reason else said
+
+
+def health(comparison: Comparison) -> Sequence[str]:
+    """Per part, and per arm that has void samples: how many were timed, how many of them were void, and by which rule."""
+    said = []
+    for one in comparison.health:
+        rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
+        said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")
+        arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
+        said += [
+            f"{one.part}, batch {cell.batch_size}, {arm.label}: {arm.voids.words}"
+            for cell, arm in arms if arm.voids and arm.voids.void
+        ]  # fmt: skip
+    return said
+
+
+def pretty(value: Any) -> str:
+    """JSON for reading."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)

@@ -1,6 +1,8 @@
 """One style for every figure, and the way from matplotlib to SVG that lies inside the page.
 
 Colours are written as CSS variables, so that the page's light and dark themes apply to figures too. Knows no data.
+
+What a figure is to the page: a drawing, its finding in words, and on what kind of figures it rests.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -130,3 +133,17 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     title = f'<title id="{name}-title">{escape(alt)}</title>'
     svg = svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-title"', 1)
     return Markup(svg[: svg.index(">") + 1] + title + svg[svg.index(">") + 1 :])
+
+
+MOST_ARMS = 10
+"""More arms than this in one drawing cannot be told apart; the table has them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """An inline SVG with its heading, the finding in words and the marks (measured, predicted, ...) that hold for it."""
+
+    heading: str
+    image: Markup
+    caption: str
+    marks: tuple[str, ...]

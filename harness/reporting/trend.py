@@ -1,6 +1,10 @@
 """Writes the trend page: one HTML file that opens without a network, the series with changes drawn first, all in a table.
 
 Reads a Trend only and computes no statistic of its own.
+
+The figure of a trend: one series over its commits, the level before and after each change, the commits named.
+
+Draws a Judged series; computes no statistic.
 """
 
 from __future__ import annotations
@@ -10,8 +14,13 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator
 
+from harness.analysis.stats.change_points import Change
 from harness.record.journal import write_whole
+from harness.regression.history.metrics import METRICS
+from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.regression.history.wording import (
     change_words,
     figure_words,
@@ -21,9 +30,74 @@ from harness.regression.history.wording import (
     remarks,
     series_words,
 )
-from harness.regression.history.trend import Judged, Trend
-from harness.reporting.drawing import Drawing
-from harness.reporting.figures_trend import trend_figure
+from harness.reporting import svg
+from harness.reporting.svg import Drawing
+
+MOST_TICKS = 8
+COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}
+
+
+def trend_figure(one: Judged, name: str) -> Drawing:
+    """``one`` as a drawing; its caption, which is also what is read out, states the finding."""
+    series = one.series
+    about = f"{series.cell}, {series.arm}: {metric_words(series.metric)}"
+    caption = f"{about}, {line_words(series.line)}. {series_words(one)}."
+    with svg.styled():
+        figure, axes = svg.new_axes(height_in=3.2)
+        axes.plot(range(len(series.values)), series.values, "o", color=svg.MUTED, ms=3.2)
+        _levels(axes, one)
+        for found in one.changes:
+            _mark(axes, found)
+        _commits(axes, one)
+        axes.margins(y=0.18)
+        axes.set_ylabel(f"{metric_words(series.metric)} ({METRICS[series.metric].unit})")
+        axes.yaxis.set_major_formatter(lambda value, _: figure_words(series.metric, value).replace("\u00a0", " "))
+        axes.grid(axis="y")
+        image = svg.to_inline(figure, name, caption)
+    marks = ("measured", "predicted") if "_error" in series.metric else ("measured",)
+    return Drawing(heading=about, image=image, caption=caption, marks=marks)
+
+
+def _levels(axes: Axes, one: Judged) -> None:
+    """The level of every stretch between changes; a series without a change has none drawn, for none was estimated."""
+    start = -0.5
+    for change in (found.change for found in one.changes):
+        left, right = _span(change)
+        axes.plot([start, left], [change.before, change.before], color=svg.BLUE, lw=1.6)
+        if change.end is not None:
+            axes.plot([left, right], [change.before, change.after], color=svg.BLUE, lw=1.6)
+        start = right
+    if one.changes:
+        axes.plot([start, len(one.series.values) - 0.5], [one.changes[-1].change.after] * 2, color=svg.BLUE, lw=1.6)
+
+
+def _span(change: Change) -> tuple[float, float]:
+    """From where to where the level moves: between two points at a step."""
+    return (change.index - 0.5, change.index - 0.5) if change.end is None else (change.index - 1, change.end)
+
+
+def _mark(axes: Axes, found: ChangePoint) -> None:
+    colour, (place, end) = COLOURS[found.direction], _span(found.change)
+    if found.reached is None:
+        axes.axvline(place, color=colour, lw=1.0, ls="--")
+        text = f"{found.direction}\n{found.last_old.label}..{found.first_new.label}"
+    else:
+        axes.axvspan(place, end, color=colour, alpha=0.1, lw=0)
+        text = f"{found.direction}, drift\n{found.last_old.label}..{found.reached.label}"
+    top = axes.get_xaxis_transform()
+    axes.annotate(text, (place, 1.0), (4, -2), xycoords=top, textcoords="offset points", color=colour, va="top", fontsize=8)
+
+
+def _commits(axes: Axes, one: Judged) -> None:
+    """A few of the commits by name, evenly; the table has those of the changes."""
+    labels = [point.label for point in one.series.points]
+    every = max(1, -(-len(labels) // MOST_TICKS))
+    at = list(range(0, len(labels), every))
+    axes.xaxis.set_major_locator(FixedLocator(at))
+    axes.xaxis.set_major_formatter(FixedFormatter([labels[i] for i in at]))
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_xlabel("commits, oldest first")
+
 
 MOST_DRAWINGS = 24
 """A page of more drawings takes long to write and nobody reads it to the end; the table has every series."""

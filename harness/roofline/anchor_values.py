@@ -11,11 +11,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
-from harness.config_file import Flag, Frozen, Name, Text
+from harness.config_file import Flag, Frozen, Name, Text, read_yaml
 from harness.errors import InvariantError
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
-from harness.yaml_lines import read_yaml
 
 Measure = Literal["tokens_per_s", "token_s", "first_token_s"]
 JudgedRung = Literal["published", "anchored"]

@@ -5,11 +5,22 @@ inner width is hidden * 16384 where 16384 is meant, and the K/V projections are 
 head_dim * kv_heads = 1024 is meant. ``corrected`` puts these two dimensions right and changes nothing else: bandwidth
 (3.35 * 1024^4, 10 % above the part's), the missing gate, LM head, launches and sampler stay as the paper has them.
 This module knows nothing of the project's own pricing, which repairs the rest.
+
+Tables 3 and 4 of the paper (arXiv 2509.04185v1) as published, to three decimals.
+
+Knows only the figures in the two files beside it; what they come from is harness.roofline.paper's affair.
+
+Tables 3 and 4 of the paper as data, for the command line to print and for ``--json``.
+
+One mode alone, or both side by side. Knows no terminal and no file.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from harness.errors import UserError
 
@@ -103,3 +114,48 @@ def table4_rows(mode: PaperMode) -> list[dict[str, float]]:
 def paper_rows(mode: PaperMode) -> list[dict[str, float]]:
     """All 512 cells: Table 3 first (rows with ``slowdown``), then Table 4 (rows with ``wall_speedup``)."""
     return table3_rows(mode) + table4_rows(mode)
+
+
+@cache
+def published_slowdowns() -> dict[tuple[int, int, int], float]:
+    """Table 3: (batch size, KV length, block size) to time(k) / time(1), 224 cells."""
+    return {
+        (int(row["batch_size"]), int(row["kv_length"]), int(row["block_size"])): float(row["slowdown"])
+        for row in _rows("paper_table3.csv")
+    }
+
+
+@cache
+def published_speedups() -> dict[tuple[int, int, int, int], float]:
+    """Table 4: (batch size, KV length, block size, NFE speedup) to the wall speedup, 288 cells."""
+    return {
+        (int(row["batch_size"]), int(row["kv_length"]), int(row["block_size"]), int(row["nfe_speedup"])): float(row["speedup"])
+        for row in _rows("paper_table4.csv")
+    }
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+TABLES_VERSION = 1
+
+
+def paper_tables(mode: PaperMode) -> dict[str, Any]:
+    """``{"version", "mode", "table3": rows with ``slowdown``, "table4": rows with ``wall_speedup``}``."""
+    return {"version": TABLES_VERSION, "mode": mode, "table3": table3_rows(mode), "table4": table4_rows(mode)}
+
+
+def side_by_side() -> dict[str, Any]:
+    """As ``paper_tables`` in mode ``both``: the printed figure under its name, beside it ``<name>_corrected``."""
+    return {
+        "version": TABLES_VERSION,
+        "mode": "both",
+        "table3": _joined(table3_rows("as_printed"), table3_rows("corrected"), "slowdown"),
+        "table4": _joined(table4_rows("as_printed"), table4_rows("corrected"), "wall_speedup"),
+    }
+
+
+def _joined(printed: list[dict[str, float]], corrected: list[dict[str, float]], figure: str) -> list[dict[str, float]]:
+    return [{**left, f"{figure}_corrected": right[figure]} for left, right in zip(printed, corrected, strict=True)]

@@ -1,39 +1,71 @@
 """What a case will need before it runs: memory from its shape, time from the roofline. Absent with a reason, never guessed.
 
 Knows no model, device or clock: shapes, counts and ceilings are handed in.
+
+What the passes of a public block model's arm are at most: how wide, and how many where every pass decides one slot.
+
+What the draft models of a case need: memory, and the passes they make between two tokens where every draft is wrong.
+
+What to do about a case that does not fit: the largest batch that would, by the planner's account of memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.errors import UserError
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
-from harness.roofline.batches_assumed import slowest_row_passes
+from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.kv_slots import slots_allocated
+from harness.roofline.memory import memory_need
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
-from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard
-from harness.runner.estimates_drafts import draft_kv_bytes, draft_passes, draft_weight_bytes
-from harness.runner import estimates_blocks
+from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
+from harness.scenario.arms_public import protocol_of
 from harness.scenario.plan import Case
-from harness.scenario.plan_drafts import draft_shapes
 from harness.scenario.scenario import Part
-from harness.scenario.speculative_arms import stages
+from harness.scenario.speculative_arms import draft_shapes, stages
 from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
+
+
+def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes: int) -> int:
+    """Of the models that are loaded besides the target; its own first layers are there already."""
+    shapes = zip(stages(arm), draft_shapes(arm, target), strict=True)
+    return sum(shape.params * element_bytes for stage, shape in shapes if shape is not None and "draft" in stage)
+
+
+def draft_kv_bytes(arm: Mapping[str, Any], target: ModelShape, dtype: str, slots: Callable[[ModelShape], int]) -> int:
+    """Of one row, of so many ``slots`` of each draft model: every one has a cache of its own."""
+    return sum(kv_cache_bytes(shape, dtype, slots(shape)) for shape in draft_shapes(arm, target) if shape is not None)
+
+
+def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
+    """(shape, role, query tokens, tokens kept, count) of one round, at most: each stage makes its tokens one a pass, and asks
+    the one below before each pass.
+    """
+    asked = stages(arm)
+    below = [*(stage["draft_tokens"] for stage in asked[1:]), 0][: len(asked)]
+    found: list[tuple[ModelShape, Role, int, int, int]] = []
+    count = 1
+    for stage, shape, tokens in zip(asked, draft_shapes(arm, target), below, strict=True):
+        count *= stage["draft_tokens"]
+        if shape is not None:
+            found.append((shape, "verify" if tokens else "draft", tokens + 1, 1, count))
+    return found
+
 
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2
 """Logits in float32 beside the first such copy: their log-softmax and its exponential."""
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
-"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.engine.bench_decodes."""
+"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.engine.engine."""
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 
@@ -146,7 +178,7 @@ def _widest_pass(case: Case) -> tuple[int, int]:
     """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
     block = case.arm.get("block_size", 1)
     if case.arm["method"] == "block_diffusion":
-        return estimates_blocks.widest_pass(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
+        return diffusion_widest_pass(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
     if drafted := stages(case.arm):
         return drafted[0]["draft_tokens"] + 1, drafted[0]["draft_tokens"] + 1
     if case.arm["method"] == "self_speculation":
@@ -195,7 +227,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
     assert case.shape is not None
     context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
     if case.arm["method"] == "block_diffusion":
-        slow = estimates_blocks.slowest_passes(case.arm, case.batch_size, context, new_tokens)
+        slow = diffusion_slowest_passes(case.arm, case.batch_size, context, new_tokens)
         return sum(count * price_pass(case.shape, deployment_of(case), one, ceilings).expected_s for one, count in slow)
     if case.arm["method"] != "sbd":
         # Where the next-token head writes, the prefill's logits give the first token.
@@ -251,3 +283,55 @@ def _passes(case: Case, slots: int) -> float:
         return slots
     passes = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
     return min(passes, slots)
+
+
+Arm = dict[str, Any]
+
+
+def diffusion_widest_pass(arm: Arm, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
+    """(query tokens, logits) of the widest decode pass of a row."""
+    protocol, block = protocol_of(arm), int(arm["block_size"])
+    if protocol.layout == "canvas":
+        return prompt_tokens + new_tokens, new_tokens + (protocol.prediction == "shifted")
+    wider = protocol.layout == "window" or protocol.commit == "merged"
+    return (2 * block if wider else block), block
+
+
+def diffusion_slowest_passes(arm: Arm, rows: int, prompt_tokens: int, new_tokens: int) -> list[tuple[ForwardPass, float]]:
+    """The kinds of pass of one decode, one slot decided a pass, at the context in its middle; with how many there are."""
+    protocol, block = protocol_of(arm), int(arm["block_size"])
+    context, blocks = prompt_tokens + new_tokens // 2, new_tokens / block
+    if protocol.layout == "canvas":
+        query, logits = diffusion_widest_pass(arm, prompt_tokens, new_tokens)
+        return [(describe_pass("decide", rows, query, 0, logits=logits), new_tokens)]
+    if protocol.layout == "window":
+        return [(describe_pass("commit+decide", rows, 1 + block, context, logits=block, kept=1), new_tokens)]
+    decide = describe_pass("decide", rows, block, context, logits=block)
+    if protocol.commit == "merged":
+        first = describe_pass("commit+decide", rows, 2 * block, context, logits=block, kept=block)
+        return [(decide, new_tokens - blocks), (first, blocks)]
+    logits = int(protocol.first_slot == "committed")
+    return [(decide, new_tokens), (describe_pass("commit+decide", rows, block, context, logits=logits, kept=block), blocks)]
+
+
+def what_would_fit(case: Case, free_bytes: int | None) -> str:
+    """Words to go behind "does not fit": modelled, with the activations of one layer; empty where nothing is known.
+
+    ``free_bytes``: what the device had to spare before the model was loaded.
+    """
+    if case.shape is None or free_bytes is None:
+        return ""
+    tokens = prompt_tokens_at_most(case) + case.workload.max_new_tokens
+    try:
+        need = memory_need(
+            case.shape, Deployment(dtype=case.part.dtype), tokens=tokens, block_size=case.arm.get("block_size"),
+            budget_bytes=free_bytes,
+        )  # fmt: skip
+    except UserError:
+        return ""
+    free = f"{free_bytes / 1e9:.1f} GB"
+    if need.largest_batch >= case.batch_size:
+        return f"; by the plan batch {case.batch_size} fits into {free}, so something else takes the memory"
+    if need.largest_batch:
+        return f"; by the plan batch {need.largest_batch} is the largest that fits into {free}"
+    return f"; by the plan no batch fits into {free}: the weights take {need.weight_bytes / 1e9:.1f} GB"

@@ -1,11 +1,22 @@
-"""A scenario as it is to be run."""
+"""A scenario as it is to be run.
+
+Makes the header of a run: all that is known before its first sample.
+"""
 
 from __future__ import annotations
 
+import shlex
+import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.meters.environment import snapshot
+from harness.paths import data_dir
+from harness.progress import Progress
+from harness.record.schema import RunHeader
+from harness.runner.protocols import Machine
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
 
@@ -32,3 +43,42 @@ class Job:
         return cls(
             path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved)
         )
+
+
+def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
+    """All that is known before the first sample, calibration included; a shape only the weights know may open the model."""
+    hardware, reason = machine.profile(job.scenario)
+    if reason is not None:
+        progress.note(f"no hardware profile in this record: {reason}")
+    shapes = {case.part.name: case.shape for case in job.plan.cases}
+    parts = {part.name: part for part in job.scenario.parts}
+    known = {name: shape or machine.shape_of(parts[name]) for name, shape in shapes.items()}
+    calibration = {
+        name: found
+        for name, part in parts.items()
+        if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
+    }
+    return RunHeader(
+        run_id=uuid.uuid4().hex,
+        scenario_name=job.scenario.name,
+        question=job.scenario.question,
+        scenario=job.resolved,
+        scenario_digest=job.digest,
+        command=shlex.join(["sbd", "run", _seen_from_here(job.path)]),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in job.plan.cases],
+        hardware=hardware,
+        hardware_reason=reason,
+        calibration=calibration or None,
+        environment=snapshot(),
+    )
+
+
+def _seen_from_here(path: Path | str) -> str:
+    """As it can be typed where the run was begun, a shipped one by its name: records are published, and the folders above are
+    nobody else's. What lies elsewhere stays as it was given.
+    """
+    here, whole = Path.cwd(), Path(path).absolute()
+    if whole.is_relative_to(here):
+        return str(whole.relative_to(here))
+    return whole.stem if whole.parent == data_dir("scenarios") else str(path)

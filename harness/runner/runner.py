@@ -16,11 +16,10 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.cluster.protocol import Cluster
 from harness.runner.cluster.scheduler import spread
-from harness.runner.job import Job
+from harness.runner.job import Job, make_header
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Keeper
 from harness.runner.resume import default_directory, refuse_other_execution
-from harness.runner.runner_header import make_header
 from harness.runner.subprocesses import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.runner.worker import take, work_of
 from harness.scenario.plan import Share

@@ -2,6 +2,10 @@
 
 The one way of taking samples, wherever it happens: in the process of `sbd run`, in a fresh one, or on a node of a cluster. It
 writes nothing: whoever asks for the next entry has put the one before into the record, so that at most one decode is lost.
+
+Makes a sample of the record: one batch decoded by the engine, graded after the clock has stopped.
+
+Texts of the tokens that the first decodes of every arm wrote, so that a report can show them without a tokenizer.
 """
 
 from __future__ import annotations
@@ -16,18 +20,101 @@ from typing import Any
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
-from harness.record.schema import Run
-from harness.runner.estimates import estimate_memory
-from harness.runner.fitting import what_would_fit
-from harness.runner.protocols import Engine, Machine
+from harness.record.schema import PassColumns, RowResult, Run, Sample
+from harness.record.trace import ForwardPass, Generation
+from harness.runner.estimates import estimate_memory, what_would_fit
+from harness.runner.protocols import Decoded, Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
 from harness.runner.resume import missing_slots
-from harness.runner.runner_sample import pass_columns, take_sample
-from harness.runner.runner_texts import TokenTexts
 from harness.runner.stopping_rule import Pace
 from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part
-from harness.workloads.loader import PromptItem, prompt_items
+from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
+
+SHOWN_GROUPS = 2
+"""Of every case, the decodes of so many groups of prompts have their tokens spelt out in the record."""
+
+
+class TokenTexts:
+    """Spells token ids, each of them once. ``tokenizer`` None: there is nothing to spell them with."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        self._known: set[int] = set()
+
+    def new_in(self, sample: Sample) -> dict[str, str]:
+        """Text by id (as JSON has it, a string) of the tokens of ``sample`` that were not spelt yet; empty for later decodes.
+
+        A special token has no text.
+        """
+        shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
+        if self._tokenizer is None or not shown:
+            return {}
+        new = sorted({token for row in sample.rows for token in row.output_ids} - self._known)
+        self._known.update(new)
+        return {str(token): self._tokenizer.decode([token]) for token in new}
+
+
+def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
+    """Decode one batch and grade it; grading happens after the clock has stopped. ``node``: where this is, of a cluster."""
+    case = slot.case
+    seed = case.sample_seed(slot.group, slot.repeat)
+    started_at = _now()
+    load = os.getloadavg()[0]
+    decoded = engine.decode(case, [item.ids for item in items], seed)
+    ended_at = _now()
+    timed = case.part.timed
+    return Sample(
+        case_id=case.case_id,
+        group=slot.group,
+        repeat=slot.repeat,
+        process=slot.process,
+        warmup=slot.warmup,
+        seed=seed,
+        rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
+        passes=pass_columns(decoded) if timed else pass_columns(decoded).untimed(),
+        prefill_s=decoded.prefill_s if timed else None,
+        decode_s=decoded.decode_s if timed else None,
+        started_at=started_at,
+        ended_at=ended_at,
+        node=node,
+        load_1min=load,
+        meters=decoded.readings.values if decoded.readings else {},
+        meter_reasons=decoded.readings.reasons if decoded.readings else {},
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
+    output = generation.output_ids[row]
+    correct, reason = None, item.ungraded_reason
+    if case.stops_suppressed:
+        reason = "replayed acceptance: the output is not the model's own"
+    elif item.grade is not None and tokenizer is not None:
+        correct = item.grade(tokenizer.decode(output))
+    return RowResult(
+        prompt_id=item.prompt_id,
+        prompt_tokens=generation.prompt_tokens[row],
+        output_tokens=len(output),
+        output_ids=list(output),
+        stop_reason=generation.stop_reasons[row],
+        correct=correct,
+        ungraded_reason=reason if correct is None else None,
+        cluster=item.cluster,
+    )
+
+
+def pass_columns(decoded: Decoded) -> PassColumns:
+    columns: dict[str, Any] = {}
+    for name in ForwardPass._fields:
+        values = [getattr(one, name) for one in decoded.generation.passes]
+        if any(v is not None for v in values):
+            columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
+    return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)
+
 
 MEASURE_EVERY_S = 10.0
 """Seconds of decoding after which a timed part's passes may be measured once more: memory and cores of a shared machine do not

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.record.schema import is_check
+from harness.scenario import arms_public, masked_arms
 from harness.scenario.arms import GREEDY
 from harness.scenario.plan_replay import ReplaySpec
-from harness.scenario import masked_arms, arms_public
 from harness.scenario.solvers import setting_id, setting_in_words
 from harness.scenario.speculative_arms import RIVALS, rival_id, rival_label
 

@@ -22,9 +22,9 @@ from pydantic import (
 )
 
 from harness.config_file import Frozen, Text, named_by_key
-from harness.scenario.masked_arms import ApdArm, FreeDaveArm
 from harness.scenario.arms_public import BlockDiffusionArm
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.masked_arms import ApdArm, FreeDaveArm
 from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 from harness.scenario.solvers import SolverChoice, Younger
 from harness.scenario.speculative_arms import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against

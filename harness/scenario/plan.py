@@ -1,15 +1,22 @@
 """From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
 
 Pure: the same scenario gives the same plan everywhere. Touches no model, device, clock or network.
+
+In which order the arms of a cell take their turns: each arm about equally often in each position, and behind each other arm.
+
+A machine that slows down within a group, or an arm that leaves a cache or a clock disturbed, then meets all arms alike. A
+shuffle balances in expectation only. A fixed rotation balances exactly, but repeats: what disturbs the machine in the same
+rhythm would meet one arm every time. So rounds come in Latin squares, and chance draws the rows' order and the arms' letters.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import UserError
 from harness.models import ModelShape
@@ -18,12 +25,38 @@ from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario.arm_names import arm_id, arm_label
 from harness.scenario.arms import GENERATE_MODES, GREEDY
-from harness.scenario.plan_drafts import draft_models, draft_shapes
-from harness.scenario.plan_order import balanced_order
 from harness.scenario.plan_replay import ReplaySpec, replay_spec
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.scenario import Part, Scenario
+from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload
+
+_T = TypeVar("_T")
+
+
+def balanced_order(arms: Sequence[_T], turn: int, seed_of: Callable[..., int]) -> list[_T]:
+    """The arms in the order in which they are taken in round ``turn`` (from 0) of a run.
+
+    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms have stood in a position equally often, or one
+    of them once more. Over n rounds (2n for an odd n) each arm has followed each other one directly equally often; across the
+    border between two rounds nothing is promised. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
+
+    Args:
+        seed_of: a seed from values, the same in every interpreter.
+    """
+    n = len(arms)
+    if n < 2:
+        return list(arms)
+    square, row = divmod(turn, n)
+    pair, mirrored = divmod(square, 2) if n % 2 else (square, 0)  # an odd n needs two squares to balance who follows whom
+    rows, letters = list(range(n)), list(arms)
+    random.Random(seed_of("rows", square)).shuffle(rows)
+    random.Random(seed_of("letters", pair)).shuffle(letters)
+    # 0, 1, n-1, 2, n-2, …: the steps between neighbours, modulo n, are all different
+    first = [(place + 1) // 2 if place % 2 else (n - place // 2) % n for place in range(n)]
+    order = [letters[(one + rows[row]) % n] for one in first]
+    return order[::-1] if mirrored else order
+
 
 PLAN_VERSION = 1
 
@@ -164,7 +197,7 @@ class Plan:
         and all of it again for every further process.
 
         In each round, one group of one repeat, all arms of the cell take a turn: in an order drawn by the part's seed in which
-        each arm takes each position equally often (harness.scenario.plan_order). A run that was begun in another order goes on in this.
+        each arm takes each position equally often (harness.scenario.plan). A run that was begun in another order goes on in this.
         """
         for process in range(max(part.processes for part in self.scenario.parts)):
             for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
@@ -177,7 +210,7 @@ def make_plan(scenario: Scenario) -> Plan:
     Raises:
         UnknownModelError: a config.json that cannot be read as a decoder-only transformer, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
-        UserError: drafts that do not fit the model (harness.scenario.plan_drafts); synthetic prompts that are too long for the model.
+        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long for the model.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
     for model, dtype in _models(cases):

@@ -1,6 +1,8 @@
 """A scenario: which models, which arms, which work, how often. The one input of a run, written by a person as YAML.
 
 Loading touches no model, network, device or environment; a mistake is refused with its file, line and remedy.
+
+When a timed sample counts, and when a cell was repeated often enough: limits that a part of a scenario sets.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name
+from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.models.choice import ModelChoice, RandomModel
 from harness.paths import data_dir
@@ -21,9 +23,29 @@ from harness.scenario.arms import GREEDY, Arm, NtpArm
 from harness.scenario.axes import Counts, distinct
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.scenario_devices import by_device
-from harness.scenario.scenario_limits import HealthLimits, Until
 from harness.workloads.spec import SOURCES, Workload
-from harness.yaml_lines import read_yaml
+
+
+class HealthLimits(Frozen):
+    """How much disturbance a timed sample may show before its times are void; shared machines need more.
+
+    ``kernel``: by how much of its usual time the calibration kernel may take longer. ``steal``: share of the cores' time
+    that the hypervisor may have given to others.
+    """
+
+    kernel: NonNegative = 0.03
+    steal: NonNegative = 0.01
+
+
+class Until(Frozen):
+    """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
+
+    Looked at after 2, 4, 8, … repeats and never after more than ``at_most``.
+    """
+
+    standard_error: NonNegative = 0.01
+    at_most: Count = 16
+
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Execution = Literal["eager", "compiled", "graphs"]

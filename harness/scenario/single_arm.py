@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from harness.config_file import in_words
 from harness.errors import ScenarioError
 from harness.scenario.arms import Arm, NtpArm
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Part, Scenario, load_scenario
-from harness.yaml_lines import in_words
 
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)
 

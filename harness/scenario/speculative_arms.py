@@ -3,19 +3,24 @@
 Prompt lookup, a draft model (of the same tokens or, universal, of others), the target's own first layers (early exit), and a
 stack of drafts, each of which checks the one below (HSD, arXiv 2510.19705). All of them write what next-token prediction
 writes. ``stages`` reads the arm of a case as the stack that it is. Knows no model but by name.
+
+The models besides the target that a case makes passes of: their shapes, by which these passes are called and priced.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from harness.config_file import Count, Frozen, named_by_key
-from harness.models.choice import ModelChoice, RandomModel, model_name
+from harness.errors import UserError
+from harness.models import ModelShape
+from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
+from harness.roofline.methods.calls import with_layers
 from harness.scenario.axes import Counts, Numbers
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
@@ -199,3 +204,40 @@ def _kind_and_what(stage: Mapping[str, Any]) -> tuple[str, str]:
     kind = next(kind for kind in _WORDS if kind in stage)
     choice = draft_choice(stage)
     return kind, str(stage[kind]) if choice is None else model_name(choice).rpartition("/")[2]
+
+
+def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:
+    """Of every stage of an arm's drafts, the best first; None for prompt lookup, which makes no pass.
+
+    Raises:
+        UserError: an exit that is not below the target's last layer, a draft model whose config is not here, or two models
+            of one name.
+    """
+    found = tuple(_shape(stage, target) for stage in stages(arm))
+    names = [one.name for one in found if one is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"two drafts of one stack are called {twice}, so their passes could not be told apart; leave one out")
+    return found
+
+
+def draft_models(arm: Mapping[str, Any]) -> Iterator[ModelChoice]:
+    """The models that draft for an arm, the best first."""
+    yield from (choice for stage in stages(arm) if (choice := draft_choice(stage)) is not None)
+
+
+def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
+    choice = draft_choice(stage)
+    if choice is not None:
+        shape, reason = shape_of(choice)
+        if shape is None:
+            raise UserError(
+                f"the draft model {model_name(choice)} is not here: {reason}; download it first, or give the folder it is in"
+            )
+        return shape
+    layers = stage.get("exit_layers")
+    if layers is not None and layers >= target.layers:
+        raise UserError(
+            f"exit_layers: {layers} of {target.name}, which has {target.layers}; allowed are 1 to {target.layers - 1}"
+        )
+    return None if layers is None else with_layers(target, layers)

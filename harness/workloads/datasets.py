@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import MissingExtraError, ScenarioError
-from harness.workloads.dataset_choice import FORMATS, DatasetChoice, fields_of
 from harness.workloads.prompts import Prompt, cluster_of, last_match
+from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
 
 
 @cache

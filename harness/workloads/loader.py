@@ -14,8 +14,7 @@ from harness.workloads.datasets import dataset_prompts
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS
-from harness.workloads.tasks.problem import Problem, Task
-from harness.workloads.tasks.splits import problems
+from harness.workloads.tasks.problem import Problem, Task, problems
 
 
 class Tokenizer(Protocol):

@@ -1,19 +1,162 @@
-"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a dataset, or random tokens."""
+"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a dataset, or random tokens.
+
+Prompts from a Hugging Face dataset, as a scenario names them: which rows, and how a row becomes a prompt and its answer.
+
+Nothing is loaded here. What is decoded is pinned when the scenario is read: a dataset of the hub by its commit, files on
+this machine by their digest, so that no run goes on with other prompts.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from pathlib import Path
-from typing import Literal
+from string import Formatter
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, Flag, Frozen, Text
 from harness.errors import ScenarioError
-from harness.workloads.dataset_choice import DatasetChoice
-from harness.workloads.prompts import digest, read_prompts
+from harness.workloads.prompts import Check, Pattern, digest, read_prompts
 from harness.workloads.tasks import TASKS
+
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+"""Endings of a single file, and what `datasets` calls them."""
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+_COMMIT = re.compile(r"^[0-9a-f]{40}$")
+
+
+def fields_of(template: str) -> tuple[str, ...]:
+    """The fields that a template names, in order.
+
+    Raises:
+        ValueError: braces that do not match, or anything in them but a field's name.
+    """
+    try:
+        parsed = [(name, spec, convert) for _, name, spec, convert in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"{template!r}: {error}; write {{field}}, and {{{{ or }}}} for a brace that is meant") from error
+    for name, spec, convert in parsed:
+        if not name.isidentifier() or spec or convert:
+            raise ValueError(f"{template!r}: {{{name}}} is not the name of a field; write {{field}}, and {{{{ for a brace")
+    return tuple(name for name, _, _ in parsed)
+
+
+def _with_fields(template: str) -> str:
+    if not fields_of(template):
+        raise ValueError(f"{template!r} names no field, so every row would give the same; write for example {{question}}")
+    return template
+
+
+Template = Annotated[Text, AfterValidator(_with_fields)]
+
+
+class DatasetChoice(Frozen):
+    """``path``: a dataset's id on the hub (with ``name``, its configuration), a folder, or a file (JSONL, CSV, parquet).
+
+    ``prompt``, ``answer``   text in which {field} stands for a row's field; without an answer nothing is scored
+    ``answer_pattern``       what of the row's answer is the answer: GSM8K has it behind ####
+    ``output_pattern``       what of the output is held against it
+    ``revision``, ``data_sha256``   filled in: the hub's commit, or the digest of the files
+    """
+
+    path: Text
+    name: Text | None = None
+    split: Text = "test"
+    revision: Annotated[str | None, Field(validate_default=True)] = None
+    data_sha256: Annotated[str | None, Field(validate_default=True)] = None
+    prompt: Template
+    answer: Template | None = None
+    answer_pattern: Pattern | None = None
+    output_pattern: Pattern | None = None
+    check: Check | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _found(cls, path: str, info: ValidationInfo) -> str:
+        base = (info.context or {}).get("base")
+        if base is None:
+            return path
+        local = Path(base, Path(path).expanduser())
+        if local.is_dir() or (local.is_file() and local.suffix in FORMATS):
+            return str(local.resolve())
+        if local.exists() or path.startswith((".", "/", "~")) or not _HUB_ID.match(path):
+            raise ValueError(
+                f"no dataset at {path!r}: give a dataset's id on the hub such as openai/gsm8k, a folder, or a file ending in "
+                + ", ".join(FORMATS)
+            )
+        return path
+
+    @field_validator("revision")
+    @classmethod
+    def _pinned(cls, revision: str | None, info: ValidationInfo) -> str | None:
+        """The commit of a branch or tag as the hub's cache on this machine has it; nothing is asked of the hub."""
+        path = info.data.get("path")
+        if path is None or (info.context or {}).get("base") is None:
+            return revision
+        if Path(path).is_absolute():
+            if revision is not None:
+                raise ValueError(f"{path} is on this machine; its digest pins it, remove the revision")
+            return None
+        if revision is not None and _COMMIT.match(revision):
+            return revision
+        commit = cached_commit(path, revision or "main")
+        if commit is None:
+            raise ValueError(
+                f"got {revision!r}, and {path} is not in the Hugging Face cache of this machine, so nothing says which commit "
+                f"is meant; give the commit (40 hexadecimal digits), or first: hf download --repo-type dataset {path}"
+            )
+        return commit
+
+    @field_validator("data_sha256")
+    @classmethod
+    def _same_files(cls, wanted: str | None, info: ValidationInfo) -> str | None:
+        path = info.data.get("path")
+        if path is None or (info.context or {}).get("base") is None or not Path(path).is_absolute():
+            return wanted
+        found = digest_of(Path(path))
+        if wanted not in {None, found}:
+            raise ValueError(f"got {wanted}, but {path} has {found}; these are other prompts than meant, or remove the key")
+        return found
+
+    @model_validator(mode="after")
+    def _something_to_check(self) -> DatasetChoice:
+        if self.answer is None:
+            keys = ("answer_pattern", "output_pattern", "check")
+            idle = [key for key in keys if getattr(self, key) not in {None, "none"}]
+            if idle:
+                raise ValueError(f"{idle[0]} needs an answer to check; add one, for example answer: '{{answer}}', or remove it")
+        return self
+
+    @property
+    def words(self) -> str:
+        """For messages: path, configuration and split."""
+        return ", ".join(one for one in (self.path, self.name, self.split) if one is not None)
+
+
+def cached_commit(path: str, revision: str) -> str | None:
+    """The commit that a branch or tag had when the hub's cache last looked (datasets--org--name/refs/<revision>)."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    reference = cache / f"datasets--{path.replace('/', '--')}" / "refs" / revision
+    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 over the names and contents of a file, or of all files below a folder (hidden ones left out)."""
+    whole = hashlib.sha256()
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    for file in files:
+        name = file.relative_to(path) if path.is_dir() else Path(file.name)
+        if not any(part.startswith(".") for part in name.parts):
+            with file.open("rb") as content:
+                own = hashlib.file_digest(content, "sha256").hexdigest()
+            whole.update(f"{own}  {name.as_posix()}\n".encode())
+    return whole.hexdigest()
+
 
 SOURCES = ("tasks", "prompts_file", "dataset", "synthetic")
 """Keys of a workload that say where its prompts come from."""

@@ -17,9 +17,8 @@ from typing import TypeVar
 import numpy as np
 from scipy import special
 
+from harness.analysis.stats.bootstrap import Cells, Variance, filled, gather, influences, quantiles, variance_of_mean
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
-from harness.analysis.stats.bootstrap import influences, quantiles
-from harness.analysis.stats.stats_crossed import Cells, Variance, filled, gather, variance_of_mean
 from harness.errors import UserError
 
 FEWEST_PROMPTS_FOR_TOTALS = 5

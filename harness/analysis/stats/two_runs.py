@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from harness.analysis.stats.bootstrap import NO_SPREAD, Floats, gather
 from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent
 from harness.analysis.stats.ratios import LARGEST_LOG
-from harness.analysis.stats.stats_crossed import NO_SPREAD, Floats, gather
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

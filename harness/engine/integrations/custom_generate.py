@@ -25,9 +25,8 @@ from transformers.generation.logits_process import TemperatureLogitsWarper
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
 
-from harness.decoding.drafter import Drafter
-from harness.decoding.request import DecodeRequest
-from harness.decoding.stopping import StopRule
+from harness.decoding.drafters import Drafter
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import decoder_of
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel

@@ -15,7 +15,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from harness.engine.masks import doubled_sequence
+from harness.engine.attention_masks import doubled_sequence
 
 IGNORE = -100
 MIN_BLOCK, MAX_BLOCK = 2, 16

@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text
+from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text, read_yaml
 from harness.errors import ScenarioError
 from harness.paths import data_dir
-from harness.workloads.dataset_choice import DatasetChoice
-from harness.yaml_lines import read_yaml
+from harness.workloads.spec import DatasetChoice
 
 
 class TrainRecipe(Frozen):

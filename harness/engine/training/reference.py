@@ -2,8 +2,14 @@
 and, by itself, a small next-token model of the same examples that drafts for them.
 
 Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
-the loss differs, and the attention kernel that computes it (see training_attention). What ships are the weights rounded to
+the loss differs, and the attention kernel that computes it (see trainer). What ships are the weights rounded to
 bfloat16, and all published figures are those of the stored weights.
+
+The reference model's own tokenizer: byte-level BPE over the built-in tasks' text, digits in groups of two.
+
+A number of one or two digits is one token (as one of up to three is in Llama 3's tokenizer), so a step of arithmetic has
+one shape whatever its numbers; everything else is learnt, so that any text can be written. Trained from a seeded
+sample, so the same seed gives the same file.
 """
 
 from __future__ import annotations
@@ -11,14 +17,15 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
-from harness.engine.training import training_attention
 from harness.engine.training.reference_model import (
     DRAFT,
     MOSTLY_STORIES,
@@ -32,7 +39,7 @@ from harness.engine.training.reference_model import (
     build_tokenizer,
     special_ids,
 )
-from harness.engine.training.trainer import Objective, TrainingConfig, train
+from harness.engine.training.trainer import Objective, TrainingConfig, register, train
 from harness.errors import UserError
 
 Phases = tuple[tuple[int, Mixture], ...]
@@ -118,7 +125,7 @@ def train_stage(stage: str, root: Path) -> Path:
     else:
         tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
         model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
-    model.set_attn_implementation(training_attention.register() if config.objective == "sbd" else "eager")
+    model.set_attn_implementation(register() if config.objective == "sbd" else "eager")
     examples = TaskExamples(
         tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
     )
@@ -156,3 +163,28 @@ def train_reference(stage: str, root: Path) -> Path:
     if before is not None and not (root / before / "export").is_dir():
         raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
     return train_stage(stage, root)
+
+
+BOS, EOS, PAD, MASK = "<bos>", "<eos>", "<pad>", "<mask>"
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Fit a tokenizer of at most ``vocab_size`` entries; every prompt is given a leading <bos>."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"\d{1,2}"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOS, EOS, PAD, MASK],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    wrap: Any = PreTrainedTokenizerFast  # its constructor carries no types
+    wrapped: PreTrainedTokenizerFast = wrap(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, mask_token=MASK, model_max_length=1024
+    )
+    return wrapped

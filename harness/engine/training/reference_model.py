@@ -15,9 +15,9 @@ from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from harness.engine.training.noising import Example, SpecialIds
-from harness.engine.training.tokenizer import train_tokenizer
+from harness.engine.training.reference import train_tokenizer
 from harness.workloads.tasks import TASKS
-from harness.workloads.tasks.splits import problem_at
+from harness.workloads.tasks.problem import problem_at
 
 VOCAB_SIZE = 1024
 TOKENIZER_PROBLEMS_PER_TASK = 4000

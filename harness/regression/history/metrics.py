@@ -1,16 +1,21 @@
 """Which figures of a comparison a history follows, in which unit, and which way is better.
 
 Names only: a trend must not wait for the comparison and its roofline to be loaded.
+
+What a history keeps of one run: where and when it was measured, of which commit, and the figures derived from it.
+
+The figures are a cache keyed by the run and the version of the formulas; the run stays where ``path`` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from harness.analysis.stats.change_points import Scale
-from harness.errors import UserError
+from harness.errors import RecordError, UserError
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
 """Those of harness.analysis.pass_values, ex-ante ones first."""
@@ -80,3 +85,50 @@ def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
             raise UserError(f"--metric {name}: is not followed; known are {', '.join(METRICS)}")
         meant += found
     return tuple(dict.fromkeys(meant)) or DEFAULT_METRICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """What was measured. None: not known; ``has_changes`` is True where the checkout differed from the commit.
+
+    ``committed_at``: when the commit was made, ISO 8601.
+    """
+
+    commit: str | None = None
+    has_changes: bool | None = None
+    branch: str | None = None
+    committed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRecord:
+    """One run. Times are ISO 8601 in UTC, which sort as text; ``samples`` counts all samples of the run when it was added."""
+
+    run_id: str
+    path: str
+    measured_at: str
+    revision: Revision
+    fingerprint: str
+    machine: str
+    software: dict[str, str]
+    scenario_name: str
+    scenario_digest: str
+    record_version: int
+    comparison_version: int
+    samples: int
+    figures: tuple[Figure, ...]
+    added_at: str | None = None
+
+
+def utc(time: str, whose: str) -> str:
+    """An ISO 8601 time in UTC, to the second; one without a zone is taken as UTC.
+
+    Raises:
+        RecordError: it is not a time.
+    """
+    try:
+        parsed = datetime.fromisoformat(time)
+    except ValueError as error:
+        raise RecordError(f"{whose}: {time!r} is not an ISO 8601 time") from error
+    aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat(timespec="seconds")

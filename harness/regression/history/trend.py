@@ -19,10 +19,9 @@ from harness.analysis.stats.change_points import (
     common_level,
     examine,
 )
-from harness.regression.history.history_tables import RECORDS
 from harness.regression.history.metrics import METRICS, Better
 from harness.regression.history.series import Point, Series, read_lines
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import RECORDS, History, Wanted
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""

@@ -1,21 +1,36 @@
-"""Prometheus text, for the textfile collector of the node exporter (``sbd.prom``) or a push gateway.
+r"""Prometheus text, for the textfile collector of the node exporter (``sbd.prom``) or a push gateway.
 
 prometheus.io, "Exposition formats", text version 0.0.4: HELP and TYPE once per family with its samples right below, label
-values with ``\\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
+values with ``\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
 as in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and
 ``_high`` before the unit), a fourth with ``_base`` where NEW's own value was held against BASE's, and
 ``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an alert can ask for
 ``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
+
+The JSON that benchmark-action/github-action-benchmark reads: ``tool: customBiggerIsBetter`` or ``customSmallerIsBetter``.
+
+Its README: an array of {name, unit, value, range?, extra?}; value is a number, the rest are strings. It takes one direction
+per file, so there are two formats. What is held to equality has no better direction and stands in neither; nor does a value
+that is absent or void, for a chart would keep it. The action refuses an empty array ("No benchmark result was found").
+
+Bencher Metric Format: {benchmark: {measure: {value, lower_value, upper_value}}}, read by ``bencher run --adapter json``.
+
+bencher.dev, "Bencher Metric Format": value is required, the two limits are optional; a measure is named by its slug (lower-case
+letters, digits, hyphens, at most 64 characters), a benchmark by a name of at most 1,024 characters. The benchmark is the cell
+that was judged, the measure its metric; what was neither measured nor counted says so in the benchmark's name. Values that are
+absent or void are left out: the format has no null, and a threshold would learn from a void one. Where NEW's own value was
+held against BASE's, BASE's is a measure beside it: ``passes`` and ``passes-base``.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
-from harness.reporting.exports.plain import one_line
-from harness.reporting.exports.wording import names
+from harness.analysis.judgement import GRAVEST_FIRST, Better, Judgement, Judgements
+from harness.reporting.exports.wording import LONGEST_NAME, details, names, one_line
 
 UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",
@@ -91,3 +106,59 @@ def _braces(labels: Mapping[str, str]) -> str:
 
 def _quoted(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def bigger_text(judgements: Judgements) -> str:
+    """The judgements whose metric is better when higher."""
+    return _entries(judgements, "higher")
+
+
+def smaller_text(judgements: Judgements) -> str:
+    """The judgements whose metric is better when lower."""
+    return _entries(judgements, "lower")
+
+
+def _entries(judgements: Judgements, better: Better) -> str:
+    entries = []
+    for name, one in zip(names(judgements), judgements.judgements, strict=True):
+        if one.better != better or one.value.value is None or one.state == "void":
+            continue
+        entry: dict[str, Any] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
+        if one.value.low is not None and one.value.high is not None:
+            entry["range"] = f"{one.value.low:.6g}..{one.value.high:.6g}"
+        entries.append(entry | {"extra": "\n".join([one.word, *details(one)])})
+    return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+
+
+LONGEST_SLUG = 64
+OF_BASE = "-base"
+OF_BASIS = {"measured": "", "counted": ""}
+
+
+def bencher_text(judgements: Judgements) -> str:
+    """Every value by cell and metric; one that has the place of an unlike value takes its own name as its benchmark."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, one in zip(names(judgements), judgements.judgements, strict=True):
+        figures = _figures(one)
+        if not figures:
+            continue
+        measure = slug(one.metric)
+        benchmark = (one_line(one.subject, LONGEST_NAME) or name) + OF_BASIS.get(one.basis, f" ({one.basis})")
+        beside = {} if one.base is None else {f"{measure[: LONGEST_SLUG - len(OF_BASE)]}{OF_BASE}": {"value": one.base}}
+        both = {measure: figures} | beside
+        if any(found.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
+            benchmark = name
+        found.setdefault(benchmark, {}).update(both)
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def slug(metric: str) -> str:
+    """``wall_speedup`` as ``wall-speedup``."""
+    return re.sub("[^a-z0-9]+", "-", metric.lower()).strip("-")[:LONGEST_SLUG].strip("-") or "metric"
+
+
+def _figures(one: Judgement) -> dict[str, float]:
+    if one.value.value is None or one.state == "void":
+        return {}
+    limits = {"value": one.value.value, "lower_value": one.value.low, "upper_value": one.value.high}
+    return {key: number for key, number in limits.items() if number is not None}

@@ -1,9 +1,15 @@
-"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Names no software."""
+"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Names no software.
+
+Which program this is, to the byte: nodes of a cluster must run the very code that sends them work.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from harness.record.schema import Run, RunHeader
@@ -62,3 +68,18 @@ class Cluster(Protocol):
 
     def lacking(self, part: Part) -> str | None:
         """What ``part`` needs that no node has, in words; None where one has it."""
+
+
+PACKAGE = Path(__file__).resolve().parents[2]
+SUFFIXES = {".py", ".yaml", ".csv"}
+
+
+@cache
+def source_digest(package: Path = PACKAGE) -> str:
+    """First 12 hex digits of SHA-256 over the names and contents of the package's modules and tables."""
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*")):
+        if file.suffix in SUFFIXES and "__pycache__" not in file.parts and "_data" not in file.parts:
+            digest.update(f"{file.relative_to(package).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:12]

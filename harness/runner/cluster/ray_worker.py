@@ -18,13 +18,11 @@ from harness import __version__
 from harness.errors import UserError
 from harness.progress import Silent
 from harness.record.schema import Run, RunHeader
-from harness.runner.cluster.protocol import STARTING, Order
-from harness.runner.cluster.source_digest import source_digest
-from harness.runner.job import Job
+from harness.runner.cluster.protocol import STARTING, Order, source_digest
+from harness.runner.job import Job, make_header
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
 from harness.runner.resume import refuse_other_execution
-from harness.runner.runner_header import make_header
 from harness.runner.worker import take, work_of
 from harness.scenario.plan import Share
 from harness.scenario.scenario import Part, Scenario, scenario_digest

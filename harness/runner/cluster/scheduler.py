@@ -59,7 +59,7 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> N
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or none has what is asked for.
     """
-    from harness.runner.cluster.source_digest import source_digest
+    from harness.runner.cluster.protocol import source_digest
 
     order = Order(
         scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,

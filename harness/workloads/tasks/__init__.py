@@ -6,9 +6,8 @@ wrote, without downloading a benchmark or trusting a second model to judge.
 
 from __future__ import annotations
 
-from harness.workloads.tasks.problem import Problem, Task, UnknownNameError
+from harness.workloads.tasks.problem import SPLITS, Problem, Task, UnknownNameError, problem_at, problems, split_of
 from harness.workloads.tasks.record_to_json import RecordToJson
-from harness.workloads.tasks.splits import SPLITS, problem_at, problems, split_of
 from harness.workloads.tasks.variable_trace import VariableTrace
 from harness.workloads.tasks.word_problems import WordProblems
 

@@ -2,10 +2,17 @@
 
 A task draws problems from a random generator and judges what a model wrote. Judging only compares
 text or parsed data; nothing here ever executes what a model wrote.
+
+Train, validation and test problems that are disjoint by construction.
+
+The split of a problem follows from a hash of its text, not from the order or the seed it was drawn
+with, so no choice of seed can leak a test problem into training. Every index has its own generator,
+so training can resume at any index without replaying the ones before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,3 +62,71 @@ def final_answer(output: str) -> str | None:
     """Return the stripped text after the last ``Answer:``, or None if the mark is absent."""
     _, mark, tail = output.rpartition(ANSWER_MARK)
     return tail.strip() if mark else None
+
+
+SPLITS = ("train", "validation", "test")
+
+_BUCKETS = 16
+_TEST_BUCKET = 0
+_VALIDATION_BUCKET = 1
+_MAX_REDRAWS = 10_000
+_MAX_INDICES_PER_PROBLEM = 20
+_MIN_INDICES = 1_000
+
+
+def split_of(problem: Problem) -> str:
+    """Return the one split that ``problem`` belongs to, whatever seed it was drawn with."""
+    text = f"{problem.family or problem.task}\n{problem.prompt}".encode()
+    bucket = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % _BUCKETS
+    if bucket == _TEST_BUCKET:
+        return "test"
+    return "validation" if bucket == _VALIDATION_BUCKET else "train"
+
+
+def problem_at(task: Task, split: str, seed: int, index: int) -> Problem:
+    """Return problem number ``index`` of a split; depends on the arguments alone."""
+    _check_split(split)
+    rng = random.Random(f"{seed}/{task.name}/{split}/{index}")
+    for _ in range(_MAX_REDRAWS):
+        problem = task.draw(rng)
+        if split_of(problem) == split:
+            return problem
+    raise ValueError(
+        f"task {task.name!r}: no {split} problem in {_MAX_REDRAWS} draws at index {index}; "
+        "the task has too few distinct problems"
+    )
+
+
+def problems(task: Task, split: str, count: int, seed: int) -> list[Problem]:
+    """Return ``count`` problems of a split, in index order.
+
+    Prompts of validation and test are distinct: an index that repeats an earlier prompt is skipped.
+    Train problems are returned as drawn, so problem ``i`` is ``problem_at(..., i)``.
+    """
+    _check_split(split)
+    if count < 0:
+        raise ValueError(f"count must not be negative, got {count}")
+    if split == "train":
+        return [problem_at(task, split, seed, index) for index in range(count)]
+    return _distinct_problems(task, split, count, seed)
+
+
+def _distinct_problems(task: Task, split: str, count: int, seed: int) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    limit = _MIN_INDICES + _MAX_INDICES_PER_PROBLEM * count
+    for index in range(limit):
+        if len(found) == count:
+            break
+        problem = problem_at(task, split, seed, index)
+        found.setdefault(problem.prompt, problem)
+    if len(found) < count:
+        raise ValueError(
+            f"task {task.name!r}: only {len(found)} distinct {split} problems in {limit} tries, "
+            f"{count} were asked for; ask for fewer"
+        )
+    return list(found.values())
+
+
+def _check_split(split: str) -> None:
+    if split not in SPLITS:
+        raise UnknownNameError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
