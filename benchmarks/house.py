@@ -3,7 +3,7 @@
     python -m benchmarks.house
 
 Counted are harness/ and tests/; nothing is run. ``floors``: modules of a package are one room, flat modules another; the
-longest chain of rooms that import one another downwards. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages
+longest chain of rooms that import one another downwards; packages are those directly below harness/. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages
 ≤ 18, the largest folder ≤ 25 modules, no circle, floors ≤ 12, no test that imports a test, ≤ 2 % of sentences over 25 words.
 """
 
@@ -21,6 +21,8 @@ from benchmarks.results_file import write_results
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_WORDS = 25
+ENTRIES = {"harness", "harness.__main__"}
+"""What others enter the program by: they may import anything, and nothing imports them."""
 Graph = dict[str, set[str]]
 SENTENCE_END = re.compile(r"(?<=[.?!])\s+|\n\s*\n|\n\s*[*-] ")
 
@@ -61,7 +63,7 @@ def graph_of(sources: dict[str, str]) -> Graph:
     for module, source in sources.items():
         names = {name for _, name in imports_of(source, module, for_types=True)}
         found[module] = {name for name in names if name in sources and name != module}
-        # ``from harness.analysis.stats.quantity import x`` names harness.analysis.stats.quantity; that harness itself is loaded on the way is no import of it.
+        # ``from harness.record.schema import x`` names that module; that harness.record is loaded on the way is no import of it.
         found[module] -= {name for name in found[module] if module.startswith(f"{name}.")}
     return found
 
@@ -92,6 +94,8 @@ def floors(graph: Graph, packages: set[str]) -> int:
     """Rooms on the longest chain of imports; 0 where rooms import one another in a circle."""
     rooms: Graph = defaultdict(set)
     for module, names in graph.items():
+        if module in ENTRIES:
+            continue
         own = room_of(module, packages)
         rooms[own] |= {room_of(name, packages) for name in names if "." in name} - {own}
     depth: dict[str, int] = {}
@@ -130,7 +134,7 @@ def figures() -> dict[str, float]:
         "modules": len(modules),
         "flat_modules": sum(file.parent == ROOT / "harness" for file in modules),
         "lines": sum(source.count("\n") for source in sources.values()),
-        "packages": len(packages),
+        "packages": sum(one.parent == ROOT / "harness" for one in packages),
         "largest_folder_modules": max(Counter(file.parent for file in modules if file.parent in packages).values()),
         "import_cycles": len(circles(graph)),
         "floors": floors(graph, {one.name for one in packages if one.parent == ROOT / "harness"}),

@@ -314,7 +314,7 @@ def test_another_run_in_the_folder_is_not_mixed_in(tmp_path: Path) -> None:
 
 def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 and what to do instead."""
-    monkeypatch.setattr("harness.runner.local_machine.device_here", lambda: "cpu")
+    monkeypatch.setattr("harness.engine.loading.device_here", lambda: "cpu")
     assert sbd(monkeypatch, "check") == 2
     assert "--dry-run" in capsys.readouterr().err
 

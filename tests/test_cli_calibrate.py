@@ -17,6 +17,7 @@ from harness.cli import calibrate
 from harness.errors import UserError
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
+from harness.engine import loading
 from harness.runner import local_machine
 from harness.scenario.scenario import find_scenario, load_scenario
 from tests.test_cli import fake_runner, sbd
@@ -129,7 +130,7 @@ def test_predictions_calibrate_where_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], measured_times: list[Any]
 ) -> None:
     """roofline measures what it needs; a dtype that is missing is measured together with those that are there already."""
-    monkeypatch.setattr(local_machine, "device_here", lambda: "cpu")
+    monkeypatch.setattr(loading, "device_here", lambda: "cpu")
     what_if = ["roofline", "--model", "llama-250m", "--calibrate", "--json"]
     assert sbd(monkeypatch, *what_if) == 0
     assert json.loads(capsys.readouterr().out)["hardware"] == "local-fake-9000"

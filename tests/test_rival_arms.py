@@ -18,7 +18,7 @@ from harness.models.choice import RandomModel, ReferenceModel, shape_of
 from harness.record.passes import from_stored, pack
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
-from harness.roofline.methods.calls import with_layers
+from harness.models.shape import with_layers
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time

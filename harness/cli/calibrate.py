@@ -49,7 +49,8 @@ def calibrate_command(
 
     dtypes = measurable(dtype or DTYPES)
     need_torch()
-    from harness.runner.local_machine import device_here, measure_ceilings
+    from harness.runner.local_machine import measure_ceilings
+    from harness.engine.loading import device_here
 
     progress = TerminalProgress(sys.stderr)
     measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)
@@ -180,7 +181,8 @@ def profile_here(
         raise UserError(f"got --hardware {given} and --calibrate; give one: --calibrate takes this machine's own profile")
     wanted = measurable(dtypes)
     need_torch()
-    from harness.runner.local_machine import device_here, profile_of
+    from harness.runner.local_machine import profile_of
+    from harness.engine.loading import device_here
 
     chosen = device or device_here()
     kept, _ = profile_of(chosen)

@@ -25,7 +25,7 @@ def check_command(
 
     need_torch("sbd check")
     from harness.cli.doctor import examine
-    from harness.runner.local_machine import device_here
+    from harness.engine.loading import device_here
 
     device = "cpu" if dry_run else "cuda"
     if device == "cuda" and device_here() != "cuda":

@@ -43,7 +43,7 @@ from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.storage import shard
-from harness.runner.estimates import MEASURED_BLOCKS, MEASURED_CONTEXT
+from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 

@@ -268,3 +268,8 @@ def _set(option: int, value: int) -> bool:
     """False where this C library has no mallopt or refuses."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(option, value))
+
+
+def device_here() -> str:
+    """Where a command works that was told no device: on the GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,1 +1,5 @@
-"""Meters know no decoder and no model; one file per source, a deterministic fake beside each."""
+"""Clocks and counters, read as windows around the work, and the calibration of a machine.
+
+In: work to be timed, or a device. Out: figures with unit and source, or why there is none. Knows no decoder and no model; a
+deterministic fake stands beside each meter. Open ``window`` first, then ``available``.
+"""

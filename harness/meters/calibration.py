@@ -95,15 +95,6 @@ class Stepping:
     attend: Callable[[Any, Any, Any], Any]
 
 
-def why_unusable(calibration: Calibration, dtype: str) -> str | None:
-    """Why no ceilings follow from a calibration, or None."""
-    try:
-        ceilings_from_calibration(calibration, dtype)
-    except UserError as error:
-        return str(error)
-    return None
-
-
 def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:
     """Run every kernel on ``bench``; times are medians, the read rate is the best reached."""
     progress("calibrating: read bandwidth")

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.hardware.profile import Calibration
-from harness.meters.calibration import Bench, Progress, Stepping, measure, why_unusable
+from harness.meters.calibration import Bench, Progress, Stepping, measure
+from harness.roofline.ceilings import why_unusable
 
 
 def load_or_calibrate(

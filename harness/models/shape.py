@@ -192,3 +192,19 @@ class ModelShape(_Frozen):
         routed = self.moe.layers * self.routed_params(experts) if self.moe else 0
         embeddings = self.embedding_params * (1 if self.tied_embeddings else 2)
         return self.layers * every_layer + self.dense_layers * self.ffn_params + routed + self.hidden + embeddings
+
+
+def with_layers(shape: ModelShape, layers: int) -> ModelShape:
+    """The same widths with another number of layers, of each kind in proportion; the LM head and the final norm stay."""
+    if layers == shape.layers:
+        return shape
+    share = layers / shape.layers
+    sliding, routed = round(share * shape.sliding_layers), round(share * shape.moe.layers) if shape.moe else 0
+    changed = {
+        "name": f"{shape.name}, {layers} of {shape.layers} layers",
+        "layers": layers,
+        "sliding_layers": sliding,
+        "sliding_window": shape.sliding_window if sliding else None,
+        "moe": shape.moe.model_copy(update={"layers": routed}) if shape.moe and routed else None,
+    }
+    return ModelShape.model_validate({**dict(shape), **changed})

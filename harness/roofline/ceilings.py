@@ -276,3 +276,12 @@ def fit_overlap(
         stall = max(1.0, sum(sums) / sum(both**2 for both in sums))
     error = max(abs(stall * (longer + (1 - overlap) * shorter) - 1) for longer, shorter in parts)
     return OverlapFit(overlap, stall, error)
+
+
+def why_unusable(calibration: Calibration, dtype: str) -> str | None:
+    """Why no ceilings follow from a calibration, or None."""
+    try:
+        ceilings_from_calibration(calibration, dtype)
+    except UserError as error:
+        return str(error)
+    return None

@@ -25,6 +25,8 @@ from harness.roofline.operations import LOGIT_BYTES, SAMPLER_SWEEPS
 from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 
+MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
+"""Tokens of the prompt that a run measures passes behind, and blocks that it decodes there."""
 SPREAD_PERCENTILES = (10, 90)
 Array = NDArray[Any]
 Span = tuple[float, float]

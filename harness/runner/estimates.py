@@ -61,11 +61,10 @@ def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[Model
     return found
 
 
+from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2
 """Logits in float32 beside the first such copy: their log-softmax and its exponential."""
-MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
-"""Tokens of the prompt that passes are measured behind, and blocks decoded there: see harness.engine.engine."""
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 

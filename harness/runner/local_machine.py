@@ -90,11 +90,6 @@ def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
     return profile.model_dump(mode="json") if profile else None, reason
 
 
-def device_here() -> str:
-    """Where a command works that was told no device: on the GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def profiled_device(scenario: Scenario) -> str:
     """A run records one profile: that of its GPU if it has one, else that of the CPU."""
     return next((part.device for part in scenario.parts if part.device.startswith("cuda")), "cpu")

@@ -20,7 +20,7 @@ from harness.config_file import Count, Frozen, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
-from harness.roofline.methods.calls import with_layers
+from harness.models.shape import with_layers
 from harness.scenario.axes import Counts, Numbers
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2

@@ -1,1 +1,5 @@
-"""PLACEHOLDER harness/workloads"""
+"""Prompts: what a part decodes, and how an answer is checked.
+
+In: the workload of a scenario, a JSONL file, a dataset of the hub, or a built-in task. Out: prompts in token ids, each with its
+checker. Open ``spec`` first; built-in tasks stand in ``tasks``.
+"""

@@ -25,7 +25,7 @@ from harness.engine.integrations.decode_log import DecodeLog, answers
 from harness.engine.loading import TextTokenizer
 from harness.errors import ScenarioError
 from harness.models.choice import REFERENCE_MODELS
-from harness.runner.local_machine import device_here
+from harness.engine.loading import device_here
 from harness.scenario.plan import Case
 from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 

@@ -1,1 +1,4 @@
-"""PLACEHOLDER harness/regression/history"""
+"""The figures of runs over time, in SQLite or PostgreSQL, and where they changed.
+
+In: runs. Out: series, and their steps and slopes. Open ``store`` first, then ``trend``.
+"""

@@ -106,22 +106,6 @@ def other_call(
     return ModelCall(model=model, shape=shape, forward_pass=forward_pass, count_per_token=count_per_token, share_of_layers=0.0)
 
 
-def with_layers(shape: ModelShape, layers: int) -> ModelShape:
-    """The same widths with another number of layers, of each kind in proportion; the LM head and the final norm stay."""
-    if layers == shape.layers:
-        return shape
-    share = layers / shape.layers
-    sliding, routed = round(share * shape.sliding_layers), round(share * shape.moe.layers) if shape.moe else 0
-    changed = {
-        "name": f"{shape.name}, {layers} of {shape.layers} layers",
-        "layers": layers,
-        "sliding_layers": sliding,
-        "sliding_window": shape.sliding_window if sliding else None,
-        "moe": shape.moe.model_copy(update={"layers": routed}) if shape.moe and routed else None,
-    }
-    return ModelShape.model_validate({**dict(shape), **changed})
-
-
 def whole_widths(mean: float) -> tuple[tuple[int, float], ...]:
     """(width, share) of the two whole widths around a mean. Exact for a price that is linear in the width."""
     low = math.floor(mean + SHARE_TOLERANCE)
