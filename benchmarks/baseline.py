@@ -1,6 +1,6 @@
 """Our NTP arm beside transformers' generate(), every mode of it, interleaved in one run on the same prompts.
 
-    python -m benchmarks.baseline [RUN]
+python -m benchmarks.baseline [RUN]
 """
 
 from __future__ import annotations

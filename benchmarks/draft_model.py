@@ -73,9 +73,7 @@ def agreed(draft: torch.nn.Module, prompt: Sequence[int], output: Sequence[int],
 def graded(model: LoadedModel, some: Sequence[Problem], outputs: Sequence[Sequence[int]]) -> int:
     """Right answers."""
     assert model.tokenizer is not None
-    return sum(
-        TASKS[one.task].is_correct(one, model.tokenizer.decode(out)) for one, out in zip(some, outputs, strict=True)
-    )
+    return sum(TASKS[one.task].is_correct(one, model.tokenizer.decode(out)) for one, out in zip(some, outputs, strict=True))
 
 
 def measure(task: str, count: int) -> Row:

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from harness.check.grid import made_small
-from harness.scenario.scenario import find_scenario
+from harness.scenario.loading import find_scenario
 
 
 def main() -> None:

@@ -39,8 +39,8 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run, run_errand
 from harness.runner.subprocesses import Errand
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIO = ROOT / "benchmarks" / "faults.yaml"

@@ -36,13 +36,17 @@ def name_of(file: Path) -> str:
 def imports_of(source: str, module: str, for_types: bool = False) -> Iterator[tuple[int, str]]:
     """(line, module) of every import, those inside functions too; imports for type checkers alone only where asked for."""
     tree = ast.parse(source)
-    unseen = set() if for_types else {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for part in node.body
-        for inner in ast.walk(part)
-    }
+    unseen = (
+        set()
+        if for_types
+        else {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+            for part in node.body
+            for inner in ast.walk(part)
+        }
+    )
     for node in ast.walk(tree):
         if id(node) in unseen:
             continue

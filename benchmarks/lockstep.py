@@ -118,9 +118,7 @@ def main() -> None:
     """Measure (or read RUN), print, write."""
     held = measured_run(SCENARIO)
     records = {
-        (arm.case.task, arm.case.arm["gamma"]): arm.rows
-        for arm in recorded_arms(held, BLOCK_SIZE)
-        if arm.case.part == RECORDS
+        (arm.case.task, arm.case.arm["gamma"]): arm.rows for arm in recorded_arms(held, BLOCK_SIZE) if arm.case.part == RECORDS
     }
     rows = [compared(one, records[one.case.task, one.case.arm["gamma"]]) for one in totals(held)]
     print("batching, task, γ, batch | batches | their passes | predicted (95 %) | error | query tokens | assumed from the mean")

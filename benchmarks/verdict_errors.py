@@ -222,9 +222,7 @@ def run_few(task: Task, random: np.random.Generator, counts: Counter[str]) -> No
                 _count(counts, f"{figure}_{arms}_{factor:g}", comparison, place, figure, truth[figure] * factor, "min")
 
 
-def timed(
-    task: Task, drawn: Drawn, ntp: list[Tally], arms: int, figures: tuple[str, ...]
-) -> tuple[Comparison, ArmResult]:
+def timed(task: Task, drawn: Drawn, ntp: list[Tally], arms: int, figures: tuple[str, ...]) -> tuple[Comparison, ArmResult]:
     """The comparison of NTP and the first so many arms, with all figures of the one that is picked; and that one."""
     means = np.exp(drawn.logs[:arms].mean(axis=(1, 2)))
     results = [_arm(f"arm {i}", wall_speedup=Quantity(value=float(mean))) for i, mean in enumerate(means)]
@@ -363,9 +361,7 @@ class _Paired:
 
 def _comparison(results: list[ArmResult], picked: Any) -> Comparison:
     check = BaselineCheck(state="kept_up", modes=())
-    cell: Cell = _blank(
-        Cell, part="part", batch_size=1, is_summary=True, timed=True, arms=tuple(results), baseline_check=check
-    )
+    cell: Cell = _blank(Cell, part="part", batch_size=1, is_summary=True, timed=True, arms=tuple(results), baseline_check=check)
     return Comparison(run_id="simulated", cells=(cell,), highlights=(picked,), outcomes=())
 
 

@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.sampling import NO_TOKEN, TorchFigures, usable
+from harness.decoding.sampling import TorchFigures, usable
+from harness.decoding.session import NO_TOKEN
 from harness.decoding.solvers import (
     SOLVERS,
     BlockView,

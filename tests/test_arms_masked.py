@@ -16,8 +16,8 @@ from harness.reporting.page import render
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
+from harness.scenario.loading import load_scenario
 from harness.scenario.masked_arms import MASKED_CHAIN
-from harness.scenario.scenario import load_scenario
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 from tests.test_reporting import words
 

@@ -16,7 +16,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.arms_public import protocol_of
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
 SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}

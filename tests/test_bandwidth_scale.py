@@ -96,7 +96,6 @@ def test_nothing_counts_before_the_device_is_warm(library):
         assert 1.5 <= streamed.seconds < 1.51 and streamed.bytes_ == pytest.approx(rate * streamed.seconds)
 
 
-
 def test_the_record_holds_what_was_measured_and_the_scale_is_derived_on_reading(library):
     """Through JSON and back: raw bytes, seconds and percent; no derived figure among them."""
     found = measure_scale(FakeStreams(library), gpm(library), "not told", clock_of(library))

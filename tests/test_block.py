@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import StopRule
-from harness.decoding.set_block import BlockRow
 
 STOP, MASK = 9, 0
 

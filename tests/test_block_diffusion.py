@@ -53,7 +53,10 @@ RULES = {
     "dream": ("qwen2", "top_k", {"tokens": 1}, partial(published_rules.whole_sequence, steps=K, shift=1)),
     "llada": ("llama", "uniform", {"steps": 3}, partial(published_rules.whole_sequence, steps=3)),
     "mdlm": (
-        "qwen3", "uniform", {"steps": 2}, partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
+        "qwen3",
+        "uniform",
+        {"steps": 2},
+        partial(published_rules.whole_sequence, steps=2, split=published_rules.rounded_split),
     ),
 }
 QUOTAS = ("bd3lm", "llada", "mdlm")

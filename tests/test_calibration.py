@@ -355,7 +355,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     assert price_pass(shape, "bfloat16", forward_pass, ceilings).forward_s == pytest.approx(expected_s)
 
 
-
 def test_missing_cuda_and_wrong_dtype_are_refused():
     """No silent fall back to the CPU, and no attribute of torch taken for a dtype."""
     pytest.importorskip("torch")

@@ -26,9 +26,7 @@ from harness.roofline.speedup import predict_speedup
 
 BF16 = Deployment(dtype="bfloat16")
 # 10 layers: 3e6 weights make Q, K and V (1000 x 3 x 10 x 100), 1e6 the output, 6e6 the FFN (3 x 1000 x 2000); LM head 1e7.
-SHAPE = ModelShape(
-    name="toy", layers=10, hidden=1000, intermediate=2000, heads=10, kv_heads=10, head_dim=100, vocab=10_000
-)
+SHAPE = ModelShape(name="toy", layers=10, hidden=1000, intermediate=2000, heads=10, kv_heads=10, head_dim=100, vocab=10_000)
 WORKLOAD = Workload(context_tokens=10_000, longest_tokens=10_000)
 FOUR_PASSES = Acceptance(block_size=10, passes_per_block=4, source="by hand")
 

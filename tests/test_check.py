@@ -83,7 +83,6 @@ def test_the_tasks_of_an_arm_are_one_line() -> None:
     assert first.state == "failed: it broke; measured, 8 samples"
 
 
-
 def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
     """Put in: a 16-token pass costs 1.3 one-token passes, the 32-token pass that commits 1.6; both stand in t(q)/t(1)."""
     held = synthetic.build(synthetic.Part())
@@ -123,7 +122,6 @@ def test_a_run_that_could_only_load_its_model_is_not_begun(monkeypatch: pytest.M
     for minutes in (1.6, 2.5):
         conduct.check(tmp_path, minutes, dry=True, take=take)
     assert len(asked) == 1 and 50 < asked[0] <= 60
-
 
 
 def metered(held: Run, window_s: float, **meters: float) -> Run:

@@ -14,7 +14,8 @@ from harness.analysis.comparison import compare
 from harness.errors import ScenarioError, UserError
 from harness.scenario.claim_text import load_claims, read_claim, shipped_claims, write_claim
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, THIS_PROCESS, Bound, Claim, Where
-from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.loading import load_scenario, scenario_digest
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.test_scenario import GOOD, write
 

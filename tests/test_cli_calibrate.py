@@ -14,12 +14,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.cli import calibrate
+from harness.engine import loading
 from harness.errors import UserError
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
-from harness.engine import loading
 from harness.runner import local_machine
-from harness.scenario.scenario import find_scenario, load_scenario
+from harness.scenario.loading import find_scenario, load_scenario
 from tests.test_cli import fake_runner, sbd
 from tests.test_survey import GIB, SurveyedBench, surveyed
 

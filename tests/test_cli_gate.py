@@ -13,7 +13,7 @@ import pytest
 from harness.record.schema import CaseOutcome
 from harness.regression import revisions
 from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors, save_floors
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests.synthetic_run import NTP, Part, build
 from tests.test_cli import sbd
 from tests.test_likeness import with_environment
@@ -141,9 +141,7 @@ def test_a_case_that_left_no_samples_is_void(cli: Cli, home: Path) -> None:
         (["base", "base", "--margin", "-1"], "--margin"),
     ],
 )  # fmt: skip
-def test_mistakes_are_the_users(
-    cli: Cli, base: str, arguments: list[str], words: str
-) -> None:
+def test_mistakes_are_the_users(cli: Cli, base: str, arguments: list[str], words: str) -> None:
     """2, with what was given and what is allowed."""
     assert cli("gate", *arguments) == 2
     out, err = cli.out, cli.err

@@ -11,7 +11,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from harness.engine.training.reference import train_tokenizer
+from harness.engine.training.reference_model import train_tokenizer
 
 
 def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -62,9 +62,7 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [one["metric"] for one in data["judgements"]]
 
 
-def test_which_claims_are_judged(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_which_claims_are_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Those that are given, else those of the record, else the paper's and ours."""
     directory = kept(RUN, tmp_path / "plain")
     sbd(monkeypatch, "verify", directory, "--json")

@@ -81,9 +81,7 @@ def test_prediction_error_has_its_sign_and_its_rung() -> None:
     found = arm.figures["prediction_error_totals"]
     assert found.value == pytest.approx(arm.predictions[0].wall_speedup_error.value, rel=1e-9)
     assert (found.method or "").startswith("calibrated roofline")
-    slower = [
-        s.model_copy(update={"decode_s": (s.decode_s or 0) * (2 if "g0.1" in s.case_id else 1)}) for s in run.samples
-    ]
+    slower = [s.model_copy(update={"decode_s": (s.decode_s or 0) * (2 if "g0.1" in s.case_id else 1)}) for s in run.samples]
     half = sbd(run.model_copy(update={"samples": slower})).figures["prediction_error"]
     assert 1 + (half.value or 0) == pytest.approx(2 * (1 + (arm.figures["prediction_error"].value or 0)), rel=1e-9)
 

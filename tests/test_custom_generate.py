@@ -87,9 +87,7 @@ def test_it_writes_what_the_arm_writes(name, architecture):
         width = inputs["input_ids"].shape[1]
         assert torch.equal(out[:, :width], inputs["input_ids"])
         rows = cut(out, width, stop_ids)
-        assert tuple(tokens for tokens, _ in rows) == by_the_arm(
-            model, ARMS[name], work.prompts, work.max_new_tokens, stop_ids
-        )
+        assert tuple(tokens for tokens, _ in rows) == by_the_arm(model, ARMS[name], work.prompts, work.max_new_tokens, stop_ids)
         assert all(behind <= {PAD} for _, behind in rows)
         assert out.shape[1] - width == max(len(tokens) for tokens, _ in rows)
 

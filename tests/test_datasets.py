@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import MissingExtraError, ScenarioError
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import DatasetChoice, digest_of
 

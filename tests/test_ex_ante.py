@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
-from harness.analysis.prices import ladder
-from harness.analysis.pricing import UNTOLD, measured_passes
+from harness.analysis.prices import UNTOLD, ladder, measured_passes
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -169,7 +169,8 @@ def test_cudnn_is_left_out_on_a_gpu_before_anything_runs_there(monkeypatch):
     ("attention", "dtype", "kernel"),
     [
         ("sdpa", "bfloat16", "aten::_flash_attention_forward (flash attention 2)"),
-        ("sdpa", "float32", "scaled_dot_product_attention over whole rows"), ("flex", "bfloat16", "torch FlexAttention"),
+        ("sdpa", "float32", "scaled_dot_product_attention over whole rows"),
+        ("flex", "bfloat16", "torch FlexAttention"),
     ],
 )
 def test_graphs_name_the_kernel_that_was_captured(attention, dtype, kernel):

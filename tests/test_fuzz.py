@@ -24,7 +24,7 @@ from harness.paths import data_dir
 from harness.record.schema import CaseOutcome
 from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests import synthetic_run as synthetic
 from tests.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
 from tests.two_runs import stored

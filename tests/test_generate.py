@@ -54,6 +54,4 @@ def test_the_model_is_given_back_as_it_was():
 def test_what_generate_does_not_do_here_is_refused():
     """Sampling would not be comparable token for token."""
     with pytest.raises(ValueError, match="greedy"):
-        generate(
-            tiny_model("llama"), request(PROMPTS["one"], temperature=0.5), cache="dynamic", attention="sdpa", mark=list
-        )
+        generate(tiny_model("llama"), request(PROMPTS["one"], temperature=0.5), cache="dynamic", attention="sdpa", mark=list)

@@ -19,8 +19,9 @@ from benchmarks import gpu_carried
 from benchmarks.run_table import table
 from harness.check.grid import made_small
 from harness.record.store import RunStore
+from harness.scenario.loading import find_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario, find_scenario
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.test_store import begun
 

@@ -14,7 +14,8 @@ from harness.decoding.request import (
     DecodeRequest,
     StopRule,
 )
-from harness.decoding.sampling import NO_TOKEN, TorchFigures, likeliest_token
+from harness.decoding.sampling import TorchFigures, likeliest_token
+from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
 from harness.engine import fusing

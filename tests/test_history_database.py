@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Connection, event, inspect, text
 
 from harness.errors import MissingExtraError, StorageError, UserError
-from harness.regression.history.database import MIGRATIONS, SCHEMA_VERSION, database_url, migrate, open_engine, shown
+from harness.regression.history.database import METADATA, MIGRATIONS, SCHEMA_VERSION, database_url, migrate, open_engine, shown
 from harness.regression.history.metrics import METRICS, Revision
-from harness.regression.history.store import METADATA, History, Wanted
+from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import trend
 from tests import postgres_server
 from tests.synthetic_history import commit, figure, record, records_of

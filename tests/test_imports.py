@@ -139,7 +139,10 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
     ("module", "source"),
     [
         ("harness.record.store", "from harness.record.schema import Run\nimport gzip"),
-        ("harness.scenario.plan", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.runner.job import Job"),
+        (
+            "harness.scenario.plan",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.runner.job import Job",
+        ),
         ("harness.meters.nvml", "import pynvml"),
         ("harness.analysis.stats.quantity", "from scipy import special"),
     ],

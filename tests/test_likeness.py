@@ -12,7 +12,7 @@ from harness.errors import UserError
 from harness.record.diff import ABSENT, differing, differing_keys
 from harness.record.schema import RECORD_VERSION, Run
 from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests.synthetic_run import ARMS, Part, build
 
 PLAIN = st.recursive(
@@ -162,6 +162,7 @@ def test_todays_defaults_stand_for_keys_an_older_scenario_lacks() -> None:
 
 def test_a_file_of_prompts_is_known_by_its_digest() -> None:
     """Two checkouts have the same prompts in two places."""
+
     def workload(place: str, digest: str) -> Run:
         return with_scenario(build(), workload={"prompts_file": place, "prompts_sha256": digest})
 

@@ -24,7 +24,10 @@ SIZES = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4,
 def load(**changes: Any) -> Any:
     """The module for a tiny shape with changes."""
     part = SimpleNamespace(
-        model=RandomModel.model_validate({"random": SIZES | changes}), device="cpu", dtype="float32", seed=1,
+        model=RandomModel.model_validate({"random": SIZES | changes}),
+        device="cpu",
+        dtype="float32",
+        seed=1,
         model_attention="sdpa",
     )
     with torch.set_grad_enabled(torch.is_grad_enabled()):  # loading switches gradients off for good

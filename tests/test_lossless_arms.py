@@ -22,7 +22,7 @@ from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.claim_text import read_claim
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests import synthetic_run as synthetic
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
+from harness.models.shape import with_layers
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.methods.calls import MethodTrace, Setting, price_method, whole_widths
-from harness.models.shape import with_layers
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,

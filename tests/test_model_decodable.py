@@ -17,8 +17,8 @@ from harness.models.choice import HuggingFaceModel, RandomModel
 from harness.models.decodable import refuse_undecodable, why_undecodable
 from harness.runner.protocols import Machine
 from harness.runner.runner import run
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario
 
 WINDOW, POSITIONS = 5, 8
 SIZES = {
@@ -173,9 +173,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("kind", "more", "dtype", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_run_ends_before_anything_is_loaded(
-    kind: str, more: dict[str, Any], dtype: str, words: str, tmp_path: Path
-) -> None:
+def test_a_run_ends_before_anything_is_loaded(kind: str, more: dict[str, Any], dtype: str, words: str, tmp_path: Path) -> None:
     """Exit code 2 by the config alone, of the model itself and of one that drafts."""
     folder = folder_of(kind, tmp_path / "model", more)
     message = refused(tmp_path, [{"method": "ntp"}], {"huggingface": str(folder)}, dtype)

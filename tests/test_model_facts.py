@@ -18,8 +18,8 @@ from harness.models.block_checkpoints import native_config, recognised
 from harness.models.block_families import ALIKE, FAMILIES, misuse
 from harness.models.checkpoint_facts import read_model_facts
 from harness.models.choice import REFERENCE_DIR
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario
 from tests.test_cli import sbd
 
 CONFIGS = Path(__file__).parent / "data" / "block_configs"
@@ -163,7 +163,10 @@ def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "bd3lm", "architectures": ["BD3LM"]}, ["'bd3lm'", "harness/models/block_families.py", "trust_remote_code"]),
+        (
+            {"model_type": "bd3lm", "architectures": ["BD3LM"]},
+            ["'bd3lm'", "harness/models/block_families.py", "trust_remote_code"],
+        ),
         ({"architectures": ["X"]}, ["model_type None"]),
         (config_of("llada-8b") | {"architectures": ["LLaDAMoEModelLM"]}, ["'llada'", "LLaDAMoEModelLM"]),
         (config_of("llada-8b") | {"include_qkv_bias": True}, ["does not fit the native class", "include_qkv_bias: True"]),

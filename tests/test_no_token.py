@@ -23,8 +23,9 @@ from harness.decoding.request import (
     DecodeRequest,
     StopRule,
 )
-from harness.decoding.sampling import NO_TOKEN, draw
+from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
+from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import (
     SOLVERS,

@@ -31,8 +31,9 @@ from harness.runner.resume import missing_slots
 from harness.runner.runner import run, run_errand
 from harness.runner.stopping_rule import Pace
 from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
+from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share, make_plan
-from harness.scenario.scenario import Scenario, scenario_digest
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.running import is_running
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine

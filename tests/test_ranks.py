@@ -22,9 +22,10 @@ from harness.roofline.pricing import price_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.runner.runner import run, run_errand
 from harness.runner.subprocesses import Errand, end_all, first_end, start, threads_shared
+from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
-from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.scenario import Scenario
 from tests import synthetic_run as synthetic
 from tests.test_processes import InThisProcess
 from tests.test_runner import SCENARIO, FakeEngine, fake_machine

@@ -255,8 +255,8 @@ def reached_by_ray_alone(address, tries=4):
 def test_a_run_from_outside_the_cluster(head_address, tmp_path):
     """A cluster begun by `ray start`, reached by ray://: the plan's samples, once each."""
     from benchmarks.faults import SCENARIO, sbd_command
+    from harness.scenario.loading import load_scenario
     from harness.scenario.plan import make_plan
-    from harness.scenario.scenario import load_scenario
 
     command = sbd_command(tmp_path / "out", head_address)
     done = subprocess.run(command, env=pretended_decodes(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)

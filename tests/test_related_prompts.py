@@ -13,7 +13,7 @@ from harness.errors import ScenarioError
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from harness.workloads.prompts import read_prompts
 from harness.workloads.spec import DatasetChoice
 from tests import synthetic_run as synthetic

@@ -15,8 +15,8 @@ from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import Check, checks_of_row, miss_rates, recorded_checks
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario
 
 SIZE = 4
 

@@ -100,6 +100,7 @@ def test_an_older_folder_goes_on_in_its_own_order(tmp_path: Path) -> None:
 
 def test_what_was_finished_is_not_run_again(tmp_path: Path) -> None:
     """Interrupted in the second process of the second pair: gone on there, the cut-off run set aside, not continued."""
+
     def interrupted(number: int) -> Run:
         if number == 1:
             stored(RUN, tmp_path / "work/pair-02/base")
@@ -145,6 +146,7 @@ def test_the_default_folder_is_the_unfinished_one(tmp_path: Path, monkeypatch: p
 
 def test_a_revision_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     """Its old pairs are of another program."""
+
     def launcher(commit: str) -> PretendedLauncher:
         return PretendedLauncher(base=lambda n: at_commit(RUN, "a"), new=lambda n: at_commit(RUN, commit))
 
@@ -244,6 +246,7 @@ def test_a_base_that_counts_otherwise_itself_is_void(tmp_path: Path) -> None:
 
 def test_memory_is_judged_by_its_median_over_the_pairs(tmp_path: Path) -> None:
     """One process in eight that peaks 50 % higher is no regression; all of them are."""
+
     def peaking(peak: float) -> Run:
         samples = [sample.model_copy(update={"meters": {"peak_memory_bytes": peak}}) for sample in RUN.samples]
         return RUN.model_copy(update={"samples": samples})
@@ -272,6 +275,7 @@ def test_the_noise_floor_widens_the_margin(tmp_path: Path) -> None:
 
 def test_pairs_from_elsewhere_are_refused(tmp_path: Path) -> None:
     """A gate gone on with on another machine."""
+
     def elsewhere(number: int) -> Run:
         environment = RUN.header.environment | {"cpu_model": "Other CPU"}
         return RUN.model_copy(update={"header": RUN.header.model_copy(update={"environment": environment})})
@@ -282,6 +286,7 @@ def test_pairs_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
     """Once or twice, in its own place and order; a machine that never gives a time ends void, not passed."""
+
     def void(number: int) -> Run:
         samples = [sample.model_copy(update={"meters": {"compiled_graphs": 1.0}}) for sample in RUN.samples]
         return RUN.model_copy(update={"samples": samples})
@@ -299,6 +304,7 @@ def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
 
 def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
     """A gate stopped in its fifth process and gone on with asks for no pair twice."""
+
     def stopped(number: int) -> Run:
         if number == 2:
             raise KeyboardInterrupt

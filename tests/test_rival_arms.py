@@ -15,14 +15,14 @@ from harness.analysis.pricing import Pricer
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.models.choice import RandomModel, ReferenceModel, shape_of
+from harness.models.shape import with_layers
 from harness.record.passes import from_stored, pack
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
-from harness.models.shape import with_layers
 from harness.roofline.pricing import pass_bytes, price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
-from harness.scenario.scenario import load_scenario
+from harness.scenario.loading import load_scenario
 from tests.test_plan import CEILINGS, PART, case_of, plan_of
 
 GREEDY = "greedy NTP, same weights"

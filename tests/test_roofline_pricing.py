@@ -71,9 +71,7 @@ def test_attention_goes_at_the_rate_of_the_queries_that_share_a_kv_head():
 def test_of_a_latent_cache_one_key_serves_all_heads():
     """DeepSeek-V3's 128; in a prefill each has a key of its own."""
     for context, sharing in ((0, 1), (5, 128)):
-        of_pass = forward_operations(
-            KNOWN_SHAPES["deepseek-v3"], "bfloat16", describe_pass("decide", 1, 3, context, logits=1)
-        )
+        of_pass = forward_operations(KNOWN_SHAPES["deepseek-v3"], "bfloat16", describe_pass("decide", 1, 3, context, logits=1))
         assert [operation.sharing for operation in of_pass if operation.kind == "attention"] == [sharing]
 
 

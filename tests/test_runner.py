@@ -59,9 +59,7 @@ def generation(rows: int) -> Generation:
         )  # fmt: skip
 
     passes = (forward_pass("prefill", 1), forward_pass("decide", 1), forward_pass("decide", 1))
-    return Generation(
-        passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows
-    )
+    return Generation(passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows)
 
 
 class FakeEngine:
@@ -288,9 +286,10 @@ def test_parts_that_agree_on_the_model_share_it(shape, tmp_path):
     """Two parts with other prompts load once; a third on another dtype loads again."""
     file = tmp_path / "three.yaml"
     part = SCENARIO.partition("parts:\n")[2]
-    others = part.replace("name: one", "name: two").replace("prompt_tokens: 4", "prompt_tokens: 5"), part.replace(
-        "name: one", "name: three"
-    ).replace("bfloat16", "float32")
+    others = (
+        part.replace("name: one", "name: two").replace("prompt_tokens: 4", "prompt_tokens: 5"),
+        part.replace("name: one", "name: three").replace("bfloat16", "float32"),
+    )
     file.write_text(SCENARIO + "".join(others))
     opened = []
     machine = replace(fake_machine(FakeEngine(shape)), open_engine=lambda part: opened.append(part.name) or FakeEngine(shape))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
-from harness.scenario.scenario import Scenario, find_scenario, load_scenario, scenario_digest, shipped_scenarios
+from harness.scenario.loading import find_scenario, load_scenario, scenario_digest, shipped_scenarios
+from harness.scenario.scenario import Scenario
 
 GOOD = """\
 version: 1

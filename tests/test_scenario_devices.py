@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import ScenarioError
+from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario, scenario_digest
 
 PART = """
   - name: {name}

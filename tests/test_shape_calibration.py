@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.analysis.arm_metrics import pair_up, predictions
 from harness.analysis.comparison import compare
-from harness.analysis.prices import ladder
-from harness.analysis.pricing import Pricer, machine_spread, measured_passes
+from harness.analysis.prices import ladder, machine_spread, measured_passes
+from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
 from harness.analysis.stats.quantity import exact
 from harness.errors import UserError
@@ -43,9 +43,7 @@ def seen(ceilings: Ceilings, *passes: PassCounts, factor: float = 1.0) -> list[M
     """What a clock would say on a machine with these ceilings; every factor is another decode, at a time of its own."""
     times = {one: factor * price_counts(SHAPE, "bfloat16", one, ceilings).forward_s for one in passes}
     return [
-        MeasuredPass(
-            counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor), visit=round(100 * factor)
-        )
+        MeasuredPass(counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor), visit=round(100 * factor))
         for one, forward_s in times.items()
     ]
 

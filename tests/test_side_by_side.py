@@ -71,7 +71,10 @@ def test_every_number_has_its_place_in_the_json() -> None:
             assert one.text.strip() == formatting.signed_percent(plain - 1)
             if "data-low" in one.attrs:
                 assert float(one.attrs["data-low"]) == found["low"] and float(one.attrs["data-high"]) == found["high"]
-                assert one.small == f"{formatting.signed_percent(found['low'] - 1)} to {formatting.signed_percent(found['high'] - 1)}"
+                assert (
+                    one.small
+                    == f"{formatting.signed_percent(found['low'] - 1)} to {formatting.signed_percent(found['high'] - 1)}"
+                )
 
 
 def test_how_the_runs_are_unlike_stands_before_what_changed() -> None:

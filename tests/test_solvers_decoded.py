@@ -11,12 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
+from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.sampling import draw, entropy, usable
-from harness.decoding.set_block import (
-    OpenBlocks,
-    _sample,
-    decode_set_block,
-)
+from harness.decoding.set_block import _sample, decode_set_block
 from harness.decoding.solvers import (
     SOLVERS,
     BlockView,
@@ -65,9 +62,7 @@ def decode(acceptance, prompts, batching="lockstep", stop_ids=()):
     """SBD on the tiny model."""
     req = request(prompts, stop_ids, max_new_tokens=NEW_TOKENS)
     session = Sharper(tiny_model("llama"))
-    return drain(
-        decode_set_block(session, req, block_size=BLOCK, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
-    )
+    return drain(decode_set_block(session, req, block_size=BLOCK, mask_id=MASK_ID, acceptance=acceptance, batching=batching))
 
 
 @pytest.mark.parametrize("acceptance", ["entropy_bounded", "replayed"])

@@ -14,8 +14,9 @@ from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
 from harness.reporting.wording import arm as in_words
 from harness.scenario.arms import SbdArm
+from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.scenario import Scenario
 from harness.scenario.solvers import KNOBS, SOLVERS, knobs_of
 from tests import synthetic_run as synthetic
 

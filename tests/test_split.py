@@ -65,7 +65,8 @@ def parts(world: int, timed: bool) -> list[dict[str, Any]]:
         for one in (
             COMMON | {"name": "reference", "model": MODELS["reference"], "workload": words},
             COMMON | {"name": "qwen3", "model": MODELS["qwen3"], "workload": RANDOM, "session": "plain"},
-            COMMON | {"name": "llama", "model": MODELS["llama"], "workload": RANDOM | {"prompts": 2}, "arms": replay}
+            COMMON
+            | {"name": "llama", "model": MODELS["llama"], "workload": RANDOM | {"prompts": 2}, "arms": replay}
             | {"timed": timed, "warmup": 0, "baseline_check": 1},
         )
     ]

@@ -271,9 +271,7 @@ def test_a_lent_lock_is_shared_and_outlives_the_lender(tmp_path: Path) -> None:
     Journal(file).close()
 
 
-def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk cuts the file back to where this line began, not to where the lender had left it."""
     file = tmp_path / "samples.jsonl"
     lender = Journal(file)

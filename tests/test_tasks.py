@@ -17,6 +17,7 @@ from harness.workloads.tasks.problem import final_answer
 NAMES = list(TASKS)
 SEEDS = st.integers(min_value=0, max_value=2**32)
 
+
 def drawn(name: str, seed: int) -> Problem:
     return TASKS[name].draw(random.Random(seed))
 

@@ -211,7 +211,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.engine.training.reference import train_tokenizer
+    from harness.engine.training.reference_model import train_tokenizer
     from harness.record.store import read_run
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)

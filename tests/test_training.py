@@ -208,7 +208,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 @pytest.fixture(scope="module")
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""
-    from harness.engine.training.reference import train_tokenizer
+    from harness.engine.training.reference_model import train_tokenizer
     from harness.workloads.tasks import TASKS, problems
 
     return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
@@ -216,7 +216,7 @@ def reference_tokenizer():
 
 def test_a_number_of_two_digits_is_one_token():
     """Every step of arithmetic then has one shape; longer numbers are split in twos, from the left."""
-    from harness.engine.training.reference import train_tokenizer
+    from harness.engine.training.reference_model import train_tokenizer
 
     pieces = train_tokenizer([f"{n} and {n}." for n in range(100)] * 5, 600).tokenize("7+12=19. 1234567")
     assert [p for p in pieces if p.isdigit()] == ["7", "12", "19", "12", "34", "56", "7"]

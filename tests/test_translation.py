@@ -19,7 +19,7 @@ from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import TextTranslation
 from harness.engine.loading import TextTokenizer
 from harness.engine.static_session import StaticSession
-from harness.engine.training.reference import train_tokenizer
+from harness.engine.training.reference_model import train_tokenizer
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems

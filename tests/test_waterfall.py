@@ -39,9 +39,7 @@ def corrected(ceilings: Ceilings) -> AdjustableModel:
     return model
 
 
-@pytest.mark.parametrize(
-    ("mode", "changes"), [("as_printed", {}), ("corrected", {"ffn_width": 4 * 4096, "kv_width": 8 * 128})]
-)
+@pytest.mark.parametrize(("mode", "changes"), [("as_printed", {}), ("corrected", {"ffn_width": 4 * 4096, "kv_width": 8 * 128})])
 def test_uncorrected_it_is_the_papers_model_in_all_512_cells(mode: paper.PaperMode, changes: dict[str, int]) -> None:
     """Nothing changed is harness.roofline.paper as printed, the two widths alone are its corrected mode: to 14 digits."""
     model = AdjustableModel(**changes)  # type: ignore[arg-type]  # widths only, no other field's type

@@ -170,7 +170,6 @@ def test_how_many_pieces_there_are_is_settled_on_a_warm_device():
     assert device.now_s == 0.0
 
 
-
 def rapl_package(root, name, energy_uj, limit_uj=1_000_000):
     """A powercap folder."""
     folder = root / name

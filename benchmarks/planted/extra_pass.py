@@ -1,6 +1,6 @@
 """sbd whose Set Block Decoding makes one pass more per block: the first one decides nothing. Every output stays the same.
 
-    python -m benchmarks.planted.extra_pass run gate --out DIR --no-report
+python -m benchmarks.planted.extra_pass run gate --out DIR --no-report
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from harness.cli import main
 from harness.decoding import set_block
-from harness.decoding.set_block import BlockRow, OpenBlocks
+from harness.decoding.open_blocks import BlockRow, OpenBlocks
 
 _opened = False
 _open, _sample, _decide = OpenBlocks.open, set_block._sample, BlockRow.decide

@@ -1,6 +1,6 @@
 """sbd with a sampler of Set Block Decoding that does extra work: a tenth of each pass's own time, whatever the machine.
 
-    python -m benchmarks.planted.slow_sampler run gate --out DIR --no-report
+python -m benchmarks.planted.slow_sampler run gate --out DIR --no-report
 """
 
 from __future__ import annotations

@@ -64,9 +64,7 @@ def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quanti
     return wilson_interval(sum(graded.values()), len(graded))
 
 
-def difference(
-    arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
-) -> Quantity:
+def difference(arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE) -> Quantity:
     """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
     common, belongs_to = gains(arm, reference, related)
     return paired_lower_bound(common, confidence, belongs_to) if common else absent(why_none)
@@ -132,9 +130,7 @@ def outputs(tallies: Sequence[Tally]) -> Outputs:
     return {(key, prompt): output for key, answers in written for prompt, output in answers}
 
 
-def identical_outputs(
-    of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE
-) -> Quantity:
+def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE) -> Quantity:
     """Share of prompts of which every decode wrote what NTP wrote in the same repeat and process, with its Wilson interval;
     prompts that only one of the two decoded are left out.
     """

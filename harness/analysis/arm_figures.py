@@ -91,9 +91,7 @@ def accuracy_figures(
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 
-def _both(
-    name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True
-) -> dict[str, Quantity]:
+def _both(name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
     """A ratio by either estimator; what rests on a ``clock`` differs from process to process."""
     usable = [term for term in terms if min(term.over, term.under, term.over_per, term.under_per) > 0]
     if not usable:

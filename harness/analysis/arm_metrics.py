@@ -101,9 +101,7 @@ def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
         reason = decode_s.reason or forward_s.reason or sampler_s.reason or "no decode pass was made"
         return PassParts(forward_s=absent(reason), sampler_s=absent(reason), rest_s=absent(reason))
     rest_s = decode_s.value - forward_s.value - sampler_s.value
-    forward, sampler, rest = (
-        exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s)
-    )
+    forward, sampler, rest = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
     return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from harness.analysis.pricing import Missing
+from harness.analysis.prices import Missing
 from harness.record.schema import PassColumns, Run, Sample
 
 NO_POSITIONS = "the record does not say which positions a pass decided (it is older than version 5, or made by another decoder)"
@@ -108,9 +108,7 @@ def block_passes(run: Run, case_ids: Sequence[str]) -> BlockPasses | Missing:
     )  # fmt: skip
 
 
-def _counted(
-    grid: list[list[int]] | None, columns: PassColumns, index: int, row: int, number: int
-) -> list[list[int]] | None:
+def _counted(grid: list[list[int]] | None, columns: PassColumns, index: int, row: int, number: int) -> list[list[int]] | None:
     """``grid`` with one more pass in it; None once a pass was met that names no positions."""
     slots = columns.decided_slots[index] if columns.decided_slots else None
     if grid is None or slots is None:

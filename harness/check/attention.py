@@ -85,8 +85,13 @@ def visible(place: Place, device: str) -> Tensor:
 
 
 def compare_ways(
-    device: str, dtype: torch.dtype, heads: tuple[int, int, int], cells: Sequence[tuple[int, int, int]], clock: Clock,
-    deadline_s: float, now_s: Callable[[], float] = time.monotonic,
+    device: str,
+    dtype: torch.dtype,
+    heads: tuple[int, int, int],
+    cells: Sequence[tuple[int, int, int]],
+    clock: Clock,
+    deadline_s: float,
+    now_s: Callable[[], float] = time.monotonic,
 ) -> list[AttentionTime]:
     """Time every way at every place until ``deadline_s`` by ``now_s``; what was not reached is listed with that reason.
 

@@ -30,8 +30,8 @@ from harness.engine.captured_attention import choose_kernels
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, CudaClock, HostClock
 from harness.record.store import read_run
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import load_scenario
 
 EXACTNESS_VERSION = 2
 MOST_DIFFERENCE = 0.05

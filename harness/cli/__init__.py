@@ -82,8 +82,8 @@ def run_command(
 
         run_on_cluster(scenario, out, report, on)
         return
+    from harness.scenario.loading import find_scenario, load_scenario
     from harness.scenario.ranks import ranks_here
-    from harness.scenario.scenario import find_scenario, load_scenario
 
     if followed():
         return

@@ -49,8 +49,8 @@ def calibrate_command(
 
     dtypes = measurable(dtype or DTYPES)
     need_torch()
-    from harness.runner.local_machine import measure_ceilings
     from harness.engine.loading import device_here
+    from harness.runner.local_machine import measure_ceilings
 
     progress = TerminalProgress(sys.stderr)
     measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)
@@ -149,7 +149,7 @@ def _reasons(measured: MeasuredCeilings) -> list[str]:
 
 def need_torch(command: str = "sbd calibrate") -> None:
     """Raises:
-        MissingExtraError: torch or transformers is not installed.
+    MissingExtraError: torch or transformers is not installed.
     """
     from harness.errors import MissingExtraError
 
@@ -181,8 +181,8 @@ def profile_here(
         raise UserError(f"got --hardware {given} and --calibrate; give one: --calibrate takes this machine's own profile")
     wanted = measurable(dtypes)
     need_torch()
-    from harness.runner.local_machine import profile_of
     from harness.engine.loading import device_here
+    from harness.runner.local_machine import profile_of
 
     chosen = device or device_here()
     kept, _ = profile_of(chosen)

@@ -33,7 +33,9 @@ def print_model(folder: Path, device: str | None, as_json: bool) -> None:
     """
     facts = read_model_facts(folder)
     text = scenario_text(facts, device or "cuda")
-    print(json.dumps(to_json(facts, text), indent=1, ensure_ascii=False) if as_json else f"{render_model(facts)}\n{text}", end="")
+    print(
+        json.dumps(to_json(facts, text), indent=1, ensure_ascii=False) if as_json else f"{render_model(facts)}\n{text}", end=""
+    )
     if as_json:
         print()
 

@@ -166,7 +166,7 @@ def noise_command(
 
 def _file(scenario: str | None) -> str:
     """The scenario as a path, so that the command means the same from any folder; a wrong one is said before anything runs."""
-    from harness.scenario.scenario import find_scenario, load_scenario
+    from harness.scenario.loading import find_scenario, load_scenario
 
     load_scenario(scenario or "gate")
     return str(find_scenario(scenario or "gate").resolve())

@@ -30,8 +30,8 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time each will need. Touches no model."""
+    from harness.scenario.loading import load_scenario
     from harness.scenario.plan import make_plan
-    from harness.scenario.scenario import load_scenario
 
     loaded = load_scenario(scenario)
     if calibrate:

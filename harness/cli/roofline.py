@@ -88,9 +88,7 @@ def roofline_command(
         print_anchors(as_json)
         return
     if model is None or (hardware is None and not calibrate):
-        raise UserError(
-            "give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)"
-        )
+        raise UserError("give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)")
     shape = shape_called(model)
     if calibrate:
         from harness.cli.calibrate import profile_here

@@ -49,7 +49,7 @@ def process_command(
         return
     if calibrate:
         from harness.cli.calibrate import profile_of_scenario
-        from harness.scenario.scenario import load_scenario
+        from harness.scenario.loading import load_scenario
 
         profile_of_scenario(load_scenario(scenario))
     from harness.runner.runner import run_errand
@@ -73,7 +73,7 @@ def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> No
     """
     from harness.runner.cluster.ray_cluster import RayCluster
     from harness.runner.runner import run
-    from harness.scenario.scenario import find_scenario, load_scenario
+    from harness.scenario.loading import find_scenario, load_scenario
 
     if on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")

@@ -71,7 +71,6 @@ def train_command(
         _nothing_twice(context)
         chosen = load_recipe(recipe)
         if plan:
-
             print(render_plan(chosen, hardware))
             return
     if out is None:

@@ -19,7 +19,7 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView
-from harness.models.block_checkpoints import BlockProtocol
+from harness.models.block_families import BlockProtocol
 from harness.record.trace import ForwardPass, Generation
 
 LAYOUTS: dict[str, type[Blocks] | type[Window] | type[Canvas]] = {"blocks": Blocks, "window": Window, "canvas": Canvas}

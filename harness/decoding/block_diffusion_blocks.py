@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned, slots_before
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.session import Segment, upload
-from harness.decoding.set_block import BlockRow
-from harness.models.block_checkpoints import BlockProtocol
+from harness.models.block_families import BlockProtocol
 
 
 class BlockDiffusionRow(BlockRow):
@@ -181,9 +181,7 @@ class Blocks:
         width = self._size if self._protocol.last_block == "whole" else min(self._size, self._left)
         self._left -= self._size
         given = (prompt[whole:] for prompt, whole in zip(self._request.prompts, self._whole, strict=True))
-        columns = [
-            [*(tail if row.given else ()), *row.slots][:width] for tail, row in zip(given, self.rows, strict=True)
-        ]
+        columns = [[*(tail if row.given else ()), *row.slots][:width] for tail, row in zip(given, self.rows, strict=True)]
         self._tokens = upload(columns, self._request.device)
         self._positions = positions_to(self._ends, self._size, self._request.device)[:, :width]
         self._ends = [end + self._size for end in self._ends]

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment, upload
-from harness.decoding.set_block import BlockRow
-from harness.models.block_checkpoints import BlockProtocol
+from harness.models.block_families import BlockProtocol
 
 
 class Canvas:
@@ -180,9 +180,7 @@ class Window:
         seen = torch.ones(width + size, width + size, dtype=torch.bool)
         seen[:width] = seen[:width].tril()
         seen[width:, width - 1] = False
-        segment = Segment(
-            tokens=tokens, positions=positions, visibility="explicit", logits=size, valid=valid, seen=seen
-        )
+        segment = Segment(tokens=tokens, positions=positions, visibility="explicit", logits=size, valid=valid, seen=seen)
         kept = tuple(map(len, self._clean))
         return Feed(
             role="commit+decide", segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept,

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.session import Segment, upload
-from harness.decoding.set_block import BlockRow
 from harness.record.trace import Role
 
 Said = Literal["slots", "first slot", "nothing"]

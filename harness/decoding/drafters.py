@@ -264,9 +264,7 @@ class TranslatedDrafts:
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """In the target's tokens, at most ``wanted``; ``tokens`` of its own where more than none are."""
-        rows = [
-            self._translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)
-        ]
+        rows = [self._translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)]
         counts = [
             min(self.tokens, max(0, room - len(row))) if count else 0
             for row, room, count in zip(rows, self._room, wanted, strict=True)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest, StopRule, finished
 from harness.decoding.sampling import likeliest_token, usable
 from harness.decoding.session import ModelSession, Segment, upload
-from harness.decoding.set_block import BlockRow
 from harness.decoding.solvers import BlockView
 from harness.record.trace import ForwardPass, Generation, Role, StopReason
 

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from harness.decoding.sampling import NO_TOKEN
+from harness.decoding.session import NO_TOKEN
 
 TILE = 4096
 """Logits of one program: at 256 threads 16 each, which fit in registers. 128k tokens are 32 programs a position; where the

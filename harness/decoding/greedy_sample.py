@@ -10,8 +10,9 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor
 
-from harness.decoding.sampling import LEAST_LOG_P, NO_TOKEN, FiguresOf, TorchFigures, sampler_of, widened
-from harness.decoding.set_block import decided
+from harness.decoding.open_blocks import decided
+from harness.decoding.sampling import LEAST_LOG_P, FiguresOf, TorchFigures, sampler_of, widened
+from harness.decoding.session import NO_TOKEN
 from harness.decoding.solvers import BlockView
 
 BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]

@@ -19,11 +19,9 @@ import torch
 from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
-from harness.decoding.session import upload
+from harness.decoding.session import NO_TOKEN, upload
 from harness.errors import NoTokenError
 
-NO_TOKEN = -2
-"""Drawn where the logits name no token: one of them is NaN or infinite, or every token is impossible."""
 NO_NUMBERS = (
     "the logits of a pass name no token: one is NaN or infinite, or the mask token is all there is; look for such numbers in "
     "the weights, try dtype: float32, and check mask_token_id"

@@ -91,3 +91,7 @@ def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) 
 def page_locked(held: Tensor, device: torch.device) -> Tensor:
     """A copy that the device can fetch by itself; torch keeps its memory until it has, whoever lets go of it before."""
     return held.pin_memory() if device.type == "cuda" else held
+
+
+NO_TOKEN = -2
+"""Drawn where the logits name no token: one of them is NaN or infinite, or every token is impossible."""

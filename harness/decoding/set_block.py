@@ -4,210 +4,24 @@ The first pass of a block also carries the block before it: its causal half writ
 costs no pass of its own. In lockstep all rows of a batch open a block together, and a row that has nothing left to
 decide waits; ragged, each row goes on to its next block at once, in passes where some rows commit and others do not.
 The trace shows both. Slots: positions 0..k-1 of the block.
-
-One row's progress through its blocks: which slots are known, which count, where it stopped. Plain integers only.
-
-The open block of every row where the model reads it, on the device, so that a pass has nothing to upload.
-
-Mirrors the integers of harness.decoding.set_block, which say what is final; it is told only what a pass cannot know by itself:
-that a row opened its next block, or that slots behind a stop are no longer asked for. Axes: B rows, k slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Generator
+from typing import Literal
 
-import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.greedy_sample import block_sample
+from harness.decoding.open_blocks import BlockRow, OpenBlocks
 from harness.decoding.passes import prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, EndingRow, StopRule, finished
-from harness.decoding.sampling import NO_NUMBERS, NO_TOKEN, draw, usable
-from harness.decoding.session import ModelSession, Segment, upload
+from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.sampling import draw, usable
+from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView
-from harness.errors import NoTokenError
-from harness.record.trace import ForwardPass, Generation, Role
-
-
-class Fed(NamedTuple):
-    """What one pass feeds, and how its trace entry says so: the same for every later pass of a block, so it is made once.
-
-    ``segments``      finished blocks first, padding in rows that commit none
-    ``commits``       tokens each row commits: those of the block before, in the first pass of a block
-    ``query_tokens``  real tokens each row feeds; ``padded_query``: what each row's tensor holds
-    """
-
-    role: Role
-    segments: list[Segment]
-    commits: tuple[int, ...]
-    query_tokens: tuple[int, ...]
-    padded_query: int
-
-
-class OpenBlocks:
-    """``masked`` (B, k) bool: the slots that are still to be decided; ``logit_tokens`` (B): how many slots a block has. The
-    first block begins right behind each prompt.
-
-    The segments that are fed are made once and hold the state.
-    """
-
-    def __init__(self, prompt_lengths: Sequence[int], block_size: int, mask_id: int, device: torch.device) -> None:
-        self._size = block_size
-        self._masks = torch.full((len(prompt_lengths), block_size), mask_id, device=device)
-        self.masked = self._everything = torch.ones_like(self._masks, dtype=torch.bool)
-        starts = upload(prompt_lengths, device)[:, None]
-        positions = starts + torch.arange(block_size, device=device)
-        self._block = Segment(tokens=self._masks, positions=positions, visibility="bidirectional", logits=block_size)
-        self._finished = Segment(tokens=self._masks, positions=positions, visibility="causal", logits=0)
-        of_block = self.logit_tokens = (block_size,) * len(prompt_lengths)
-        self._next = self._alone = Fed("decide", [self._block], (0,) * len(of_block), of_block, block_size)
-        both = (2 * block_size,) * len(of_block)
-        self._both = Fed("commit+decide", [self._finished, self._block], of_block, both, 2 * block_size)
-
-    def open(self, opened: Sequence[bool], commits: Sequence[int]) -> None:
-        """Give every row that ``opened`` one a block of masks; ``commits`` is the size of the block before it, 0 without."""
-        block, finished = self._block, self._finished
-        if any(commits):
-            finished.tokens, finished.positions = block.tokens, block.positions
-            if all(commits):
-                self._next, finished.valid = self._both, None
-                block.positions = block.positions + self._size
-            else:
-                fed = tuple([commit + self._size for commit in commits])
-                self._next = self._both._replace(commits=tuple(commits), query_tokens=fed)
-                of_row = torch.tensor(commits)[:, None]
-                finished.valid = of_row.bool().expand(-1, self._size)
-                block.positions = block.positions + upload(of_row, self._masks.device)
-        if all(opened):
-            block.tokens = self._masks
-        else:
-            anew = upload(opened, self._masks.device)[:, None]
-            block.tokens = torch.where(anew, self._masks, block.tokens)
-
-    def ask_for(self, masked: Sequence[Sequence[bool]]) -> None:
-        """Replace the slots that are to be decided."""
-        everything = all(map(all, masked))
-        self.masked = self._everything if everything else upload(masked, self._masks.device)
-
-    def feed(self, active: Sequence[bool]) -> Fed:
-        """The blocks as they stand, behind those that they have just been opened after. Of a row that is not ``active`` nothing
-        is read: it waits, and its block is fed again, or it has ended.
-        """
-        fed, self._next = self._next, self._alone
-        self._block.read = active
-        return fed
-
-    @property
-    def tokens(self) -> Tensor:
-        """(B, k): the block as it stands, masks where a token is not known."""
-        return self._block.tokens
-
-    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
-        said, self._block.tokens, self.masked = decided(chosen, tokens, self._block.tokens, self.masked)
-        return said
-
-    def take(self, tokens: Tensor, masked: Tensor) -> None:
-        """What a pass made of the block and of its masked slots."""
-        self._block.tokens, self.masked = tokens, masked
-
-
-def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, k) each: ``tokens`` where ``chosen``, which must be masked slots, and -1 elsewhere; the block with them; what is
-    still masked.
-    """
-    return torch.where(chosen, tokens, -1), torch.where(chosen, tokens, block), masked ^ chosen
-
-
-class BlockRow(EndingRow):
-    """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
-    ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
-    ``deciding``: whether any is; ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked
-    set.
-    """
-
-    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
-        self._stop = stop
-        self._max_new_tokens = max_new_tokens
-        self._mask_id = mask_id
-        self.slots = [mask_id] * block_size
-        self.masked = [False] * block_size
-        self.deciding = False
-        self.decided: tuple[int, ...] = ()
-        self.cut = False
-        self._room = block_size  # slots of the next block; fewer where it begins with what is given
-        self._limit = 0  # slots at or behind it can never be output; no block is open yet
-        self.output: list[int] = []
-        self._before_block = 0
-        self._opened = False
-
-    def open_block(self) -> int:
-        """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,
-        which is to be committed (0: there is none).
-        """
-        size = len(self.slots)
-        finished = len(self.slots) if self._opened else 0
-        self._opened = True
-        self.slots = [self._mask_id] * size
-        self._before_block = len(self.output)
-        self._limit = 0 if self.ended else min(self._room, self._max_new_tokens - len(self.output))
-        self.masked = [True] * self._limit + [False] * (size - self._limit)
-        self.deciding = self._limit > 0
-        return finished
-
-    def decide(self, tokens: Sequence[int]) -> int:
-        """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it.
-
-        Raises:
-            NoTokenError: a slot was chosen whose logits name no token, or none of those to be decided was.
-        """
-        slots, masked, stops = self.slots, self.masked, self._stop.token_ids
-        limit, decided = self._limit, []
-        for slot, token in enumerate(tokens):
-            if token >= 0:
-                decided.append(slot)
-                slots[slot], masked[slot] = token, False
-                if token in stops and slot < limit:
-                    limit = slot + 1
-            elif token == NO_TOKEN:
-                raise NoTokenError(NO_NUMBERS)
-        if self.deciding and not decided:
-            raise NoTokenError(NO_NUMBERS)
-        self.decided = tuple(decided)
-        final = self._advance(limit)
-        self.cut = False
-        if limit < self._limit or self.ended:
-            self._limit = limit
-            self._cut_behind(0 if self.ended else limit)
-        self.deciding = True in masked
-        return final
-
-    def _cut_behind(self, limit: int) -> None:
-        """Nothing at or behind it is asked for any more."""
-        self.cut = True in self.masked[limit:]
-        self.masked[limit:] = [False] * (len(self.masked) - limit)
-
-    def _advance(self, limit: int) -> int:
-        """Move the known prefix of the block to the output, as far as the first stop; slots at or behind ``limit`` are none."""
-        output = self.output
-        before = len(output)
-        first = known = before - self._before_block
-        while known < limit and not self.masked[known]:
-            known += 1
-        if known == first or self.ended:
-            return 0
-        output += self.slots[first:known]
-        stop = self._stop.stops_at(output, before)
-        if stop is not None:
-            del output[stop + 1 :]
-            self._reason = "stop"
-        elif len(output) == self._max_new_tokens:
-            self._reason = "length"
-        return len(output) - before
-
+from harness.record.trace import ForwardPass, Generation
 
 Batching = Literal["lockstep", "ragged"]
 
@@ -298,9 +112,7 @@ def _pass(
     )
 
 
-def _sample(
-    logits: Tensor, blocks: OpenBlocks, request: DecodeRequest, suppressed: Tensor, acceptance: Acceptance
-) -> Tensor:
+def _sample(logits: Tensor, blocks: OpenBlocks, request: DecodeRequest, suppressed: Tensor, acceptance: Acceptance) -> Tensor:
     """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
     logits = usable(logits, suppressed)
     if request.fuse is not None and request.temperature == 0:

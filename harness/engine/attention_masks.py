@@ -27,9 +27,7 @@ def validity(segments: Sequence[Segment]) -> Tensor | None:
     """(B, Q) bool, False on padding; None where there is none."""
     if all(s.valid is None for s in segments):
         return None
-    return torch.cat(
-        [torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid for s in segments], dim=1
-    )
+    return torch.cat([torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid for s in segments], dim=1)
 
 
 def inside(segments: Sequence[Segment], first: int = 0) -> Tensor:

@@ -74,9 +74,7 @@ def decoder_of(
     if arm["method"] == "sbd_verified":
         check = _check(case, mask_id, seed)
         return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, check=check)
-    return decode_set_block(
-        session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"]
-    )
+    return decode_set_block(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"])
 
 
 def _check_family(case: Case, model: LoadedModel) -> None:

@@ -38,9 +38,7 @@ class TextTranslation:
     they mean to the target, None where it stops at several or at none.
     """
 
-    def __init__(
-        self, target: TextTokenizer, draft: TextTokenizer, draft_stops: Collection[int], stop: int | None
-    ) -> None:
+    def __init__(self, target: TextTokenizer, draft: TextTokenizer, draft_stops: Collection[int], stop: int | None) -> None:
         self._target, self._draft = target, draft
         self._draft_stops, self._stop = frozenset(draft_stops), stop
 

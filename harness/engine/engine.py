@@ -42,8 +42,8 @@ from harness.meters.timed_session import MeteredSession
 from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Generation
-from harness.roofline.storage import shard
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
+from harness.roofline.storage import shard
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 
@@ -53,7 +53,11 @@ WARM_ROUNDS, ROUNDS = 1, 2
 
 
 def bench_decoder(
-    session: ModelSession, block_size: int | None, vocab: int, mask_id: int | None, device: torch.device,
+    session: ModelSession,
+    block_size: int | None,
+    vocab: int,
+    mask_id: int | None,
+    device: torch.device,
     fuse: Fuse | None = None,
 ) -> Generator[ForwardPass, None, Generation]:
     """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
@@ -274,9 +278,7 @@ class Engine:
         strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
         if not strings or tokenizer is None:
             return StopRule(token_ids=self._model.stop_ids)
-        return StopRule(
-            token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings)
-        )
+        return StopRule(token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
 
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
@@ -320,9 +322,7 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     session = opened(model.module, ranks=part.tensor_parallel)
     # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
     measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
-    drafts = DraftModels(
-        model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened
-    )
+    drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)
     if group is not None:
         clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
     gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model

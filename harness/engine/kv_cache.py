@@ -71,9 +71,7 @@ class Layout(KvLayout):
         """See KvLayout."""
         return LayerSlots(self.keys[layer], self.values[layer], self)
 
-    def attend(
-        self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
-    ) -> Tensor:
+    def attend(self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Write to the slots, attend to the first ``width`` of them."""
         if self.start is not None:
             end = self.start + key.shape[2]

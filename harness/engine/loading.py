@@ -150,9 +150,7 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     # What is to be split is larger than a GPU; every rank draws all of it, the same, and keeps its share.
     with torch.device(part.device if group is None else "cpu"):
         auto: Any = AutoModelForCausalLM  # its methods carry no types
-        module = auto.from_config(
-            config, dtype=getattr(torch, part.dtype), attn_implementation=part.model_attention
-        )
+        module = auto.from_config(config, dtype=getattr(torch, part.dtype), attn_implementation=part.model_attention)
     if shape.sliding_window is not None or module.num_parameters() != shape.params:
         raise UnknownModelError(
             f"{shape.name}: random weights of this shape cannot be built ({module.num_parameters():,} parameters instead of "
@@ -193,6 +191,8 @@ def _mask_id(choice: ReferenceModel | HuggingFaceModel, found: Opened) -> int | 
         return choice.mask_token_id
     of_tokenizer: int | None = found.tokenizer.mask_token_id
     return of_tokenizer if found.family is None else mask_id_of(found.family, found.config, of_tokenizer)[0]
+
+
 def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
     """The shape of a checkpoint by its configuration alone.
 

@@ -17,6 +17,7 @@ PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "tf32", "float32"]
 # Not strict: YAML reads 3350e+9, without a point, as text.
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+
 class OtherValue(Frozen):
     """A value that another source gives for the same figure."""
 

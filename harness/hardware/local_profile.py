@@ -29,9 +29,7 @@ def local_profile(measured: MeasuredCeilings) -> HardwareProfile:
     """A profile that holds ``measured``: the published figures where a known profile describes the device for certain."""
     memory = measured.memory_bytes.value
     kind: Literal["cpu", "gpu"] = "cpu" if measured.device == "cpu" else "gpu"
-    published = match_profile(
-        measured.device_name, None if memory is None else round(memory), measured.multiprocessors
-    )
+    published = match_profile(measured.device_name, None if memory is None else round(memory), measured.multiprocessors)
     identity = {"name": local_name(measured.device_name), "match_names": (measured.device_name,), "measured": measured}
     if published is not None and published.kind == kind:
         notes = " ".join(filter(None, (f"Published figures: those of {published.name}.", published.notes)))

@@ -63,8 +63,9 @@ def contradictions(profile: HardwareProfile) -> Iterator[Contradiction]:
     yield from _ceilings_above_peaks(profile)
     seen = profile.memory_seen_mib
     if seen is not None and seen.value is not None and not memory_agrees(profile, round(seen.value * MIB)):
-        yield ("memory_seen_mib",), (
-            f"got {seen.value:g} MiB, more than {MEMORY_TOLERANCE:.0%} away from memory_bytes; check the units of both"
+        yield (
+            ("memory_seen_mib",),
+            (f"got {seen.value:g} MiB, more than {MEMORY_TOLERANCE:.0%} away from memory_bytes; check the units of both"),
         )
 
 
@@ -83,18 +84,21 @@ def _sparse_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
         if dtype == "int8" and profile.halved_in_float32:
             allowed = INT8_RATIO_WHERE_HALVED
         if value is not None and value > allowed * ROUNDING * reference:
-            yield ("peak_flops_per_s", dtype), (
-                f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is {allowed:g} "
-                "times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
+            yield (
+                ("peak_flops_per_s", dtype),
+                (
+                    f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is {allowed:g} "
+                    "times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
+                ),
             )
 
 
 def _odd_ridge(profile: HardwareProfile) -> Iterator[Contradiction]:
     ridge, (low, high) = profile.ridge_flops_per_byte(), RIDGE_RANGE
     if ridge is not None and not low <= ridge <= high:
-        yield ("bandwidth_bytes_per_s",), (
-            f"the bfloat16 peak is {ridge:g} FLOP per byte of it, allowed are {low:g} to {high:g}; "
-            "check the units of both"
+        yield (
+            ("bandwidth_bytes_per_s",),
+            (f"the bfloat16 peak is {ridge:g} FLOP per byte of it, allowed are {low:g} to {high:g}; check the units of both"),
         )
 
 

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from harness.errors import UserError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
-from harness.roofline.ceilings import ceilings_from_calibration
 
 Kernel = Callable[[], object]
 Progress = Callable[[str], None]

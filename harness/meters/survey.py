@@ -155,9 +155,7 @@ def buffer_sizes(cache_bytes: int | None) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _memory_curves(
-    bench: SurveyBench, sizes: Sequence[int], words: _Words, progress: Progress
-) -> dict[str, MeasuredCurve]:
+def _memory_curves(bench: SurveyBench, sizes: Sequence[int], words: _Words, progress: Progress) -> dict[str, MeasuredCurve]:
     """Read and copy rate by buffer size, as far as memory goes; a copy needs two buffers."""
     free = bench.available_bytes()
     bench.reserve(max((need for size in sizes for need in (size, 2 * size) if need * ROOM <= free), default=SMALLEST_BUFFER))

@@ -187,5 +187,3 @@ def _read_config(name: str, file: Path) -> ModelShape:
 def _unknown(message: str) -> PydanticCustomError:
     # The message is a format string to pydantic: braces in it must not be read as fields.
     return PydanticCustomError("unknown_model", "{message}", {"message": message})
-
-

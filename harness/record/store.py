@@ -183,6 +183,8 @@ def read_on_one_machine(path: Path) -> Run:
         RecordError: as read_run.
     """
     return of_one_machine(read_run(path))
+
+
 def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
     samples, known = _read_samples(file), {case.case_id for case in header.cases}
     for number, sample in enumerate(samples, start=1):

@@ -51,9 +51,7 @@ def processes_of(run: Run) -> list[Process]:
             decodes[sample.case_id, one.prompts, sample.repeat] = one
     void = {reason: count for part in health for reason, count in part.reasons.items()}
     ntp = _ntp_of(run)
-    return [
-        Process(decodes=_charged(found[number], ntp), arms=arms, ntp=ntp, void=void) for number in sorted(found)
-    ]
+    return [Process(decodes=_charged(found[number], ntp), arms=arms, ntp=ntp, void=void) for number in sorted(found)]
 
 
 def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:

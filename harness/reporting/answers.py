@@ -90,7 +90,9 @@ def _estimated(arm: ArmResult) -> str:
 
 def _unpaired(arm: ArmResult) -> str:
     lost = arm.paired.one_sided
-    return f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
+    return (
+        f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
+    )
 
 
 def _processes(arm: ArmResult) -> str:

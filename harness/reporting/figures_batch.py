@@ -122,7 +122,9 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("energy per output token, prefill and decode (J)")
-        caption = "; ".join(f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found)
+        caption = "; ".join(
+            f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found
+        )
         image = svg.to_inline(figure, name, f"{caption}.")
     return Drawing(heading="Energy", image=image, caption=f"{caption}. Whiskers are 95 % intervals.", marks=("measured",))
 

@@ -63,7 +63,9 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
     if speed.value is None:
         return f"There is no request speedup: {speed.reason}."
     said = f"Prompt included, a request is {formatting.ratio(speed.value)} as fast per output token ({interval(speed)})"
-    beside = f", NTP's after {formatting.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
+    beside = (
+        f", NTP's after {formatting.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
+    )
     if first.value is None:
         return f"{said}."
     return f"{said}; its first token comes after {formatting.seconds(first.value)}{beside} (medians)."

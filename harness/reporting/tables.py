@@ -95,7 +95,9 @@ def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
 
 def _identity(arm: ArmResult, notes: Notes) -> Entry:
     """Counted, and beside it what the arm is lossless against by construction."""
-    return notes.entry(arm.identical_to_ntp, formatting.percent, small=f"lossless against {arm.lossless}" if arm.lossless else "")
+    return notes.entry(
+        arm.identical_to_ntp, formatting.percent, small=f"lossless against {arm.lossless}" if arm.lossless else ""
+    )
 
 
 def _difference(found: Quantity, notes: Notes) -> Entry:
@@ -132,7 +134,9 @@ def _rate_row(arm: ArmResult, notes: Notes, counted: bool, metered: bool) -> Row
         row["Counter ÷ modelled"] = notes.entry(over, formatting.ratio, small="same window")
     if metered:
         absent = Entry(text="none", note=notes.number("no energy was read over these decodes"))
-        row["J/token"] = absent if energy is None else notes.entry(energy, formatting.rate, small=between(energy, formatting.rate))
+        row["J/token"] = (
+            absent if energy is None else notes.entry(energy, formatting.rate, small=between(energy, formatting.rate))
+        )
     return row
 
 

@@ -123,9 +123,7 @@ def _published_s(anchor: Anchor) -> float:
     return anchor.published
 
 
-def _compare(
-    anchor: Anchor, table: AnchorTable, profile: HardwareProfile, source: Anchor, fixed_s: float
-) -> Comparison:
+def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile, source: Anchor, fixed_s: float) -> Comparison:
     shape = table.shape_of(anchor)
     rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(profile, anchor.dtype)}
     try:
@@ -163,9 +161,7 @@ def _predict(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> Predictio
     )
 
 
-def _judge(
-    anchor: Anchor, table: AnchorTable, predictions: Mapping[Rung, Prediction], fitted: bool
-) -> tuple[Finding, Rung]:
+def _judge(anchor: Anchor, table: AnchorTable, predictions: Mapping[Rung, Prediction], fitted: bool) -> tuple[Finding, Rung]:
     """What the predictions show, and the highest rung that was judged.
 
     A group's bar holds on each of its rungs, but not on the anchored one for the anchor that was fitted. An anchor with a

@@ -112,9 +112,7 @@ def chance_of_all(prompts: int, rows: int) -> NDArray[np.float64]:
             f"ask for 1 to {prompts} rows, or record more prompts"
         )
     drawn = np.arange(rows)
-    product: NDArray[np.float64] = np.prod(
-        np.maximum(np.arange(prompts + 1)[:, None] - drawn, 0) / (prompts - drawn), axis=1
-    )
+    product: NDArray[np.float64] = np.prod(np.maximum(np.arange(prompts + 1)[:, None] - drawn, 0) / (prompts - drawn), axis=1)
     return product
 
 
@@ -163,9 +161,7 @@ def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step
     return [step for step in steps if step.count > 0]
 
 
-def _largest_given(
-    values: NDArray[np.int64], ended: NDArray[np.bool_], happens: float, chance: NDArray[np.float64]
-) -> float:
+def _largest_given(values: NDArray[np.int64], ended: NDArray[np.bool_], happens: float, chance: NDArray[np.float64]) -> float:
     """Mean of the largest value in a batch, given that not all its rows have ended; by inclusion and exclusion.
 
     Unconditioned it would be too small in the late passes, which only batches with long rows reach.

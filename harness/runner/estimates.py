@@ -25,6 +25,7 @@ from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.memory import memory_need
 from harness.roofline.pricing import price_pass
+from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
 from harness.scenario.arms_public import protocol_of
@@ -61,7 +62,6 @@ def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[Model
     return found
 
 
-from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2
 """Logits in float32 beside the first such copy: their log-softmax and its exponential."""
@@ -137,12 +137,11 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
 
     kv_slots = slots(shard(case.shape, case.part.tensor_parallel))
     return MemoryEstimate(
-        weight_bytes=shares * (
-            shard(case.shape, case.part.tensor_parallel).params * size + draft_weight_bytes(case.arm, case.shape, size)
-        ),
-        kv_bytes=shares * case.batch_size * (
-            kv_cache_bytes(case.shape, deployed, kv_slots) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, slots)
-        ),
+        weight_bytes=shares
+        * (shard(case.shape, case.part.tensor_parallel).params * size + draft_weight_bytes(case.arm, case.shape, size)),
+        kv_bytes=shares
+        * case.batch_size
+        * (kv_cache_bytes(case.shape, deployed, kv_slots) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, slots)),
         logit_bytes=shares * case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
         margin_bytes=graph_margin_bytes(case, case.shape, fed, logits) if captured(case.part) else 0,
     ), None

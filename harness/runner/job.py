@@ -17,8 +17,9 @@ from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import RunHeader
 from harness.runner.protocols import Machine
+from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import Plan, make_plan
-from harness.scenario.scenario import Scenario, load_scenario, scenario_digest
+from harness.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,7 @@ class Job:
     def of_scenario(cls, scenario: Scenario, path: Path | str) -> Job:
         """A scenario that was read, ``path`` being what the record calls its file. Raises UserError and its kind."""
         resolved = scenario.model_dump(mode="json")
-        return cls(
-            path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved)
-        )
+        return cls(path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved))
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:

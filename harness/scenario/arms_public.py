@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.config_file import Count
-from harness.models.block_checkpoints import BlockProtocol, Commit
-from harness.models.block_families import FAMILIES
+from harness.models.block_families import FAMILIES, BlockProtocol, Commit
 from harness.scenario.axes import Counts, Numbers
 from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 

@@ -7,22 +7,16 @@ When a timed sample counts, and when a cell was repeated often enough: limits th
 
 from __future__ import annotations
 
-import hashlib
-import json
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, read_yaml
-from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
+from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative
 from harness.models.choice import ModelChoice, RandomModel
-from harness.paths import data_dir
 from harness.scenario.arms import GREEDY, Arm, NtpArm
 from harness.scenario.axes import Counts, distinct
 from harness.scenario.claims import Claims, misplaced
-from harness.scenario.scenario_devices import by_device
 from harness.workloads.spec import SOURCES, Workload
 
 
@@ -274,51 +268,3 @@ def _check_baseline(part: Part, by_name: dict[str, Part]) -> None:
             f"part {part.name}: its baseline {other.name} decodes other prompts ({', '.join(differing)} differ); "
             "give both the same workload and seed"
         )
-
-
-def load_scenario(path: Path | str) -> Scenario:
-    """Read a scenario file, or a shipped scenario by its bare name; paths in it are resolved against its folder.
-
-    Raises:
-        ScenarioError, UnknownModelError, UnknownTaskError: with ``file:line: key: given, allowed, what to do`` per mistake.
-    """
-    file = find_scenario(path)
-    document = read_yaml(file)
-    try:
-        return by_device(Scenario.model_validate(document.data, context={"base": file.parent.resolve()}), str(file))
-    except ValidationError as error:
-        kinds = {details["type"] for details in error.errors()}
-        message = document.describe(error)
-    if "unknown_model" in kinds:
-        raise UnknownModelError(message)
-    raise UnknownTaskError(message) if "unknown_task" in kinds else ScenarioError(message)
-
-
-def find_scenario(path: Path | str) -> Path:
-    """The file meant: a path that exists, or the name of a shipped scenario.
-
-    Raises:
-        ScenarioError: neither; the message lists the shipped names.
-    """
-    given = Path(path)
-    if given.exists():
-        return given
-    shipped = data_dir("scenarios") / f"{given}.yaml"
-    if len(given.parts) == 1 and shipped.is_file():
-        return shipped
-    names = ", ".join(shipped_scenarios())
-    raise ScenarioError(f"{given}: there is no such scenario file; give a path, or a shipped name: {names}")
-
-
-def shipped_scenarios() -> tuple[str, ...]:
-    """Names of the scenarios that travel with the program."""
-    return tuple(sorted(file.stem for file in data_dir("scenarios").glob("*.yaml")))
-
-
-def scenario_digest(scenario: dict[str, Any]) -> str:
-    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
-
-    What no sample depends on is left out: runs older than claims can be continued, and one that hung with more patience.
-    """
-    measured = {key: value for key, value in scenario.items() if key not in NOT_MEASURED}
-    return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

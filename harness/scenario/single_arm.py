@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from harness.config_file import in_words
 from harness.errors import ScenarioError
 from harness.scenario.arms import Arm, NtpArm
+from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Case, make_plan
-from harness.scenario.scenario import Part, Scenario, load_scenario
+from harness.scenario.scenario import Part, Scenario
 
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)
 
@@ -61,9 +62,7 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
     whole = {**part, "name": "single", "arms": [*baseline, dict(arm)], "workload": workload, "baseline_check": 0, "warmup": 0}
     try:
-        scenario = Scenario.model_validate(
-            {"version": 1, "name": "single", "parts": [whole]}, context={"base": Path.cwd()}
-        )
+        scenario = Scenario.model_validate({"version": 1, "name": "single", "parts": [whole]}, context={"base": Path.cwd()})
     except ValidationError as error:
         raise ScenarioError(_described(error, "model")) from error
     return make_plan(scenario).cases[-1]

@@ -32,9 +32,7 @@ def scenario_text(facts: ModelFacts, device: str) -> str:
     return yaml.safe_dump(scenario, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True)
 
 
-def _part(
-    name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: ModelFacts, device: str
-) -> dict[str, Any]:
+def _part(name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: ModelFacts, device: str) -> dict[str, Any]:
     return {
         "name": name, "model": model, "device": device, "dtype": DTYPE, "execution": "auto", "arms": arms,
         "batch_sizes": [1],

@@ -22,10 +22,9 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import Engine, open_engine
 from harness.engine.integrations.decode_log import DecodeLog, answers
-from harness.engine.loading import TextTokenizer
+from harness.engine.loading import TextTokenizer, device_here
 from harness.errors import ScenarioError
 from harness.models.choice import REFERENCE_MODELS
-from harness.engine.loading import device_here
 from harness.scenario.plan import Case
 from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 

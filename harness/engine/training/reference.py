@@ -17,13 +17,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
 from harness.engine.training.reference_model import (
@@ -134,9 +132,7 @@ def train_stage(stage: str, root: Path) -> Path:
     return _export(stage, model, tokenizer, config, time.monotonic() - started)
 
 
-def _export(
-    stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float
-) -> Path:
+def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float) -> Path:
     """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
     target = config.output_dir / "export"
     model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
@@ -163,28 +159,3 @@ def train_reference(stage: str, root: Path) -> Path:
     if before is not None and not (root / before / "export").is_dir():
         raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
     return train_stage(stage, root)
-
-
-BOS, EOS, PAD, MASK = "<bos>", "<eos>", "<pad>", "<mask>"
-
-
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Fit a tokenizer of at most ``vocab_size`` entries; every prompt is given a leading <bos>."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r"\d{1,2}"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[BOS, EOS, PAD, MASK],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
-    wrap: Any = PreTrainedTokenizerFast  # its constructor carries no types
-    wrapped: PreTrainedTokenizerFast = wrap(
-        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, mask_token=MASK, model_max_length=1024
-    )
-    return wrapped

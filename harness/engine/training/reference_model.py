@@ -8,16 +8,20 @@ without a download. A tenth of its size is the draft model, which writes the sam
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from harness.engine.training.noising import Example, SpecialIds
-from harness.engine.training.reference import train_tokenizer
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problem_at
+
+BOS, EOS, PAD, MASK = "<bos>", "<eos>", "<pad>", "<mask>"
+
 
 VOCAB_SIZE = 1024
 TOKENIZER_PROBLEMS_PER_TASK = 4000
@@ -144,3 +148,25 @@ class TaskExamples(Dataset[Example]):
             turns, rest = divmod(end - first, len(mixture))
             before += turns * mixture.count(name) + mixture[:rest].count(name)
         return name, before
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Fit a tokenizer of at most ``vocab_size`` entries; every prompt is given a leading <bos>."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"\d{1,2}"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOS, EOS, PAD, MASK],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    wrap: Any = PreTrainedTokenizerFast  # its constructor carries no types
+    wrapped: PreTrainedTokenizerFast = wrap(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, mask_token=MASK, model_max_length=1024
+    )
+    return wrapped

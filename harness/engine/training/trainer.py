@@ -133,9 +133,7 @@ class SbdTrainer(Trainer):
         """One forward over [x ; x̂] and the sum of the two terms."""
         unwrapped = self.accelerator.unwrap_model(model)
         mask = attention_input(inputs["visible"], unwrapped.config._attn_implementation, unwrapped.dtype)
-        out = model(
-            input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attention_mask=mask, use_cache=False
-        )
+        out = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attention_mask=mask, use_cache=False)
         next_token, masked = objective_loss(out.logits, inputs["labels"], inputs["noisy_labels"])
         if self.state.global_step % self.args.logging_steps == 0:
             self.log({"next_token_loss": next_token.item(), "masked_loss": masked.item()})

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from harness.regression.history.store import FIGURES, RECORDS, Wanted, filtered
+from harness.regression.history.database import FIGURES, RECORDS
+from harness.regression.history.store import Wanted, filtered
 
 SHORT = 10
 """So many digits of a commit, or of a run's id, are shown."""

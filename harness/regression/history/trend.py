@@ -19,9 +19,10 @@ from harness.analysis.stats.change_points import (
     common_level,
     examine,
 )
+from harness.regression.history.database import RECORDS
 from harness.regression.history.metrics import METRICS, Better
 from harness.regression.history.series import Point, Series, read_lines
-from harness.regression.history.store import RECORDS, History, Wanted
+from harness.regression.history.store import History, Wanted
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""

@@ -53,9 +53,7 @@ HEADS = ("verdict", "metric", "where", "value", "asked", "reason")
 
 # What Markdown reads within a line. Entities, not a backslash, for what a table or HTML is split at: they hold in every
 # renderer, however it cuts cells.
-_SPECIAL = str.maketrans(
-    {mark: f"\\{mark}" for mark in "\\`*_[]~$"} | {"|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
-)
+_SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]~$"} | {"|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;"})
 # What GitHub looks for in the finished page, where a backslash is gone: @name, #123, bare addresses, :emoji:. A character of no
 # width breaks them up.
 _CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=[\w/+-])|(?<=www)(?=\.)", re.IGNORECASE)

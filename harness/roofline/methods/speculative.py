@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.shape import with_layers
 from harness.record.trace import Role
 from harness.roofline.methods.calls import (
     SHARE_TOLERANCE,
@@ -31,7 +32,6 @@ from harness.roofline.methods.calls import (
     probability,
     target_call,
     whole_widths,
-    with_layers,
 )
 from harness.roofline.speedup import describe_pass
 

@@ -20,8 +20,8 @@ from harness.config_file import Frozen, Text, read_yaml
 from harness.errors import InvariantError, UserError
 from harness.hardware.figures import Figure
 from harness.models import ModelShape
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths
 from harness.models.shape import with_layers
+from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,

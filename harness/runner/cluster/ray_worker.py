@@ -24,8 +24,9 @@ from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
 from harness.runner.resume import refuse_other_execution
 from harness.runner.worker import take, work_of
+from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share
-from harness.scenario.scenario import Part, Scenario, scenario_digest
+from harness.scenario.scenario import Part, Scenario
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
 

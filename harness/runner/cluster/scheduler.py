@@ -259,5 +259,3 @@ def _of_unit(held: Run, share: Share) -> Run:
     return held.model_copy(
         update={"samples": samples, "outcomes": [one for one in held.outcomes if one.case_id in own], "sessions": []}
     )
-
-

@@ -86,9 +86,7 @@ def _gain(story: _Story) -> bool:
     if story.value > _LIMIT - 2:
         return False
     amount = story.rng.randint(2, min(_LARGEST_STEP, _LIMIT - story.value))
-    deed = story.rng.choice(
-        ("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}")
-    )
+    deed = story.rng.choice(("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}"))
     story.act(deed.format(amount, story.item, story.friend))
     story.value = story.compute(story.value, "+", amount)
     return True
@@ -110,9 +108,7 @@ def _multiply(story: _Story) -> bool:
     if not 2 <= story.value <= 9:
         return False
     factor = story.rng.randint(2, _LARGEST_FACTOR)
-    growth = story.rng.choice(
-        ("After a year there are {0} times as many.", "The number of {1} becomes {0} times as large.")
-    )
+    growth = story.rng.choice(("After a year there are {0} times as many.", "The number of {1} becomes {0} times as large."))
     story.sentences.append(growth.format(factor, story.item))
     story.value = story.compute(story.value, "*", factor)
     return True

@@ -1,0 +1,113 @@
+"""A scenario read from its file, and a part for several kinds of device as one part for each: a part's figures are one device's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.config_file import read_yaml
+from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
+from harness.paths import data_dir
+from harness.scenario.claims import misplaced
+from harness.scenario.scenario import NOT_MEASURED, Part, Scenario
+
+
+def load_scenario(path: Path | str) -> Scenario:
+    """Read a scenario file, or a shipped scenario by its bare name; paths in it are resolved against its folder.
+
+    Raises:
+        ScenarioError, UnknownModelError, UnknownTaskError: with ``file:line: key: given, allowed, what to do`` per mistake.
+    """
+    file = find_scenario(path)
+    document = read_yaml(file)
+    try:
+        return by_device(Scenario.model_validate(document.data, context={"base": file.parent.resolve()}), str(file))
+    except ValidationError as error:
+        kinds = {details["type"] for details in error.errors()}
+        message = document.describe(error)
+    if "unknown_model" in kinds:
+        raise UnknownModelError(message)
+    raise UnknownTaskError(message) if "unknown_task" in kinds else ScenarioError(message)
+
+
+def find_scenario(path: Path | str) -> Path:
+    """The file meant: a path that exists, or the name of a shipped scenario.
+
+    Raises:
+        ScenarioError: neither; the message lists the shipped names.
+    """
+    given = Path(path)
+    if given.exists():
+        return given
+    shipped = data_dir("scenarios") / f"{given}.yaml"
+    if len(given.parts) == 1 and shipped.is_file():
+        return shipped
+    names = ", ".join(shipped_scenarios())
+    raise ScenarioError(f"{given}: there is no such scenario file; give a path, or a shipped name: {names}")
+
+
+def shipped_scenarios() -> tuple[str, ...]:
+    """Names of the scenarios that travel with the program."""
+    return tuple(sorted(file.stem for file in data_dir("scenarios").glob("*.yaml")))
+
+
+def scenario_digest(scenario: dict[str, Any]) -> str:
+    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
+
+    What no sample depends on is left out: runs older than claims can be continued, and one that hung with more patience.
+    """
+    measured = {key: value for key, value in scenario.items() if key not in NOT_MEASURED}
+    return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+LONGEST_NAME = 64
+
+
+def by_device(scenario: Scenario, file: str) -> Scenario:
+    """The scenario with ``name`` on devices A and B as the parts ``name-A`` and ``name-B``; their baselines likewise.
+
+    Raises:
+        ScenarioError: names that collide or are too long, a baseline on other devices, a claim about such a part.
+    """
+    if all(len(part.devices) < 2 for part in scenario.parts):
+        return scenario
+    by_name = {part.name: part for part in scenario.parts}
+    parts = tuple(one for part in scenario.parts for one in _each(part, by_name, file))
+    names = [part.name for part in parts]
+    for name in names:
+        if names.count(name) > 1 or len(name) > LONGEST_NAME:
+            raise ScenarioError(
+                f"{file}: devices: makes a part {name}, a name that is taken or longer than {LONGEST_NAME} letters; rename it"
+            )
+    for key, given, allowed in misplaced(scenario.claims, {part.name: part.batch_sizes for part in parts}):
+        raise ScenarioError(
+            f"{file}: claims: a claim is about {key} {given!r}, which is a part for each of its devices; "
+            f"allowed: {', '.join(map(str, allowed))}"
+        )
+    return scenario.model_copy(update={"parts": parts})
+
+
+def _each(part: Part, by_name: dict[str, Part], file: str) -> list[Part]:
+    other = by_name.get(part.baseline or "")
+    if other is not None and len(other.devices) > 1 and other.devices != part.devices:
+        raise ScenarioError(
+            f"{file}: part {part.name}: devices: its baseline {other.name} is measured on {', '.join(other.devices)}; "
+            "give both the same devices"
+        )
+    if len(part.devices) < 2:
+        return [part]
+    several = other is not None and len(other.devices) > 1
+    return [
+        part.model_copy(
+            update={
+                "name": f"{part.name}-{device}",
+                "devices": (device,),
+                "baseline": f"{part.baseline}-{device}" if several else part.baseline,
+            }
+        )
+        for device in part.devices
+    ]
