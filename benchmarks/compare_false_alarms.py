@@ -1,8 +1,9 @@
 """How often `sbd compare` calls a figure of one code better or worse than itself, and how often it finds a true change.
 
 Two runs of the same prompts are drawn with known truth and judged by the functions that `sbd compare` and a page of several
-runs call: harness.regression.run_comparison.timed_changes and harness.regression.changes.judge_changes. One record is built and read by
-harness.regression.timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm: five timed figures.
+runs call: timed_changes of harness.regression.run_comparison, judge_changes of harness.regression.changes. One record is built,
+read by harness.regression.timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm:
+five timed figures.
 
 log time = prompt (sd 0.25) + process + prompt × process (sd 0.01). What a process differs in is half common to all figures,
 half each figure's own. A machine of two states has each process slow (NTP and prefill by 10 %, SBD by 5 %) or not, by a coin.

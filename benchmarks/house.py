@@ -3,8 +3,9 @@
     python -m benchmarks.house
 
 Counted are harness/ and tests/; nothing is run. ``floors``: modules of a package are one room, flat modules another; the
-longest chain of rooms that import one another downwards; packages are those directly below harness/. Bars (issue J): modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages
-≤ 18, the largest folder ≤ 25 modules, no circle, floors ≤ 12, no test that imports a test, ≤ 2 % of sentences over 25 words.
+longest chain of rooms that import one another downwards; packages are those directly below harness/.
+Bars: modules ≤ 265, flat ≤ 6, lines ≤ 38,000, packages ≤ 18, the largest folder ≤ 25 modules, no circle, floors ≤ 12,
+no test that imports a test, ≤ 2 % of sentences over 25 words.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def graph_of(sources: dict[str, str]) -> Graph:
     for module, source in sources.items():
         names = {name for _, name in imports_of(source, module, for_types=True)}
         found[module] = {name for name in names if name in sources and name != module}
-        # ``from harness.record.schema import x`` names that module; that harness.record is loaded on the way is no import of it.
+        # ``from harness.record.schema import x`` names that module; harness.record, loaded on the way, is not imported.
         found[module] -= {name for name in found[module] if module.startswith(f"{name}.")}
     return found
 

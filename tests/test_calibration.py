@@ -428,6 +428,9 @@ def test_calibration_touches_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, harness.meters.calibration_cache, harness.roofline.speedup, harness.roofline.paper, harness.hardware.profile; "
+    code = (
+        "import sys, harness.meters.calibration_cache, harness.roofline.speedup, harness.roofline.paper;"
+        "import harness.hardware.profile;"
+    )
     code += "print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -67,7 +67,8 @@ def stored(run: Run, directory: Path) -> Path:
 
 
 class PretendedLauncher:
-    """A harness.regression.revisions.Launcher whose commands are ``measure WHAT {out}``: it stores what ``measured[WHAT]`` gives.
+    """A Launcher of harness.regression.revisions whose commands are ``measure WHAT {out}``: it stores what
+    ``measured[WHAT]`` gives.
 
     ``measured[WHAT]`` is called with how often WHAT was launched before; it may give an exit status instead of a run.
     """

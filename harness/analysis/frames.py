@@ -1,7 +1,7 @@
 """A run as pandas frames, for notebooks: what was recorded, row by row, and what follows from it.
 
 Units stand in the column names. What is not known is missing (NaN, None), with a ``*_reason`` column beside it where there is
-one. The frames of derived values (arms, predictions) flatten harness.analysis.comparison; nothing is computed here that it computes.
+one. The frames of derived values (arms, predictions) flatten harness.analysis.comparison, and compute nothing that it computes.
 
 Derived values as flat columns: a quantity becomes its value and, beside it, its interval, count, method and reason.
 """
@@ -111,8 +111,8 @@ class RunFrames:
         decode_tokens (output tokens less those the prefill gave), passes (the target's after prefill), nfe (the same, summed
         over the rows still active), draft_passes (those of draft models). Times: prefill_s and decode_s (wall), forward_s and
         sampler_s (summed over the decode passes, draft models' too).
-        ``void``: the rules that make the times void, None for a sound sample; times are given all the same, harness.analysis.comparison
-        leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
+        ``void``: the rules that make the times void, None for a sound sample; times are given all the same, and
+        harness.analysis.comparison         leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
         """
         samples = self._run.samples
         found = self._keys(range(len(samples)))
@@ -268,7 +268,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
     """Of one sample: passes and nfe of the case's own model, passes of draft models, tokens the prefill gave, forward_s and
-    sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, harness.analysis.comparison charges it.
+    sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, which
+    harness.analysis.comparison charges.
     """
     decode, own = trace.decode, trace.own
     forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))

@@ -1,6 +1,7 @@
 """What the device's memory counter says of a sample, in bytes: percent x scale, beside the bytes modelled for the same window.
 
-The counter's window is the whole sample, prefill included. Scales are those that the run recorded (harness.hardware.counter_scale).
+The counter's window is the whole sample, prefill included. Scales are those that the run recorded
+(harness.hardware.counter_scale).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of `sbd check`: what became of every planned arm of every cell, derived from the run's record.
 
-Speedups, shares and the memory traffic that the device itself counted are those of harness.analysis.comparison; energy per token is
-derived here. Knows no device and no file.
+Speedups, shares and the memory traffic that the device itself counted are those of harness.analysis.comparison;
+energy per token is derived here. Knows no device and no file.
 """
 
 from __future__ import annotations

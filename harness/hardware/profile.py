@@ -87,8 +87,8 @@ def _sparse_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
             yield (
                 ("peak_flops_per_s", dtype),
                 (
-                    f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is {allowed:g} "
-                    "times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
+                    f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is "
+                    f"{allowed:g} times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
                 ),
             )
 

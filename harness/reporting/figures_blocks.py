@@ -86,7 +86,8 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
         axes.set_ylabel("positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
-            f"{_reach(blocks)}. Means over {formatting.count(blocks.blocks)} blocks; positions behind the end of an answer count."
+            f"{_reach(blocks)}. Means over {formatting.count(blocks.blocks)} blocks; "
+            "positions behind the end of an answer count."
         )
         image = svg.to_inline(figure, name, caption)
     return Drawing(heading="What each pass of a block decides", image=image, caption=caption, marks=_marks(arm))
@@ -131,7 +132,8 @@ def timeline_sentence(found: Timeline) -> str:
     tokens, passes = sum(len(block.output_ids) for block in found.blocks), sum(block.passes for block in found.blocks)
     said = ", ".join(f"{count} in pass {number}" for number, count in sorted(per_pass.items()))
     shown = f"{len(found.blocks)} of {found.blocks_in_all} blocks" if found.blocks_in_all > len(found.blocks) else "all blocks"
-    return f"{formatting.count(tokens)} tokens took {formatting.count(passes)} passes ({said} of their block); {shown} of this answer."
+    took = f"{formatting.count(tokens)} tokens took {formatting.count(passes)} passes"
+    return f"{took} ({said} of their block); {shown} of this answer."
 
 
 def _line(number: int, block: DecodedBlock, found: Timeline) -> Markup:

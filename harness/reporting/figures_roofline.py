@@ -65,7 +65,8 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4)
     axes.plot([ridge], [peak], "D", color=colour, ms=4)
-    axes.annotate(f"{roof.rung} read rate\n{formatting.gigabytes(roof.bandwidth_bytes_per_s)} GB/s", (ends[0], ends[0] * memory),
+    axes.annotate(f"{roof.rung} read rate\n{formatting.gigabytes(roof.bandwidth_bytes_per_s)} GB/s",
+                  (ends[0], ends[0] * memory),
                   (12, -2), textcoords="offset points", va="top", color=colour, fontsize=9)  # fmt: skip
     text = f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s\nridge at {ridge:.3g} flops per byte"
     side, offset = ("left", -4) if ridge**2 < ends[0] * ends[1] else ("right", 4)  # to where there is more room

@@ -1,7 +1,7 @@
 """The raw numbers: one row per sample of the record, as it was taken, for a table that sorts and filters.
 
-Reads harness.analysis.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more samples
-than a page can hold, those of one case, process and state are added up.
+Reads harness.analysis.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more
+samples than a page can hold, those of one case, process and state are added up.
 """
 
 from __future__ import annotations

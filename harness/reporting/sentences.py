@@ -83,7 +83,8 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
         return ""
     needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
     if arm.nfe_speedup.value is not None:
-        needed = f"It needed {formatting.ratio(arm.nfe_speedup.value)} fewer forward passes over {formatting.count(arm.prompts)} prompts"
+        times, prompts = formatting.ratio(arm.nfe_speedup.value), formatting.count(arm.prompts)
+        needed = f"It needed {times} fewer forward passes over {prompts} prompts"
     return f"{needed}. It was not timed: this says nothing about the clock."
 
 

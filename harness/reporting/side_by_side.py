@@ -1,7 +1,7 @@
 """Writes several runs onto one page: how they are unlike, what changed and by how much, each run's verdict, the trend.
 
-Values of harness.regression.run_comparison put into words, tables and drawings; computes no statistic. Every number knows its place
-in the JSON form of the same comparison.
+Values of harness.regression.run_comparison put into words, tables and drawings; computes no statistic. Every number knows its
+place in the JSON form of the same comparison.
 
 The tables of several runs beside each other: what changed, and every shared arm run by run.
 

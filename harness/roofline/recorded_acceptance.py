@@ -28,7 +28,7 @@ class RecordedArm:
 
 def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -> list[int]:
     """Passes that each finished block of each row took in the SBD samples of a run, or of the arm of that ``label`` alone, in
-    recorded order. Those of verified blocks are none: there a block may be finished in part (see harness.roofline.recorded_acceptance).
+    recorded order. Those of verified blocks are none: there a block may be finished in part.
 
     Raises:
         RecordError: the run holds no full block of this size.

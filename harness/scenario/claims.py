@@ -1,6 +1,6 @@
 """A claim: bounds on what a run measures, and where in the run they are looked up. What a person says, as data.
 
-A claim stands in a scenario, in a file of claims (harness.scenario.claim_text) or on the command line (harness.scenario.claim_text). Knows no
+A claim stands in a scenario, in a file of claims or on the command line (both harness.scenario.claim_text). Knows no
 run and judges nothing: that is harness.analysis.verdict.
 """
 

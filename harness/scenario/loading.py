@@ -1,4 +1,4 @@
-"""A scenario read from its file, and a part for several kinds of device as one part for each: a part's figures are one device's."""
+"""A scenario read from its file; a part for several kinds of device becomes one part for each of them."""
 
 from __future__ import annotations
 

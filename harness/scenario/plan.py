@@ -197,7 +197,7 @@ class Plan:
         and all of it again for every further process.
 
         In each round, one group of one repeat, all arms of the cell take a turn: in an order drawn by the part's seed in which
-        each arm takes each position equally often (harness.scenario.plan). A run that was begun in another order goes on in this.
+        each arm takes each position equally often. A run that was begun in another order goes on in this.
         """
         for process in range(max(part.processes for part in self.scenario.parts)):
             for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
@@ -210,7 +210,7 @@ def make_plan(scenario: Scenario) -> Plan:
     Raises:
         UnknownModelError: a config.json that cannot be read as a decoder-only transformer, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
-        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long for the model.
+        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
     for model, dtype in _models(cases):

@@ -9,7 +9,7 @@ History of the schema:
     1   first form
     2   a record has the time of its commit and the versions of the software; an index that a trend is read from
 
-A migration that was released is never changed, which is why it has its own statements instead of harness.regression.history.store.
+A migration that was released is never changed, which is why it has statements of its own.
 """
 
 from __future__ import annotations

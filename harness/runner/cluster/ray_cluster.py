@@ -1,4 +1,4 @@
-"""Ray as a harness.runner.cluster.scheduler.Cluster: every unit is an actor that has a node's CPUs, or its GPUs, to itself while it lives.
+"""Ray as a cluster of harness.runner.cluster.protocol: a unit is an actor that has a node's CPUs or GPUs while it lives.
 
 Which node that is, and when, Ray decides. The extra [ray] brings it.
 """

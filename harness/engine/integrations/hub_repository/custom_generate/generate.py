@@ -1,6 +1,7 @@
 """What ``generate(custom_generate=FOLDER, trust_remote_code=True)`` runs: SBD decoding of the installed package sbd-bench.
 
-transformers copies this file alone and executes it, hence trust_remote_code; all that it does is in harness.engine.integrations.custom_generate.
+transformers copies this file alone and executes it, hence trust_remote_code. All that it does is in
+harness.engine.integrations.custom_generate.
 Keyword arguments are those of generate(), and ``arm`` and ``mask_token_id``.
 """
 
