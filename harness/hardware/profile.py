@@ -88,7 +88,8 @@ def _sparse_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
                 ("peak_flops_per_s", dtype),
                 (
                     f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is "
-                    f"{allowed:g} times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
+                    f"{allowed:g} times; is this a sparse rate (halve it), or are the others halved "
+                    "(say halved_in_float32: true)?"
                 ),
             )
 

@@ -1,9 +1,9 @@
 """Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each as soon as it is finished.
 
 Where they are taken is another question than how: here, in fresh processes one after the other where a part asks for several
-(or a hung one could be ended), or on the nodes of a cluster (harness.runner.cluster.scheduler). The runner writes through the store
-only and names no vendor. A run that was killed is continued by calling ``run`` again with the same scenario: finished samples
-are never taken twice.
+(or a hung one could be ended), or on the nodes of a cluster (harness.runner.cluster.scheduler). The runner writes
+through the store only and names no vendor. A run that was killed is continued by calling ``run`` again with the same scenario:
+finished samples are never taken twice.
 """
 
 from __future__ import annotations
