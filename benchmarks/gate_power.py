@@ -3,8 +3,9 @@
 Every trial drives the gate's own procedure (harness.regression.gate) with drawn pairs in an order drawn as for a real gate:
 its looks at 8 and 12 pairs, Holm over five metrics, and the re-run of 12 new pairs before anything fails. A pair is two
 fresh processes, whose medians have independent log-normal noise of standard deviation NOISE (1 %), so d has √2 times that.
-"Fails" is the gate as a whole (any metric) for false alarms; for power it is the one slowed metric, the other four unchanged, and naming another does
-not count. Noise is independent between the metrics, or shared (correlation 0.5 and 0.95): each figure is the worst of these.
+"Fails" is the gate as a whole (any metric) for false alarms; for power it is the one slowed metric, the other four unchanged,
+and naming another does not count. Noise is independent between the metrics, or shared (correlation 0.5 and 0.95): each figure
+is the worst of these.
 
     aa_false_alarm_pct  A/A gates that fail; the worst also over processes of 3 and 10 % noise, at the same 2 % margin
     at_margin_fail_pct  gates that fail where one metric, or all five, are slower by exactly the margin
