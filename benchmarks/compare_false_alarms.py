@@ -38,7 +38,7 @@ from harness.regression.changes import Change, judge_changes
 from harness.regression.metrics import Metric, timed_metrics
 from harness.regression.run_comparison import timed_changes
 from harness.regression.timed import Process, processes_of
-from tests.synthetic_run import NTP, Arm, Part, build
+from tests.helpers.synthetic_run import NTP, Arm, Part, build
 
 TRIALS = {16: 2_000, 200: 300}
 """By prompts."""

@@ -32,7 +32,7 @@ from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at
 from harness.regression.history.metrics import Figure, HistoryRecord
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
-from tests.synthetic_history import figure, record
+from tests.helpers.synthetic_history import figure, record
 
 MACHINES, SCENARIOS, COMMITS, STEP = 4, 5, 500, 400
 CELLS = ("reference/word_problems/b1", "bandwidth_bound/synthetic/b1")

@@ -26,7 +26,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 from benchmarks.results_file import write_results
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.store import EVENTS, HEADER, SAMPLES
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 PARTS, TASKS = 5, ("word_problems", "record_to_json", "short_trace", "code", "summary")
 BATCH_SIZES, PROMPTS, BLOCKS, REPEATS = (1, 2, 4, 8), 8, 5, 4

@@ -26,7 +26,7 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.reporting import write_report
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 PARTS, ARMS, PROMPTS, REPEATS, BLOCKS = 5, 8, 10, 5, 8
 TASKS = ("word_problems", "record_to_json", "short_trace", "code", "summary")

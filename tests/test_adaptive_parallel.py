@@ -11,10 +11,10 @@ from harness.decoding import verified_blocks
 from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel
 from harness.decoding.sampling import PositionNoise
 from harness.engine.plain_session import TransformersSession
-from tests.few_words import MASK_ID, few_words, some_work
-from tests.test_exactness import drain, reference_logits
-from tests.test_nested_drafts import BATCH, SEEDS, block_logits, solver_arm
-from tests.test_position_noise import Recorded
+from tests.helpers.few_words import MASK_ID, few_words, some_work
+from tests.helpers.nested_drafts import BATCH, SEEDS, block_logits, solver_arm
+from tests.helpers.recorded_noise import Recorded
+from tests.helpers.tiny_model import drain, reference_logits
 
 
 def apd(session, request, block_size, mixture):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 import csv
 import json
 import math
@@ -18,12 +19,12 @@ from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_publi
 from harness.roofline.pricing import pass_bytes, price_trace
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import stored_weight_bytes
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
 
 TABLE = known_anchors()
 REPORT = compare_anchors(TABLE, known_profiles())
 BY_NAME = {one.anchor.name: one for one in REPORT.comparisons}
-TYPED = Path(__file__).parent / "data" / "anchors.csv"
+TYPED = DATA / "anchors.csv"
 UNITS = {"tok/s": ("tokens_per_s", 1.0), "ms/token": ("token_s", 1e-3), "ms": ("first_token_s", 1e-3)}
 
 

@@ -18,8 +18,8 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
 from harness.scenario.masked_arms import MASKED_CHAIN
-from tests.test_plan import CEILINGS, PART, case_of, plan_of
-from tests.test_reporting import words
+from tests.helpers.pages import words
+from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 FREEDAVE, APD = {"method": "freedave", "draft_steps": 3}, {"method": "apd"}
 

@@ -17,7 +17,7 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.arms_public import protocol_of
 from harness.scenario.loading import load_scenario
-from tests.test_plan import CEILINGS, PART, case_of, plan_of
+from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}
 

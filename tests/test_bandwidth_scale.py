@@ -16,7 +16,7 @@ from harness.meters.clock import HostClock
 from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
 from harness.meters.window import Figure, Unreadable
-from tests.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
+from tests.helpers.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
 
 PEAK, COPY_RATE, READ_RATE, SIZE = 4e12, 3.2e12, 3.6e12, 2**31
 INTERFACE = MemoryInterface(clock_hz=2.5e9, bus_bits=6400, source="a datasheet")  # 2 x 2.5e9 x 6400 / 8 = 4e12

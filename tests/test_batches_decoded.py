@@ -21,7 +21,7 @@ from harness.roofline.batches import RecordedRow, recorded_batch
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.pricing import price_trace
 from harness.roofline.recorded_acceptance import blocks_of_row
-from tests.test_exactness import MASK_ID, drain, request, tiny_model
+from tests.helpers.tiny_model import MASK_ID, drain, request, tiny_model
 
 BLOCK, PROMPT = 4, 5
 # Prompts of equal length, so that the context of a batch's trace is not padding; the stop ends some of them early.

@@ -11,7 +11,7 @@ from benchmarks.prediction_published import summary, visits_variances
 from harness.analysis.comparison import compare
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE
 from harness.record.schema import Run
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 
 def row(part: str, price: str, predicted: float, seen: bool = False) -> Row:

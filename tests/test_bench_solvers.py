@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.solvers import GREEDY, best, figures, rows_of, table
 from harness.analysis.comparison import compare
-from tests.test_lossless_arms import outputs_changed
+from tests.helpers.lossless import outputs_changed
 
 
 def test_mismatches_are_counted_and_the_best_of_each_kind_is_told(capsys: pytest.CaptureFixture[str]) -> None:

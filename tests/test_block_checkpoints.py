@@ -22,7 +22,7 @@ from harness.errors import UnknownModelError
 from harness.models.block_checkpoints import native_config
 from harness.models.block_families import FAMILIES
 from harness.models.choice import REFERENCE_DIR, HuggingFaceModel
-from tests.test_model_facts import config_of
+from tests.helpers.block_configs import config_of
 
 VOCAB = 40
 SIZES = {

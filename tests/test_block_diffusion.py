@@ -27,9 +27,9 @@ from harness.engine.cuda_graphs import (
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.block_families import FAMILIES
-from tests import published_rules
-from tests.few_words import MASK_ID, WORDS, Work
-from tests.test_exactness import Says, drain, request
+from tests.helpers import published_rules
+from tests.helpers.few_words import MASK_ID, WORDS, Work
+from tests.helpers.tiny_model import Says, drain, request
 
 K = 4
 SESSIONS = {

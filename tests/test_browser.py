@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,15 @@ from harness.record.schema import CaseOutcome, Run
 from harness.record.store import read_run
 from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf
-from tests import synthetic_run as synthetic
-from tests.test_reporting import FULL
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.browser import CHROMIUM, axe, opened, unfold
+from tests.helpers.pages import FULL
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
 
-QUICKSTART = Path(__file__).parent.parent / "reports" / "quickstart"
-WIDTHS, THEMES = (390, 1440), ("light", "dark")
+QUICKSTART = ROOT / "reports" / "quickstart"
 EVIL = "<script>window.planted = 1</script>\"><img src=x onerror='window.planted = 2'></title></style></script>{{ 7 * 7 }}"
 EVIL_LABEL = "\"><img src=x onerror='window.planted = 3'>"
-
-
-@dataclass
-class Opened:
-    """A page with everything that it asked for and complained of since it was opened."""
-
-    page: Any
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One browser for all tests."""
-    with playwright.sync_playwright() as started:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
-        found = started.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +52,6 @@ def hostile() -> Run:
     )
     named = {"command": f"sbd run {EVIL}", "run_id": f"run {EVIL}", "environment": {"cpu_model": EVIL, EVIL: EVIL}}
     return run.model_copy(update={"header": run.header.model_copy(update=named)})
-
-
-def opened(browser: Any, file: Path, **options: Any) -> Opened:
-    """``file`` opened in a context of its own, without a network; options as Playwright's new_context takes them."""
-    context = browser.new_context(offline=True, **options)
-    found = Opened(page=context.new_page())
-    found.page.on("request", lambda request: found.requests.append(request.url))
-    found.page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
-    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
-    found.page.goto(file.as_uri())
-    return found
-
-
-def unfold(page: Any, what: str = "details") -> None:
-    """Open everything that is folded."""
-    page.evaluate("(what) => document.querySelectorAll(what).forEach((one) => { one.open = true })", what)
 
 
 @pytest.mark.parametrize("name", ["full", "hostile"])

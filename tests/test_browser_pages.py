@@ -9,9 +9,9 @@ import pytest
 
 from harness.reporting.gallery import write_gallery
 from harness.reporting.side_by_side import write_side_by_side
-from tests.test_browser import CHROMIUM, THEMES, WIDTHS, axe, browser, opened, unfold
-from tests.test_side_by_side import BASE, FOUND
-from tests.two_runs import stored
+from tests.helpers.browser import CHROMIUM, THEMES, WIDTHS, axe, browser, opened, unfold
+from tests.helpers.two_pages import BASE, FOUND
+from tests.helpers.two_runs import stored
 
 __all__ = ["browser"]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import base64
 import hashlib
 import shutil
@@ -14,12 +15,12 @@ import pytest
 from harness.formatting import rate, ratio
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
 from harness.reporting.planner.view import planner_view, rate_carried, ratio_carried
-from tests.test_planner import FIGURES, asked, choices, quickstart, rendered
+from tests.helpers.planner_page import FIGURES, asked, choices, quickstart, rendered
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
-TEMPLATES = Path(__file__).parent.parent / "harness" / "reporting" / "templates"
+TEMPLATES = ROOT / "harness" / "reporting" / "templates"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 
 

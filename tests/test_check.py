@@ -31,8 +31,8 @@ from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
-from tests import synthetic_run as synthetic
-from tests.test_cli import sbd
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import sbd
 
 WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from harness.cli import app
 from harness.errors import EXIT_USER_ERROR
 from harness.record.schema import Run
 from harness.record.store import RunStore
-from tests.synthetic_run import Part, build
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
+from tests.helpers.synthetic_run import Part, build
 
-CI = Path(__file__).parent.parent / "docs" / "ci"
+CI = ROOT / "docs" / "ci"
 FILES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(CI.glob("*.yml"))}
 VARIABLES = {
     "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_SHA": "0123456789abcdef0123456789abcdef01234567", "GITHUB_REF_NAME": "main",

@@ -16,8 +16,8 @@ from harness.scenario.claim_text import load_claims, read_claim, shipped_claims,
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, THIS_PROCESS, Bound, Claim, Where
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.scenario import Scenario
-from tests import synthetic_run as synthetic
-from tests.test_scenario import GOOD, write
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.scenarios import GOOD, write
 
 SPEEDUP = Bound(metric="wall_speedup", min=3.0)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -14,18 +12,11 @@ import pytest
 from harness import cli
 from harness.cli.progress import TerminalProgress, format_duration
 from harness.errors import RecordError, StorageError
-from tests.test_store import begun
+from tests.helpers import ROOT
+from tests.helpers.begun_runs import begun
+from tests.helpers.command import fake_runner, sbd
 
-PAPER = Path(cli.__file__).parent / "roofline"
-
-
-def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sbd", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    code = stopped.value.code
-    return code if isinstance(code, int) else 0
+PAPER = ROOT / "harness" / "roofline"
 
 
 def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,19 +142,6 @@ def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.strip() == str(tmp_path / "kept")
     assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 5
     assert "no run here" in capsys.readouterr().err
-
-
-def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
-    """Put a runner in place that returns or raises, so that no model is loaded."""
-
-    def run(scenario: Path, out: Path | None, progress: object, spawn: object) -> Path:
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    module = types.ModuleType("harness.runner.runner")
-    module.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "harness.runner.runner", module)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from harness.errors import RecordError
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from harness.roofline.recorded_acceptance import recorded_arms
-from tests.synthetic_run import ARMS, NTP, Arm, Part, build
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
+from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
 
 WHAT_IF = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 

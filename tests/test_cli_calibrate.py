@@ -20,8 +20,9 @@ from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
 from harness.runner import local_machine
 from harness.scenario.loading import find_scenario, load_scenario
-from tests.test_cli import fake_runner, sbd
-from tests.test_survey import GIB, SurveyedBench, surveyed
+from tests.helpers.command import fake_runner, sbd
+from tests.helpers.fake_bench import GIB
+from tests.helpers.surveyed import SurveyedBench, surveyed
 
 
 @pytest.fixture(autouse=True)

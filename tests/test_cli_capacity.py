@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import csv
 import io
 import json
@@ -14,9 +15,9 @@ from harness.formatting import rate
 from harness.hardware.profile import known_profiles
 from harness.paths import data_dir
 from harness.roofline.recorded_acceptance import passes_per_block
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
 
-QUICKSTART = Path(__file__).parent.parent / "reports" / "quickstart"
+QUICKSTART = ROOT / "reports" / "quickstart"
 LLAMA = ("capacity", "--model", "llama-3.1-8b", "--nfe-speedup", "3")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.paper import BAR_WIDTH, ratio_bar
 from harness.roofline.paper import published_slowdowns, published_speedups
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
 
 EXPLAIN = ("roofline", "--paper", "--explain")
 

@@ -14,10 +14,10 @@ from harness.record.schema import CaseOutcome
 from harness.regression import revisions
 from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors, save_floors
 from harness.scenario.loading import load_scenario
-from tests.synthetic_run import NTP, Part, build
-from tests.test_cli import sbd
-from tests.test_likeness import with_environment
-from tests.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
+from tests.helpers.command import sbd
+from tests.helpers.environments import with_environment
+from tests.helpers.synthetic_run import NTP, Part, build
+from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
 
 RUN = two_arms(jitter=0.05)
 LUCK = (1.0, 1.002, 0.997, 1.001, 0.999, 1.003, 0.998, 1.0005, 0.9985, 1.0015)

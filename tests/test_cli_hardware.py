@@ -10,7 +10,7 @@ import pytest
 from harness.cli.hardware import figures_of, with_date
 from harness.hardware.profile import HardwareProfile, known_profiles
 from harness.paths import data_dir
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
 
 
 @pytest.fixture

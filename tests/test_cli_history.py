@@ -13,9 +13,9 @@ import pytest
 from harness.analysis.results import COMPARISON_VERSION
 from harness.meters.environment import ask_git, branch_at, committed_at
 from harness.regression.history.store import History, Wanted
-from tests.synthetic_history import commit, records_of
-from tests.test_cli import sbd
-from tests.test_history_records import RECORDS
+from tests.helpers.command import sbd
+from tests.helpers.records import RECORDS
+from tests.helpers.synthetic_history import commit, records_of
 
 RUN_ID = json.loads((RECORDS / "v3" / "run.json").read_text())["run_id"]
 

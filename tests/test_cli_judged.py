@@ -20,8 +20,8 @@ from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish, table
 from harness.errors import StorageError, UserError
 from harness.reporting.exports import FORMATS, export
-from tests import synthetic_judgements as synthetic
-from tests.synthetic_judgements import answer, of
+from tests.helpers import synthetic_judgements as synthetic
+from tests.helpers.synthetic_judgements import answer, of
 
 REFUTED = of(
     answer("met", metric="nfe_speedup"),

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.methods import METHODS_VERSION
 from harness.roofline.methods.systems import known_systems
-from tests.test_cli import sbd
+from tests.helpers.command import sbd
 
 
 def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from harness.analysis.judgement import JUDGEMENT_VERSION
 from harness.record.schema import Run
 from harness.record.store import RunStore
-from tests import synthetic_run as synthetic
-from tests.test_cli import sbd
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import sbd
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
 SLOW = "SBD k=16 γ=0.1"

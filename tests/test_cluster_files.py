@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import re
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ import yaml
 from harness.cli import app
 from harness.runner.cluster.ray_cluster import NODE_RESOURCE
 
-CLUSTERS = Path(__file__).resolve().parent.parent / "docs" / "clusters"
+CLUSTERS = ROOT / "docs" / "clusters"
 ROOT = CLUSTERS.parent.parent
 JOB: dict[str, Any] = yaml.safe_load((CLUSTERS / "rayjob.yaml").read_text(encoding="utf-8"))
 SCRIPT = (CLUSTERS / "slurm.sbatch").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from harness.hardware.profile import Calibration
 from harness.record.schema import CaseOutcome, Run
 from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import pass_bytes, price_trace
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 NTP_TOKEN_S = 0.010 + 0.001
 """Decode seconds of one NTP token in the synthetic runs."""

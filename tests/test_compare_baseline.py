@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import re
 from pathlib import Path
 
@@ -12,9 +13,8 @@ from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def checked(dynamic: float, static: float, jitter: float = 0.1):

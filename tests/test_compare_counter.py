@@ -10,7 +10,7 @@ from harness.analysis.comparison import compare
 from harness.record.store import RunStore, read_run
 from harness.reporting.page import render
 from harness.roofline.pricing import pass_bytes
-from tests.synthetic_run import SHAPE, build
+from tests.helpers.synthetic_run import SHAPE, build
 
 WHY = "scale not taken"
 NO_GPM = {"figures": ["dram_bandwidth_pct"], "reason": "no GPM"}

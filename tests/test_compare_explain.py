@@ -11,7 +11,7 @@ from harness.analysis.results import ArmResult, Cell
 from harness.models import ModelShape
 from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 RUN = synthetic.build(
     synthetic.Part(jitter=0.05), synthetic.Part(jitter=0.05, batch_size=4), calibration=synthetic.calibration()

@@ -13,7 +13,7 @@ from harness.analysis.results import ArmResult
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 SBD = "sbd-k16-g0.1-t0-entropy_bounded"
 JITTERED = synthetic.Part(jitter=0.05, arms=synthetic.ARMS[:2])

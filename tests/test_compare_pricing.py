@@ -19,7 +19,7 @@ from harness.analysis.sample_totals import TimedPasses
 from harness.record.passes import read_passes
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 RUN = synthetic.build(calibration=synthetic.calibration())
 CASE = RUN.header.cases[1]

@@ -14,8 +14,8 @@ from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.record.schema import Run
 from harness.regression.changes import Change, judge_changes
 from harness.regression.run_comparison import compare_runs
-from tests.synthetic_run import ARMS, NTP, Arm, Part, build
-from tests.two_runs import in_processes, slower, two_arms
+from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
+from tests.helpers.two_runs import in_processes, slower, two_arms
 
 ARM = "sbd-k16-g0.1-t0-entropy_bounded"
 CHANGE = Change(

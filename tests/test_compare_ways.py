@@ -16,7 +16,7 @@ from harness.analysis.stats.quantity import absent, exact
 from harness.reporting.explain import explain_drawings
 from harness.reporting.figures_arms import MOST_WAYS, ways_compared
 from harness.reporting.svg import MOST_ARMS
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 CELL = compare(synthetic.build()).cells[0]
 

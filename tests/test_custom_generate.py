@@ -22,7 +22,7 @@ from harness.errors import ScenarioError, UserError
 from harness.models.choice import REFERENCE_DIR
 from harness.scenario.single_arm import single_case
 from harness.workloads.tasks import TASKS, problems
-from tests.few_words import MASK_ID, WORDS, few_words, some_work
+from tests.helpers.few_words import MASK_ID, WORDS, few_words, some_work
 
 PAD = 3
 ARMS = {

@@ -13,8 +13,8 @@ import pytest
 
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.window import Absent, Unreadable
-from tests.fake_dcgmi import HEAD, FakeDcgmi
-from tests.running import is_running
+from tests.helpers.fake_dcgmi import HEAD, FakeDcgmi
+from tests.helpers.running import is_running
 
 PATIENCE_S = 30.0
 

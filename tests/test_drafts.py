@@ -25,10 +25,10 @@ from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.clock import HostClock
 from harness.meters.timed_session import MeteredSession
-from tests.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
-from tests.few_words import MASK_ID, WORDS, Work, few_words, some_work
-from tests.test_exactness import TOLERANCE, committed_kv, drain
-from tests.test_verified_blocks import OtherKeep
+from tests.helpers.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
+from tests.helpers.few_words import MASK_ID, WORDS, Work, few_words, some_work
+from tests.helpers.other_keep import OtherKeep
+from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain
 
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),

@@ -23,15 +23,7 @@ from harness.decoding.request import (
     StopRule,
 )
 from harness.decoding.speculative import DraftedRow
-from tests.test_verified_distribution import (
-    PROMPT,
-    TOLERANCE,
-    Table,
-    Undecided,
-    next_word,
-    table,
-    written_by_ntp,
-)
+from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, table, written_by_ntp
 
 WORDS, STOP = 4, 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import os
 import subprocess
@@ -169,7 +170,7 @@ def test_the_snapshot_is_plain_json_of_this_machine() -> None:
 
 def test_the_commit_is_that_of_the_checkout() -> None:
     """Where the package runs from a checkout git's own answer is recorded, else the reason."""
-    root = Path(__file__).resolve().parent.parent
+    root = ROOT
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
     found = snapshot()
     if asked.returncode == 0:
@@ -191,7 +192,7 @@ def test_torch_is_never_loaded_by_a_snapshot() -> None:
         "import sys; from harness.meters.environment import snapshot; found = snapshot(); "
         "print('torch' in sys.modules, found['reasons']['gpus'])"
     )
-    root = Path(__file__).resolve().parent.parent
+    root = ROOT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.strip() == "False torch is not loaded"
 

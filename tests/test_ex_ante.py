@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
-from tests import synthetic_run as synthetic
-from tests.test_shape_calibration import BASE, MEASURED, SHAPE, TRUTH, seen
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, seen
 
-RECORDS = Path(__file__).parent / "data" / "records"
+RECORDS = DATA / "records"
 BEFORE, AMONG, AFTER = "2026-11-20T09:59:59.500+00:00", "2026-11-20T10:00:30.000+00:00", "2026-11-20T10:05:00.000+00:00"
 """Every sample of a synthetic run begins at 10:00:00."""
 

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.compiling import can_compile
@@ -23,27 +16,22 @@ from harness.engine.cuda_graphs import (
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.host import CAPTURES, GraphMeter
+from tests.helpers.tiny_model import (
+    MASK_ID,
+    PROMPTS,
+    TOLERANCE,
+    VOCAB,
+    Says,
+    committed_kv,
+    drain,
+    reference_logits,
+    request,
+    tiny_model,
+    torch,
+)
 
-# transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
-TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed": 1e-9}
 # Its RMSNorm and rotary angles are float32 too; compiled they are added up in another order (5e-7 seen).
 COMPILED_TOLERANCE = 1e-5
-MASK_ID, VOCAB = 36, 37
-
-
-def tiny_model(architecture: str, attention: str = "sdpa"):
-    """A random model of 3 layers with grouped-query attention, float64."""
-    torch.manual_seed(7)
-    config_class, model_class = {
-        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
-        "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
-    }[architecture]
-    config = config_class(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, attn_implementation=attention,
-        initializer_range=0.3,
-    )  # fmt: skip
-    return model_class(config).to(torch.float64).eval()
 
 
 def open_session(kind, architecture="llama"):
@@ -97,42 +85,6 @@ class Spy:
     def read(self, tokens):
         """Pass on."""
         return self.inner.read(tokens)
-
-
-def reference_logits(model, sequence, in_block, wanted):
-    """One uncached forward: (key ≤ query) or (both in the current block), additive mask, explicit positions."""
-    n = len(sequence)
-    mask = torch.full((1, 1, n, n), torch.finfo(torch.float64).min, dtype=torch.float64)
-    for query in range(n):
-        for key in range(n):
-            if key <= query or (in_block[query] and in_block[key]):
-                mask[0, 0, query, key] = 0.0
-    with torch.no_grad():
-        out = model(
-            input_ids=torch.tensor([sequence]), position_ids=torch.arange(n)[None], attention_mask=mask, use_cache=False
-        )
-    return out.logits[0, n - wanted :]
-
-
-PROMPTS = {"one": ((1, 5, 9, 3, 22),), "padded": ((1, 5, 9, 3, 22, 8, 30), (1, 2), (1, 17, 4, 4))}
-
-
-def request(prompts, stop_ids=(), temperature=0.0, max_new_tokens=21):
-    """A decode request with a fixed seed."""
-    return DecodeRequest(
-        prompts=prompts, max_new_tokens=max_new_tokens, stop=StopRule(token_ids=frozenset(stop_ids)),
-        suppressed_ids=(MASK_ID,), temperature=temperature, generator=torch.Generator().manual_seed(3),
-        device=torch.device("cpu"),
-    )  # fmt: skip
-
-
-def drain(generator):
-    """Run a decoder to its end; returns its Generation."""
-    while True:
-        try:
-            next(generator)
-        except StopIteration as stop:
-            return stop.value
 
 
 def decode(session, method, req, gamma=1.5, block_size=4):
@@ -207,15 +159,6 @@ def check_every_logit(model, session, batch, method, tolerance):
         expected = reference_logits(model, sequence, in_block, len(logits))
         allowed = torch.arange(VOCAB) != MASK_ID  # the decoder suppresses the mask token in place
         assert (logits[:, allowed] - expected[:, allowed]).abs().max() < tolerance
-
-
-def committed_kv(session, row):
-    """(keys, values) of a row's committed tokens, each (G, n, D), per layer."""
-    if isinstance(session, StaticSession):
-        used = slice(session.context_tokens[row])
-        return [(k[row, :, used], v[row, :, used]) for k, v in zip(session._keys, session._values, strict=True)]
-    valid = session._valid[row]
-    return [(layer.keys[row][:, valid], layer.values[row][:, valid]) for layer in session._cache.layers]
 
 
 @pytest.mark.parametrize("kind", ["plain-sdpa", "static", "graphed"])
@@ -323,27 +266,6 @@ def test_a_batched_row_decodes_what_it_decodes_alone(method):
             own.append(alone.nfe(0))
         waited += len(together.decode_passes) - max(own)
     assert waited == 0 if method == "ragged" else waited > 0, "ragged, no row waits for another; the examples have stragglers"
-
-
-class Says:
-    """A session whose model says token s at slot s, whatever it is fed."""
-
-    context_tokens, context_width = (3,), 3
-
-    def reset(self, rows, capacity):
-        """Nothing is kept."""
-
-    def forward(self, segments):
-        """(1, m, V) logits."""
-        wanted = sum(s.logits for s in segments)
-        return 9.0 * torch.eye(VOCAB)[None, :wanted]
-
-    def keep(self, tokens):
-        """Nothing is kept."""
-
-    def read(self, tokens):
-        """Nothing to fetch."""
-        return tokens.tolist()
 
 
 def test_a_solver_is_not_offered_slots_behind_a_stop():

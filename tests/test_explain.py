@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 import html
 import re
 from dataclasses import replace
@@ -23,11 +24,11 @@ from harness.reporting.explain import MOST_BATCHES, explain_drawings
 from harness.reporting.figures_blocks import timeline_drawing, token_text
 from harness.reporting.figures_roofline import MOST_LABELS, named, pass_time, telling
 from harness.reporting.svg import Drawing
-from tests import synthetic_run as synthetic
-from tests.test_compare_blocks import run as run_of
-from tests.test_compare_blocks import sample
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.block_run import run as run_of
+from tests.helpers.block_run import sample
 
-V5 = read_run(Path(__file__).parent / "data" / "records" / "v5")
+V5 = read_run(DATA / "records" / "v5")
 FULL = synthetic.build(
     synthetic.Part(jitter=0.05), synthetic.Part(jitter=0.05, batch_size=4), calibration=synthetic.calibration()
 )

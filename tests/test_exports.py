@@ -21,8 +21,8 @@ from harness.analysis.stats.quantity import Quantity
 from harness.reporting.exports import FORMATS, export
 from harness.reporting.exports.review import LONGEST
 from harness.reporting.exports.trackers import family_name
-from tests import synthetic_judgements as synthetic
-from tests.synthetic_judgements import answer, ink, of
+from tests.helpers import synthetic_judgements as synthetic
+from tests.helpers.synthetic_judgements import answer, ink, of
 
 FOUR = of(
     answer("met", metric="nfe_speedup", value=Quantity(value=3.25, low=3.125, high=3.5, n=8)),

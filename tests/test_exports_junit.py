@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import given
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements
 from harness.reporting.exports import export
-from tests import synthetic_judgements as synthetic
-from tests.synthetic_judgements import answer, of
+from tests.helpers import synthetic_judgements as synthetic
+from tests.helpers.synthetic_judgements import answer, of
 
-SCHEMA = xmlschema.XMLSchema(Path(__file__).parent / "data" / "junit-10.xsd")
+SCHEMA = xmlschema.XMLSchema(DATA / "junit-10.xsd")
 EVERY_STATE = of(*(answer(state, metric=f"m_{state}", remedy="more prompts") for state in GRAVEST_FIRST))
 
 

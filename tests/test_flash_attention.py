@@ -18,7 +18,7 @@ from harness.engine.cuda_graphs import (
 )
 from harness.engine.flash_attention import Runs
 from harness.errors import ScenarioError
-from tests.emulated_gpu import emulated_flash
+from tests.helpers.emulated_gpu import emulated_flash
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
 SCHEMA = (
@@ -138,7 +138,7 @@ def test_what_it_takes(device, dtype, head_dim, taken):
 
 def test_the_emulation_takes_what_the_operator_declares():
     """Name by name, so that a call it accepts is one that torch accepts."""
-    from tests.emulated_gpu import flash_forward
+    from tests.helpers.emulated_gpu import flash_forward
 
     taken = [name for name in inspect.signature(flash_forward).parameters if name != "others"]
     declared = [one.name for one in torch.ops.aten._flash_attention_forward.default._schema.arguments]

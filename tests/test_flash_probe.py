@@ -14,7 +14,7 @@ from harness.check.half_precision import half_precision, main
 from harness.engine import flash_attention
 from harness.engine.cuda_graphs import CudaGraphs
 from harness.engine.flash_attention import FlashRuns
-from tests.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
 
 BATCHES = ((1, 200), (1, 900), (3, 900))
 """One piece; four of which three hold nothing; three rows. Each but the first drops the graphs and captures anew."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import doctest
 import json
 from pathlib import Path
@@ -16,9 +17,8 @@ from harness.analysis.frames import RunFrames
 from harness.errors import RecordError
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
-ROOT = Path(__file__).resolve().parent.parent
 QUICKSTART = ROOT / "reports" / "quickstart"
 KEY = ["case_id", "process", "group", "repeat", "warmup"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import math
 import os
 import subprocess
@@ -21,7 +22,7 @@ from harness.decoding.solvers import (
     SOLVERS,
     BlockView,
 )
-from tests.drawn_logits import INF, NAN, decide_alike, defined, some_logits
+from tests.helpers.drawn_logits import INF, NAN, decide_alike, defined, some_logits
 
 # The interpreter computes with numpy, which remarks on arithmetic with NaN and infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")
@@ -144,7 +145,7 @@ def test_the_kernels_compile_for_a_gpu():
     tell.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.compiled_walk"], capture_output=True, text=True, cwd=Path(__file__).parent.parent,
+        [sys.executable, "-m", "tests.helpers.compiled_walk"], capture_output=True, text=True, cwd=ROOT,
         env=os.environ | {"TRITON_INTERPRET": "0"},
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.split() == ["48"], done.stderr

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import contextlib
 import json
 import shutil
@@ -25,12 +26,11 @@ from harness.record.schema import CaseOutcome
 from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.loading import load_scenario
-from tests import synthetic_run as synthetic
-from tests.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
-from tests.two_runs import stored
-from tests.watched_command import Fault, fault_of
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
+from tests.helpers.two_runs import stored
+from tests.helpers.watched_command import Fault, fault_of
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "tests" / "data" / "records"
 FEW = {"scenario": 110, "claims": 40, "profile": 80, "systems": 20, "config": 30, "prompts": 20, "run": 100}
 FULL = {"scenario": 6000, "claims": 1500, "profile": 4000, "systems": 1000, "config": 1500, "prompts": 1000, "run": 6000}
@@ -297,7 +297,7 @@ def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: Wor
         (ROOT / "tests" / "__stray__").unlink()
         return {}
 
-    monkeypatch.setattr("tests.watched_command.LONGEST_CPU_S", 0.3)
+    monkeypatch.setattr("tests.helpers.watched_command.LONGEST_CPU_S", 0.3)
     monkeypatch.setattr(scenario, "load_scenario", lambda path: 1 / 0)
     monkeypatch.setattr(profile, "load_profile", endless)
     monkeypatch.setattr(scenario.Scenario, "model_json_schema", elsewhere)

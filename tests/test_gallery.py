@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import html
 import json
 import re
@@ -12,11 +13,11 @@ from urllib.parse import unquote
 import pytest
 
 from harness.reporting.gallery import render, write_gallery
-from tests import synthetic_run as synthetic
-from tests.test_cli import sbd
-from tests.two_runs import stored, two_arms
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import sbd
+from tests.helpers.two_runs import stored, two_arms
 
-REPORTS = Path(__file__).parent.parent / "reports"
+REPORTS = ROOT / "reports"
 
 
 def published(folder: Path) -> list[Path]:

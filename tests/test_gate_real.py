@@ -17,8 +17,8 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression import revisions
 from harness.regression.counted import counted
-from tests.synthetic_run import NTP
-from tests.two_runs import MORE_PASSES, noisy, stored, two_arms
+from tests.helpers.synthetic_run import NTP
+from tests.helpers.two_runs import MORE_PASSES, noisy, stored, two_arms
 
 RUN = two_arms()
 SCENARIO = """\

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from harness.decoding.next_token import decode_next_token
 from harness.engine.hf_generate import generate
 from harness.engine.static_session import StaticSession
-from tests.test_exactness import PROMPTS, drain, request, tiny_model
+from tests.helpers.tiny_model import PROMPTS, drain, request, tiny_model
 
 
 @pytest.mark.parametrize("stop_ids", [(), (11, 20)])

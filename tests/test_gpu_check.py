@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import base64
 import hashlib
 import json
@@ -22,10 +23,9 @@ from harness.record.store import RunStore
 from harness.scenario.loading import find_scenario
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
-from tests import synthetic_run as synthetic
-from tests.test_store import begun
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.begun_runs import begun
 
-ROOT = Path(__file__).resolve().parent.parent
 SCENARIOS = ("gpu_reference", "claim_llama31_8b", "claim_qwen3_8b")
 
 # Writes down how it was called; begins a run where it is asked to; SAYS is what the probe says, CODES are exit codes.

@@ -27,8 +27,8 @@ from harness.meters.host import CAPTURES
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
-from tests.drawn_logits import decide_alike, defined, random_rows, some_logits
-from tests.few_words import MASK_ID, SETTINGS, few_words, some_work
+from tests.helpers.drawn_logits import decide_alike, defined, random_rows, some_logits
+from tests.helpers.few_words import MASK_ID, SETTINGS, few_words, some_work
 
 BLOCK = 8
 COMPILES = pytest.mark.skipif(not can_compile(), reason="torch.compile does not work here")

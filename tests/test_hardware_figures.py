@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 import csv
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from harness.hardware.figures import Figure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.paths import data_dir
 
-TABLE = Path(__file__).parent / "data" / "hardware_figures.csv"
+TABLE = DATA / "hardware_figures.csv"
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis.comparison import compare, to_json
-from harness.analysis.health import RULES, Usual, broken_rules, usual_of, without_void_times
+from harness.analysis.health import Usual, broken_rules, usual_of, without_void_times
 from harness.analysis.verdict import verdict
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from harness.scenario.scenario import HealthLimits
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.synthetic_run import CLOCK, COMPILED, KERNEL, NEIGHBOUR, STOLEN, THROTTLED
 
 USUAL = Usual(kernel_s=0.010, sm_clock_mhz=2000.0, logical_cores=2)
-KERNEL, STOLEN, THROTTLED, NEIGHBOUR, CLOCK, COMPILED = RULES
 
 
 def run_with(**readings):

@@ -12,9 +12,9 @@ pytest.importorskip("transformers")
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.session import Segment
 from harness.engine.static_session import StaticSession
-from tests import few_words
-from tests.test_exactness import drain
-from tests.test_rows_left_out import ARMS, some_decode
+from tests.helpers import few_words
+from tests.helpers.some_decodes import ARMS, some_decode
+from tests.helpers.tiny_model import drain
 
 ROWS = 6
 

@@ -21,7 +21,7 @@ from harness.analysis.stats.change_points import (
     find_changes,
     propose,
 )
-from tests.synthetic_history import autoregressive, stepped
+from tests.helpers.synthetic_history import autoregressive, stepped
 
 WITHIN = 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import itertools
 import multiprocessing
 import signal
@@ -20,10 +21,9 @@ from harness.regression.history.database import METADATA, MIGRATIONS, SCHEMA_VER
 from harness.regression.history.metrics import METRICS, Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import trend
-from tests import postgres_server
-from tests.synthetic_history import commit, figure, record, records_of
+from tests.helpers import postgres_server
+from tests.helpers.synthetic_history import commit, figure, record, records_of
 
-ROOT = Path(__file__).resolve().parent.parent
 ALL_METRICS = tuple(figure(2.0, name, arm) for name in METRICS for arm in ("NTP", "SBD γ=0.1", "SBD γ=0.35"))
 """As many figures as a small run has."""
 DATABASES = itertools.count()
@@ -141,7 +141,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from harness import history
-from tests.synthetic_history import record
+from tests.helpers.synthetic_history import record
 from tests.test_history_database import ALL_METRICS, BEFORE_KILL
 
 def half_of_them(connection, record_id, figures):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.stats.slopes import _best, _shapes, drifts
-from tests.synthetic_history import autoregressive
+from tests.helpers.synthetic_history import autoregressive
 
 
 def test_an_exact_slope_between_two_levels() -> None:

@@ -18,10 +18,10 @@ from harness.record.store import read_run
 from harness.regression.history.derive import reciprocal, record_of
 from harness.regression.history.metrics import DEFAULT_METRICS, METRICS, PRICES, HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import History, Wanted
-from tests import synthetic_run as synthetic
-from tests.test_record_packed import unpacked_by_hand
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.records import RECORDS
+from tests.helpers.unpacked import unpacked_by_hand
 
-RECORDS = Path(__file__).parent / "data" / "records"
 RUN = synthetic.build(
     synthetic.Part(jitter=0.05, tasks=("word_problems", "record_to_json")), calibration=synthetic.calibration()
 )

@@ -19,7 +19,7 @@ from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
 from harness.regression.history.wording import change_words
 from harness.reporting.trend import render, write_trend
-from tests.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
+from tests.helpers.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
 
 
 def trend_of(tmp_path: Path, records: list[HistoryRecord], metrics: tuple[str, ...] = ("wall_speedup",), **asked: Any) -> Trend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ import pytest
 
 from benchmarks.house import imports_of, name_of
 
-ROOT = Path(__file__).resolve().parent.parent
 
 # A package may import itself, its own layer and those below it.
 LAYERS = {

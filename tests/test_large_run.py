@@ -15,8 +15,8 @@ from harness.record.passes import PackedPasses, PassColumns
 from harness.record.store import read_run
 from harness.reporting import page, samples
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
-from tests.two_runs import stored
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(
     synthetic.Part(tasks=("word_problems", "code"), prompts=3, repeats=2), calibration=synthetic.calibration()

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from harness.decoding.next_token import log_likelihoods
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
-from tests.few_words import MASK_ID, few_words
+from tests.helpers.few_words import MASK_ID, few_words
 
 PAIRS = [((1, 2, 3, 4), (5,)), ((6,), (0, 1, 2, 3)), ((1, 1), (7, 7)), ((3, 2, 1), (4,))]
 

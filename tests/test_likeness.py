@@ -13,23 +13,14 @@ from harness.record.diff import ABSENT, differing, differing_keys
 from harness.record.schema import RECORD_VERSION, Run
 from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
 from harness.scenario.loading import load_scenario
-from tests.synthetic_run import ARMS, Part, build
+from tests.helpers.environments import with_environment, with_header
+from tests.helpers.synthetic_run import ARMS, Part, build
 
 PLAIN = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=8,
 )
-
-
-def with_header(run: Run, **changes: Any) -> Run:
-    """The run with other values in its header."""
-    return run.model_copy(update={"header": run.header.model_copy(update=changes)})
-
-
-def with_environment(run: Run, **changes: Any) -> Run:
-    """The run on another machine."""
-    return with_header(run, environment=run.header.environment | changes)
 
 
 def with_scenario(run: Run, **changes: Any) -> Run:

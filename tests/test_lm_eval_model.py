@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from harness.record.store import read_run
 from harness.runner.runner import run
 from harness.workloads.tasks import TASKS, problems
 
-ROOT = Path(__file__).resolve().parent.parent
 SEED, COUNT = 2, 12
 TASK = """\
 task: sbd_word_problems

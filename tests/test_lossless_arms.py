@@ -23,8 +23,9 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.claim_text import read_claim
 from harness.scenario.loading import load_scenario
-from tests import synthetic_run as synthetic
-from tests.test_plan import CEILINGS, PART, case_of, plan_of
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.lossless import outputs_changed
+from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 VERIFIED = {"method": "sbd_verified", "gamma": 0.1}
 LINEAR, QUADRATIC = ({"method": "self_speculation", "form": form} for form in ("linear", "quadratic"))
@@ -133,21 +134,6 @@ def test_a_pass_is_priced_by_its_counts_whatever_its_role() -> None:
     per_pair = 4 * shape.heads * shape.head_dim * shape.layers
     assert ideal_attention_flops(shape, draft) == per_pair * 4 * 9, "a block of masks sees itself"
     assert ideal_attention_flops(shape, check) == per_pair * (6 + 7 + 8 + 9), "a draft that is checked is causal"
-
-
-def outputs_changed(label: str, prompts: set[str], repeat: int = 1, timed: bool = True, **found: object):
-    """A synthetic run in which one arm wrote something else on some prompts, and has these values on its axes besides."""
-    run = synthetic.build(synthetic.Part(repeats=2, timed=timed))
-    cases = [case.model_copy(update={"arm": case.arm | found}) if case.label == label else case for case in run.header.cases]
-    changed = next(case.case_id for case in cases if case.label == label)
-    samples = [
-        sample.model_copy(update={"rows": [
-            row.model_copy(update={"output_ids": [*row.output_ids[:-1], 8]})
-            if row.prompt_id in prompts and sample.repeat == repeat else row for row in sample.rows
-        ]}) if sample.case_id == changed else sample
-        for sample in run.samples
-    ]  # fmt: skip
-    return run.model_copy(update={"samples": samples, "header": run.header.model_copy(update={"cases": cases})})
 
 
 def test_agreement_with_ntp_is_counted_prompt_by_prompt() -> None:

@@ -12,8 +12,8 @@ from harness.record.machine import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.run_comparison import compare_several
-from tests.synthetic_run import NTP, Arm, Part, build
-from tests.two_runs import slower, stored
+from tests.helpers.synthetic_run import NTP, Arm, Part, build
+from tests.helpers.two_runs import slower, stored
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)
 FAST = {"cpu_model": "fast", "logical_cores": 8, "packages": {"torch": "2.13.0"}, "python": "3.11.9"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 import csv
 import re
 from pathlib import Path
@@ -21,7 +22,7 @@ from harness.roofline.methods.speculative import speculative
 from harness.roofline.methods.systems import RECIPES, System, known_systems, read_systems
 from harness.scenario.paper_table1 import nfe_speedup, tasks_of
 
-TABLE = Path(__file__).parent / "data" / "methods_figures.csv"
+TABLE = DATA / "methods_figures.csv"
 SYSTEMS = {system.name: system for system in known_systems()}
 AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=1000)
 NAMED = (

@@ -16,8 +16,8 @@ from harness.regression.counted import counted
 from harness.regression.metrics import Metric, primary_metrics, timed_metrics
 from harness.regression.timed import numbers, observed, processes_of
 from harness.roofline.pricing import pass_bytes
-from tests.synthetic_run import ARMS, SHAPE, Part, build
-from tests.two_runs import in_processes, slower, two_arms
+from tests.helpers.synthetic_run import ARMS, SHAPE, Part, build
+from tests.helpers.two_runs import in_processes, slower, two_arms
 
 NTP_S_PER_TOKEN = 0.011
 SBD_S_PER_TOKEN = (4 * 0.013 + 3 * (0.016 + 3 * 0.013) + 16 * 0.001) / 64

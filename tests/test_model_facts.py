@@ -20,9 +20,9 @@ from harness.models.checkpoint_facts import read_model_facts
 from harness.models.choice import REFERENCE_DIR
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from tests.test_cli import sbd
+from tests.helpers.block_configs import config_of
+from tests.helpers.command import sbd
 
-CONFIGS = Path(__file__).parent / "data" / "block_configs"
 # file: family, native class, block size, mask token, what it was made from, parameters published or of the base (0: none known)
 KNOWN: dict[str, tuple[str, str, int, int | None, str | None, float]] = {
     "nemotron-3b": ("nemotron", "ministral3", 32, 100, None, KNOWN_SHAPES["nemotron-labs-diffusion-3b"].params),
@@ -35,12 +35,6 @@ KNOWN: dict[str, tuple[str, str, int, int | None, str | None, float]] = {
     "dream-7b": ("dream", "qwen2", 32, 151666, "Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
     "llada-8b": ("llada", "llama", 32, 126336, None, 8_015_581_184),
 }
-
-
-def config_of(name: str) -> dict[str, Any]:
-    """One of the typed configs."""
-    found: dict[str, Any] = json.loads((CONFIGS / f"{name}.json").read_text())
-    return found
 
 
 def checkpoint(folder: Path, config: dict[str, Any], **files: dict[str, Any]) -> Path:

@@ -4,38 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from tests.helpers.nested_drafts import BATCH, SEEDS, block_logits, solver_arm
+
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.freedave import (
     NestedRow,
     decode_nested_drafts,
 )
-from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
-from tests.few_words import MASK_ID, few_words, some_work
-from tests.test_exactness import drain, reference_logits
+from tests.helpers.few_words import MASK_ID, few_words, some_work
+from tests.helpers.tiny_model import drain
 
-SEEDS = (1, 4, 12)
-BATCH = 5
 SESSIONS = {"plain": lambda model: TransformersSession(model, "sdpa"), "static": StaticSession}
-
-
-def block_logits(model, text, block):
-    """(k, V) of a block behind ``text``, the mask's left out."""
-    known = [False] * len(text) + [True] * len(block)
-    logits = reference_logits(model, text + block, known, len(block))
-    logits[:, MASK_ID] = -torch.inf
-    return logits
-
-
-def solver_arm(session, request, block_size, solver, **knobs):
-    """Plain SBD in lockstep."""
-    acceptance = SolverAcceptance(SOLVERS[solver], **knobs)
-    return drain(decode_set_block(session, request, block_size=block_size, mask_id=MASK_ID, acceptance=acceptance))
 
 
 def nested(session, request, block_size, draft_steps):

@@ -16,7 +16,7 @@ from harness.decoding.request import (
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession
-from tests.few_words import few_words
+from tests.helpers.few_words import few_words
 
 
 @pytest.mark.parametrize("method", ["ntp", "prompt lookup"])

@@ -38,7 +38,7 @@ from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession
 from harness.errors import NoTokenError
 from harness.models.block_families import FAMILIES
-from tests.few_words import MASK_ID, SETTINGS, WORDS, few_words
+from tests.helpers.few_words import MASK_ID, SETTINGS, WORDS, few_words
 
 BLOCK = 4
 FIRST_WRONG = 3

@@ -12,7 +12,7 @@ from harness.meters.environment import snapshot
 from harness.meters.environment_gpu import gpu_readers
 from harness.meters.nvml import find_nvml
 from harness.meters.window import Absent, Windows
-from tests.fake_libnvml import NO_PERMISSION, NOT_SUPPORTED, FakeLibrary, install
+from tests.helpers.fake_libnvml import NO_PERMISSION, NOT_SUPPORTED, FakeLibrary, install
 
 
 @pytest.fixture

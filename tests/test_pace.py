@@ -9,7 +9,7 @@ import pytest
 from harness.runner.stopping_rule import Pace, looks, pass_s, per_token_s, settled, timing_error
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
 
 @pytest.mark.parametrize(

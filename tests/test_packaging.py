@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import subprocess
 import sys
@@ -13,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_store import begun
+from tests.helpers.begun_runs import begun
 
-ROOT = Path(__file__).resolve().parent.parent
 # Left out of the installation: the extra [run], and this project itself, should it be installed here.
 ABSENT = ("torch", "transformers", "functorch", "sbd_bench", "sbd-bench", "__editable__", "_sbd_bench")
 Command = Callable[..., subprocess.CompletedProcess[str]]

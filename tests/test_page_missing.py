@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import DATA
 import html
 import json
 import re
@@ -13,11 +14,11 @@ from harness.analysis.comparison import compare
 from harness.record.schema import CaseOutcome, Run, Sample
 from harness.record.store import read_run
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
-from tests.test_health import KERNEL
-from tests.test_reporting import REPLAYED, headlines, words
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.pages import REPLAYED, headlines, words
+from tests.helpers.synthetic_run import KERNEL
 
-RECORDS = Path(__file__).parent / "data" / "records"
+RECORDS = DATA / "records"
 QUIET = {"kernel_before_s": 0.010, "kernel_after_s": 0.010}
 
 

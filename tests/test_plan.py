@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import csv
 import subprocess
 import sys
@@ -17,37 +18,15 @@ from hypothesis import strategies as st
 from harness.errors import UnknownModelError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import Ceilings
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
 from harness.scenario.paper_table1 import nfe_speedup
-from harness.scenario.plan import Case, Plan, Slot, balanced_order, make_plan
-from harness.scenario.scenario import Scenario
+from harness.scenario.plan import Slot, balanced_order
 from harness.workloads.tasks import TASKS, problems
+from tests.helpers.plans import CEILINGS, case_of, plan_of
 
-ROOT = Path(__file__).resolve().parent.parent
-PART = {
-    "name": "p",
-    "model": {"random": "llama-250m"},
-    "dtype": "bfloat16",
-    "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 4.0}}}],
-    "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 4, "max_new_tokens": 33},
-}
-CEILINGS = Ceilings(
-    rung="datasheet", device_name="toy", dtype="bfloat16", bandwidth_bytes_per_s=1e10, matrix_rates=((1, 1e12),), overlap=1.0
-)  # fmt: skip
-
-
-def plan_of(**changes: object) -> Plan:
-    """A plan of one part."""
-    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [PART | changes]}))
-
-
-def case_of(method: str, **changes: object) -> Case:
-    """The first case of an arm."""
-    return next(case for case in plan_of(**changes).cases if case.arm["method"] == method)
 
 
 def test_the_baseline_is_checked_on_the_first_batches() -> None:
@@ -91,7 +70,7 @@ def test_replay_comes_from_the_published_table() -> None:
     """Mean passes per block = k / the NFE speedup of the cell, read here from the table by other code."""
     cell = {"base_model": "qwen-3-8b", "task": "MBPP", "sampling": "sbd_gamma_high"}
     case = case_of("sbd", arms=[{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"table1": cell}}}])
-    table = ROOT / "harness" / "paper_table1.csv"
+    table = ROOT / "harness" / "scenario" / "paper_table1.csv"
     rows = list(csv.reader(table.read_text().splitlines()))
     published = next(float(r[6]) for r in rows if (r[0], r[3], r[4]) == ("qwen-3-8b", "sbd_gamma_high", "MBPP"))
     assert case.replay is not None and case.replay.assumed

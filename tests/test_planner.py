@@ -4,82 +4,22 @@ from __future__ import annotations
 
 import html
 import json
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
-from harness.analysis.comparison import Comparison, compare
+from harness.analysis.comparison import compare
 from harness.capacity.results import BreakEven
 from harness.capacity.wording import pays_words
 from harness.formatting import rate
 from harness.models import KNOWN_SHAPES
-from harness.models.choice import REFERENCE_DIR
-from harness.record.schema import Run
-from harness.record.store import read_run
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
-from harness.reporting.planner.view import HEADS, PlannerView, embedded, planner_view, rate_carried, ratio_carried
-from tests import synthetic_run as synthetic
-from tests.test_cli import sbd
-
-QUICKSTART = Path(__file__).parent.parent / "reports" / "quickstart"
-FIGURES = ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "usd_per_million_tokens", "kwh_per_million_tokens")
-
-
-@cache
-def compared() -> tuple[Run, Comparison]:
-    """The published quickstart."""
-    run = read_run(QUICKSTART)
-    return run, compare(run)
-
-
-def quickstart() -> Panel:
-    """Its panel: two small models of its own and the paper's."""
-    return panel_of(*compared())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """One way to set the choices, by their places."""
-
-    model: int
-    device: int
-    context: int
-    batch: int
-    choice: int
-    load: int
-
-    def arguments(self, panel: Panel) -> list[str]:
-        """The question as a user of the command line puts it."""
-        name, load = panel.models[self.model].name, LOADS[self.load]
-        model = str(REFERENCE_DIR / "sbd") if name == "reference-sbd" else name
-        context, batch = str(CONTEXTS[self.context]), str(BATCHES[self.batch])
-        place = ["--hardware", DEVICES[self.device], "--context", context, "--batch", batch]
-        served = [] if load is None else ["--output-tokens", str(OUTPUT_TOKENS), "--requests-per-s", str(load)]
-        return ["capacity", "--json", "--model", model, *place, *panel.choices[self.choice].arguments, *served]
-
-
-def choices(panel: Panel, count: int) -> list[Chosen]:
-    """So many at random, always the same ones."""
-    draw = random.Random(6)
-    sizes = {"model": len(panel.models), "device": len(DEVICES), "context": len(CONTEXTS), "batch": len(BATCHES),
-             "choice": len(panel.choices), "load": len(LOADS)}  # fmt: skip
-    return [Chosen(**{name: draw.randrange(size) for name, size in sizes.items()}) for _ in range(count)]
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
-    """What `sbd capacity --json` says of the one device asked for."""
-    assert sbd(monkeypatch, *arguments) == 0
-    (device,) = json.loads(capsys.readouterr().out)["devices"]
-    found: dict[str, Any] = device
-    return found
+from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, panel_of
+from harness.reporting.planner.view import HEADS, embedded, planner_view, rate_carried, ratio_carried
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.planner_page import FIGURES, asked, choices, compared, quickstart, rendered
 
 
 def ends(band: dict[str, float], carried: Callable[[float], float] = rate_carried) -> set[float]:
@@ -184,12 +124,6 @@ class _Table(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.inside and self.rows and self.rows[-1] and not self.small:
             self.rows[-1][-1]["text"] += data.strip()
-
-
-def rendered(view: PlannerView) -> str:
-    """The panel's part of the page."""
-    environment = Environment(loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("planner.html.j2").render(planner=view)
 
 
 def test_the_table_has_every_place_at_the_first_acceptance() -> None:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pytest
 
-torch = pytest.importorskip("torch")
+from tests.helpers.recorded_noise import Recorded, torch
+
 pytest.importorskip("transformers")
 
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.sampling import PositionNoise
 from harness.engine.plain_session import TransformersSession
-from tests.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work
-from tests.test_exactness import drain, reference_logits
+from tests.helpers.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work
+from tests.helpers.tiny_model import drain, reference_logits
 
 ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_tokens=9)
-
-
-class Recorded(PositionNoise):
-    """Remembers the noise of every position of every row, and sees to it that it never changes while it is within reach."""
-
-    every: ClassVar[dict] = {}
-
-    def draw(self, logits, first):
-        """As its parent."""
-        tokens = super().draw(logits, first)
-        for row, start in enumerate(self._starts):
-            for position in range(start, start + self._width):
-                noise = self._held[row, position % self._width]
-                assert torch.equal(self.every.setdefault((row, position), noise.clone()), noise)
-        return tokens
 
 
 def sampled_by_hand(model, prompt, work, row, temperature):

@@ -26,9 +26,9 @@ from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
 from harness.scenario.scenario import Scenario
-from tests import synthetic_run as synthetic
-from tests.test_processes import InThisProcess
-from tests.test_runner import SCENARIO, FakeEngine, fake_machine
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.child_processes import InThisProcess
+from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 
 PART = {
     "name": "p", "model": {"random": "llama-250m"}, "dtype": "bfloat16", "tensor_parallel": 2, "baseline_check": 2,

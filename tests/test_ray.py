@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import socket
 import subprocess
 import sys
@@ -20,9 +21,8 @@ from harness.record.store import read_run
 from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
 from harness.scenario.scenario import Part
-from tests.test_processes import calibrated as calibrated
+from tests.helpers.child_processes import calibrated as calibrated
 
-ROOT = Path(__file__).resolve().parent.parent
 PART = {
     "name": "one", "model": {"random": "llama-250m"}, "dtype": "float32", "arms": [{"method": "ntp"}],
     "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 4, "max_new_tokens": 3},
@@ -93,7 +93,7 @@ def test_a_head_that_refuses_is_asked_again(refusals, monkeypatch):
 
 def test_what_is_no_cluster_is_refused(monkeypatch, capsys):
     """Another kind of cluster, and Ray that is not installed: exit code 2 and what to do."""
-    from tests.test_cli import sbd
+    from tests.helpers.command import sbd
 
     assert sbd(monkeypatch, "run", "quickstart", "--on", "spark") == 2
     assert "--on spark: allowed are ray, for the cluster of this machine, and ray://host:port" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def overlaps(held):
 
 def test_two_decodes_at_once_on_a_node_are_seen():
     """And those on two nodes, or one behind the other, are not."""
-    from tests.synthetic_run import build
+    from tests.helpers.synthetic_run import build
 
     def at(number, node, start, end):
         times = {"started_at": f"2026-11-20T10:00:{start:02d}.000+00:00", "ended_at": f"2026-11-20T10:00:{end:02d}.000+00:00"}

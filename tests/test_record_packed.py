@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import zlib
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from harness.errors import RecordError
 from harness.record.passes import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
 from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
 from harness.record.store import RunStore, publish, read_run
-from tests import synthetic_run as synthetic
-from tests.two_runs import stored
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.two_runs import stored
+from tests.helpers.unpacked import unpacked_by_hand
 
 COUNT = st.integers(0, 300) | st.sampled_from((0, 255, 256, 65_535, 65_536, 1 << 24))
 
@@ -80,19 +80,6 @@ def test_arrays_are_the_columns(columns: PassColumns) -> None:
 def test_every_column_has_a_place() -> None:
     """A column that PassColumns gains and the packing does not know would be lost in silence."""
     assert {name for name in COLUMNS if not name.startswith("slot")} == set(PassColumns.model_fields) - {"decided_slots"}
-
-
-def unpacked_by_hand(stored: dict[str, Any]) -> dict[str, list[Any]]:
-    """The columns of one row's passes but its slots, by the description at the top of harness.record.passes alone."""
-    data, found = zlib.decompress(base64.b64decode(stored["data"])), {}
-    names = "role query_tokens context_tokens logit_tokens kept_tokens decided_tokens final_tokens active"
-    for name, kind in zip(
-        [*names.split(), "padded_query", "padded_context", "forward_s", "sampler_s"], stored["types"], strict=False
-    ):
-        column = array(kind, data[: stored["count"] * array(kind).itemsize])
-        found[name], data = column.tolist(), data[len(column) * column.itemsize :]
-    found["role"] = [stored["roles"][code] for code in found["role"]]
-    return found
 
 
 def test_the_documented_form_is_the_form(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
 from harness.workloads.prompts import read_prompts
 from harness.workloads.spec import DatasetChoice
-from tests import synthetic_run as synthetic
-from tests.test_runner import FakeEngine, fake_machine
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.fake_machine import FakeEngine, fake_machine
 
 LINES = [{"prompt": "one", "document": "a"}, {"prompt": "two", "document": "a"}, {"prompt": "three", "document": 7}]
 SCENARIO = """\

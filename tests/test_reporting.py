@@ -16,14 +16,8 @@ from harness.record.schema import CaseOutcome, Run
 from harness.record.store import RunStore
 from harness.reporting import write_report
 from harness.reporting.page import render
-from tests import synthetic_run as synthetic
-
-REPLAYED = synthetic.Arm(label="SBD k=16 replayed 4x", gamma=0.1, passes_per_block=4, replayed={"nfe_speedup": 4.0})
-FULL = synthetic.build(
-    synthetic.Part(jitter=0.05, tasks=("word_problems", "record_to_json")),
-    synthetic.Part(name="bandwidth_bound", arms=(synthetic.NTP, REPLAYED), graded=False),
-    calibration=synthetic.calibration(),
-)
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.pages import FULL, REPLAYED, headlines, words
 
 
 def page(run: Run) -> str:
@@ -35,17 +29,6 @@ def page(run: Run) -> str:
 def full_page() -> str:
     """That of the run which has everything, made once."""
     return page(FULL)
-
-
-def words(text: str) -> str:
-    """What a reader sees: no tags, style or drawings, white space as single spaces."""
-    text = re.sub(r"<(style|svg|script)\b.*?</\1>", " ", text, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text)))
-
-
-def headlines(text: str) -> list[str]:
-    """The figures in large type with their units."""
-    return [words(found) for found in re.findall(r'<p class="big">.*?</p>', text, flags=re.DOTALL)]
 
 
 def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -> None:

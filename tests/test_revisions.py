@@ -5,6 +5,7 @@ The commands are pretended; their runs have times that were put in, so what shou
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import signal
 import subprocess
@@ -23,9 +24,9 @@ from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revision_gate import GateWish, NoiseWish, gate_revisions, measure_noise
 from harness.regression.revisions import Commands, Revisions, default_work, launch
-from tests.running import running_in
-from tests.synthetic_run import NTP
-from tests.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
+from tests.helpers.running import running_in
+from tests.helpers.synthetic_run import NTP
+from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
 RUN = two_arms()
 SEED = 0
@@ -388,7 +389,7 @@ def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Si
         "import sys; from pathlib import Path; from harness.regression.revisions import launch; "
         f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
     )
-    child = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent.parent, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
     pid_file = tmp_path / "pid"
     while not (pid_file.exists() and pid_file.read_text().strip()):
         time.sleep(0.02)

@@ -23,7 +23,7 @@ from harness.roofline.pricing import pass_bytes, price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
-from tests.test_plan import CEILINGS, PART, case_of, plan_of
+from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 GREEDY = "greedy NTP, same weights"
 TARGET = KNOWN_SHAPES["llama-250m"]

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
+
+from tests.helpers.some_decodes import ARMS, some_decode
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.acceptance import SolverAcceptance
-from harness.decoding.apd import decode_adaptive_parallel
-from harness.decoding.freedave import decode_nested_drafts
-from harness.decoding.next_token import decode_next_token
-from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from harness.engine.static_session import StaticSession
-from tests import few_rivals, few_words
-from tests.few_words import MASK_ID
-from tests.test_exactness import drain
+from tests.helpers import few_words
+from tests.helpers.tiny_model import drain
 
 ROWS = 6
-ARMS = (
-    "ntp", "lockstep", "ragged", "nested", "apd", *few_words.METHODS, *(f"drafts: {name}" for name in few_rivals.DRAFTERS),
-)  # fmt: skip
 
 
 def counted(session, rows):
@@ -34,22 +24,6 @@ def counted(session, rows):
 
     session._model.register_forward_pre_hook(note, with_kwargs=True)  # no session says how many rows it computed
     return session
-
-
-def some_decode(arm, target, seed, opened, request):
-    """The generator of passes of one of ARMS; ``opened`` makes a session of a module."""
-    block = {"block_size": 5, "mask_id": MASK_ID}
-    sets = partial(decode_set_block, acceptance=SolverAcceptance(SOLVERS["entropy_bounded"], gamma=1.5), **block)
-    ours = {
-        "ntp": decode_next_token, "lockstep": sets, "ragged": partial(sets, batching="ragged"),
-        "nested": partial(decode_nested_drafts, draft_steps=3, **block),
-        "apd": partial(decode_adaptive_parallel, mixture=0.5, **block),
-    }  # fmt: skip
-    if arm.startswith("drafts: "):
-        return few_rivals.decode(arm.removeprefix("drafts: "), target, "llama", seed, opened, request)[0]
-    if arm in ours:
-        return ours[arm](opened(target), request)
-    return few_words.decoder(arm, opened(target), request, block_size=5)
 
 
 def decode(arm, seed, *, leaves_out):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.runner.worker import TokenTexts
-from tests.test_compare_blocks import sample
+from tests.helpers.block_run import sample
 
 
 class Letters:

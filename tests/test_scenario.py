@@ -15,29 +15,7 @@ from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
 from harness.scenario.loading import find_scenario, load_scenario, scenario_digest, shipped_scenarios
 from harness.scenario.scenario import Scenario
-
-GOOD = """\
-version: 1
-name: small
-parts:
-  - name: one
-    model: {random: llama-250m}
-    dtype: bfloat16
-    arms:
-      - {method: ntp}
-      - {method: sbd, block_size: 16, gamma: [0, 0.35]}
-    workload:
-      synthetic: {prompt_tokens: 8}
-      prompts: 4
-      max_new_tokens: 16
-"""
-
-
-def write(folder: Path, text: str) -> Path:
-    """Put a scenario into a file."""
-    file = folder / "s.yaml"
-    file.write_text(text, encoding="utf-8")
-    return file
+from tests.helpers.scenarios import GOOD, write
 
 
 def refused(folder: Path, old: str, new: str, kind: type[UserError] = ScenarioError) -> str:

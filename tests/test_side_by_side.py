@@ -5,31 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness import formatting
 from harness.errors import UserError
-from harness.record.schema import Run
 from harness.regression.run_comparison import SideBySide, compare_several, to_json
 from harness.reporting.side_by_side import render, write_side_by_side
-from tests import synthetic_run as synthetic
-from tests.test_cli import sbd
-from tests.test_page_numbers import Walk, resolve
-from tests.two_runs import MORE_PASSES, at_commit, in_processes, slower, stored, two_arms
-
-
-def named(run: Run, run_id: str, **environment: Any) -> Run:
-    """The run under another id, on a machine that differs in ``environment``."""
-    header = run.header.model_copy(update={"run_id": run_id, "environment": run.header.environment | environment})
-    return run.model_copy(update={"header": header})
-
-
-BASE = in_processes(two_arms(jitter=0.05, prompts=8), 1.0, 1.02, 0.98)
-SLOWER = named(in_processes(slower(two_arms(jitter=0.05, prompts=8), 1.2, "sbd"), 1.01, 0.99, 1.0), "run-slower")
-OTHER = named(two_arms(arms=(synthetic.NTP, MORE_PASSES), jitter=0.05, prompts=8), "run-other", cpu_model="Other CPU")
-FOUND = compare_several([BASE, SLOWER, OTHER])
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import sbd
+from tests.helpers.page_numbers import Walk, resolve
+from tests.helpers.two_pages import BASE, FOUND, SLOWER, named
+from tests.helpers.two_runs import at_commit, in_processes, slower, stored, two_arms
 
 
 def outcomes(found: SideBySide, number: int = 0) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from types import SimpleNamespace
@@ -10,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.helpers.prefixes import largest_prefix
 
 torch = pytest.importorskip("torch")
 
@@ -28,21 +29,6 @@ SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)
 def view(entropies, masked):
     """A pass that says no more than entropies."""
     return SimpleNamespace(entropy=entropies, masked=masked)
-
-
-def largest_prefix(entropies: list[float], masked: list[bool], gamma: float) -> set[int]:
-    """All subsets that are lowest-entropy sets, the largest whose sum without its last member is within the bound."""
-    slots = [i for i, m in enumerate(masked) if m]
-    best: set[int] = set()
-    for size in range(1, len(slots) + 1):
-        for subset in itertools.combinations(slots, size):
-            rest = [i for i in slots if i not in subset]
-            lowest = all((entropies[i], i) < (entropies[j], j) for i in subset for j in rest)
-            last = max(subset, key=lambda i: (entropies[i], i))
-            charged = sum(entropies[i] for i in subset if i != last)
-            if lowest and charged <= gamma and size > len(best):
-                best = set(subset)
-    return best
 
 
 @given(st.lists(st.tuples(SIXTEENTHS, st.booleans()), min_size=1, max_size=8), SIXTEENTHS)

@@ -20,7 +20,7 @@ from harness.decoding.solvers import (
 )
 from harness.engine.static_session import StaticSession
 from harness.scenario.solvers import SOLVERS as SPECS
-from tests.test_exactness import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model
+from tests.helpers.tiny_model import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model
 
 BLOCK, NEW_TOKENS = 4, 21
 FIGURES = {"entropy", "confidence", "margin"}

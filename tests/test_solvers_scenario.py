@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,8 @@ from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.solvers import KNOBS, SOLVERS, knobs_of
-from tests import synthetic_run as synthetic
+from tests.helpers import synthetic_run as synthetic
 
-ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = sorted(folder.parent for folder in (ROOT / "reports").glob("*/run.json"))
 ARM = "parts.0.arms.1"
 GOOD = """\

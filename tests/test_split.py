@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import os
 import subprocess
@@ -40,10 +41,9 @@ from harness.runner.runner import run
 from harness.runner.subprocesses import end_all, first_end, start
 from harness.scenario.ranks import Ranks
 from harness.scenario.scenario import Part
-from tests.split_worker import MODELS, logits_of, part_of, stored_bytes
-from tests.test_runner import fake_machine
+from tests.helpers.fake_machine import fake_machine
+from tests.helpers.split_worker import MODELS, logits_of, part_of, stored_bytes
 
-ROOT = Path(__file__).resolve().parent.parent
 ARMS = [
     {"method": "ntp", "temperature": [0, 0.8]},
     {"method": "sbd", "block_size": 8, "gamma": 0.6, "temperature": [0, 0.8]},
@@ -105,8 +105,8 @@ def written_by_ntp(found: Any, part: str) -> list[list[int]]:
 
 
 def workers(*arguments: str, folder: Path) -> tuple[int, list[int]]:
-    """Two processes of tests.split_worker; the status that decides, and each one's."""
-    command = [sys.executable, "-m", "tests.split_worker", *arguments]
+    """Two processes of tests.helpers.split_worker; the status that decides, and each one's."""
+    command = [sys.executable, "-m", "tests.helpers.split_worker", *arguments]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("OMP_NUM_THREADS", "1")

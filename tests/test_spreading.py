@@ -19,7 +19,7 @@ from harness.runner.cluster.protocol import LostError
 from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.runner.recorder import Begun
 from harness.runner.runner import run
-from tests.test_runner import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
 SECOND = SCENARIO.partition("parts:\n")[2].replace("name: one", "name: two")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.stats.correlated import MOST, lag1, lag1_of_differences, lag1_of_residuals, whitened
-from tests.synthetic_history import autoregressive
+from tests.helpers.synthetic_history import autoregressive
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])

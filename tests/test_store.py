@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import errno
 import fcntl
 import gzip
@@ -18,46 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
-from harness.models import KNOWN_SHAPES
 from harness.record.journal import Journal, read_lines
-from harness.record.schema import RECORD_VERSION, CaseHeader, CaseOutcome, PassColumns, RowResult, RunHeader, Sample
+from harness.record.schema import RECORD_VERSION, CaseOutcome
 from harness.record.store import RunStore, finished_keys, publish, read_run
-
-
-def make_header(**changes: object) -> RunHeader:
-    """The header of a run with one case."""
-    case = CaseHeader(
-        case_id="c", part="p", arm={"method": "ntp"}, label="NTP", batch_size=1, task="t", model=KNOWN_SHAPES["llama-250m"],
-        model_source={"random": "llama-250m"}, dtype="bfloat16", device="cpu", attention="sdpa", timed=True,
-    )  # fmt: skip
-    fields = {
-        "run_id": "r1", "scenario_name": "s", "question": "?", "scenario": {"seed": 1, "parts": [{"name": "p"}]},
-        "scenario_digest": "d1", "command": "sbd run s", "created_at": "2026-01-01T00:00:00", "cases": [case],
-        "hardware": None, "environment": {},
-    }  # fmt: skip
-    return RunHeader.model_validate(fields | changes)
-
-
-def make_sample(group: int, text: str = "a") -> Sample:
-    """A sample of one row and one pass."""
-    passes = PassColumns(
-        role=["decide"], query_tokens=[[1]], context_tokens=[[4]], logit_tokens=[[1]], kept_tokens=[[1]], decided_tokens=[[1]],
-        final_tokens=[[1]], active=[[True]], padded_query=[1], padded_context=[4], forward_s=[0.25],
-    )  # fmt: skip
-    row = RowResult(prompt_id=text, prompt_tokens=4, output_tokens=1, output_ids=[7], stop_reason="length", correct=None)
-    return Sample(
-        case_id="c", group=group, repeat=0, warmup=False, seed=1, rows=[row], passes=passes, prefill_s=0.1, decode_s=0.25,
-        started_at="2026-01-01T00:00:00", load_1min=0.0,
-    )  # fmt: skip
-
-
-def begun(folder: Path, samples: int = 0) -> Path:
-    """A run with some samples."""
-    with RunStore(folder) as store:
-        store.create(make_header())
-        for group in range(samples):
-            store.append(make_sample(group))
-    return folder
+from tests.helpers.begun_runs import begun, make_header, make_sample
 
 
 def resume(folder: Path) -> list[int]:
@@ -146,7 +111,7 @@ WRITER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from tests.test_store import make_header, make_sample
+from tests.helpers.begun_runs import make_header, make_sample
 from harness.record.store import RunStore
 with RunStore(Path({folder!r})) as store:
     store.create(make_header())
@@ -160,7 +125,7 @@ with RunStore(Path({folder!r})) as store:
 
 def test_kill_9_in_the_middle_loses_nothing_finished(tmp_path: Path) -> None:
     """A writer killed by SIGKILL: every sample it had reported is there, and the run continues."""
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(ROOT)
     program = WRITER.format(path=[root], folder=str(tmp_path / "run"))
     writer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=root)
     assert writer.stdout is not None

@@ -8,43 +8,15 @@ import pytest
 
 from harness.analysis.prices import Ladder, ladder
 from harness.hardware.local_profile import local_profile
-from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredFigure, MeasuredPoint
+from harness.hardware.measured_ceilings import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.profile import HardwareProfile
 from harness.meters.calibration import ATTENTION_QUERIES, Kernel, measure
-from harness.meters.survey import TOKENS, buffer_sizes, survey
+from harness.meters.survey import TOKENS, buffer_sizes
 from harness.progress import Silent
 from harness.roofline.ceilings import ceilings_from_calibration, ceilings_from_measured
-from tests import synthetic_run as synthetic
-from tests.test_calibration import GIB, MODEL, FakeBench, quiet
-
-MIB = 1 << 20
-
-
-class SurveyedBench(FakeBench):
-    """The fake machine of the calibration tests; it also copies at 5 GB/s (10 GB/s of traffic)."""
-
-    def __init__(
-        self, free: int = 40 * GIB, cache: int | None = 32 * MIB, memory: int = 64 * GIB, processors: int | None = None
-    ) -> None:
-        super().__init__(free=free)
-        self.cache, self.memory, self.processors = cache, memory, processors
-
-    def __enter__(self) -> SurveyedBench:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def memory_bytes(self) -> int | None:
-        return self.memory
-
-    def last_level_cache_bytes(self) -> int | None:
-        return self.cache
-
-    def multiprocessors(self) -> int | None:
-        return self.processors
-
-    def copy_kernel(self, size_bytes: int) -> Kernel:
-        return self._kernel(size_bytes / 5e9)
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.fake_bench import GIB, MODEL, FakeBench, quiet
+from tests.helpers.surveyed import MIB, SurveyedBench, surveyed
 
 
 class SlowBench(SurveyedBench):
@@ -71,12 +43,6 @@ class Counting(Silent):
 
     def skip(self, case_id: str) -> None:
         self.missing -= 1
-
-
-def surveyed(bench: SurveyedBench | None = None, **options: Any) -> MeasuredCeilings:
-    """A survey of a fake machine in bf16."""
-    chosen = bench or SurveyedBench()
-    return survey(lambda dtype: chosen, ["bfloat16"], options.get("budget_s", 60.0), options.get("progress", Silent()))
 
 
 def test_planted_rates_come_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
 
-ROOT = Path(__file__).resolve().parent.parent
 RECIPE = """\
 version: 1
 name: tiny
@@ -181,7 +181,7 @@ def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.Mo
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     from harness.engine.training.trainer import Collator, TrainingConfig, train
-    from tests.test_training import EXAMPLES, IDS
+    from tests.helpers.training_examples import EXAMPLES, IDS
 
     monkeypatch.setattr(Collator, "batches", property(lambda self: 0, lambda self, number: None), raising=False)
 

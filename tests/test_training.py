@@ -6,18 +6,14 @@ import math
 
 import pytest
 
+from tests.helpers.training_examples import EXAMPLES, IDS
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.engine.attention_masks import attention_input, doubled_sequence
-from harness.engine.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, SpecialIds, clean_batch, doubled_batch
+from harness.engine.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch
 from harness.engine.training.trainer import objective_loss
-
-IDS = SpecialIds(pad=90, eos=91, mask=92)
-EXAMPLES = [
-    {"input_ids": [1, 2, 3, 4, 5, 6, 7, 91], "prompt_tokens": 3},
-    {"input_ids": [1, 8, 9, 91], "prompt_tokens": 2},
-]
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +115,7 @@ def test_the_masked_half_sees_what_decoding_shows_it():
     """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
     from harness.decoding.session import Segment
     from harness.engine.plain_session import TransformersSession
-    from tests.test_exactness import tiny_model
+    from tests.helpers.tiny_model import tiny_model
 
     model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
     sequence = torch.tensor([[*prompt, 7, 8, 9, 10]])

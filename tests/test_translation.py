@@ -23,8 +23,8 @@ from harness.engine.training.reference_model import train_tokenizer
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
-from tests.few_words import Work
-from tests.test_exactness import drain
+from tests.helpers.few_words import Work
+from tests.helpers.tiny_model import drain
 
 EOS = 1
 

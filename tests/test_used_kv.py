@@ -16,7 +16,7 @@ from harness.engine.kv_cache import Fed, UsedKv
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
-from tests.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
 CPU = torch.device("cpu")

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgement, Judgements
+from harness.analysis.judgement import Judgement
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import Quantity, Spread, absent
 from harness.analysis.stats.ratios import geometric_mean_ratio
@@ -22,18 +21,13 @@ from harness.analysis.verdict import verdict
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
-from harness.scenario.claims import THIS_PROCESS, Claim, Where
-from tests import synthetic_run as synthetic
+from harness.scenario.claims import Claim, Where
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.judged_runs import judged
 
 SLOW, FAST = "SBD k=16 γ=0.1", "SBD k=16 γ=0.6"
 TRUTH = 64 * 0.011 / (13 * 0.014 + 3 * 0.017)
 """Wall speedup of the slow arm without jitter: 16 passes for 64 tokens, 3 of them wide (see test_compare)."""
-
-
-def judged(run: Run, *texts: str, scope: Literal["this process"] | None = THIS_PROCESS) -> Judgements:
-    """The verdict on claims in text; synthetic runs have one process, and it is what is claimed of unless said otherwise."""
-    claims = tuple(read_claim(text).model_copy(update={"scope": scope}) for text in texts)
-    return verdict(compare(run), claims, run.header)
 
 
 def one(run: Run, text: str) -> Judgement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers import ROOT
 import json
 import math
 from pathlib import Path
@@ -14,9 +15,9 @@ from harness.analysis.judgement import to_json
 from harness.analysis.verdict import verdict
 from harness.record.store import read_run
 from harness.scenario.claim_text import load_claims
-from tests.test_verdict import judged
+from tests.helpers.judged_runs import judged
 
-REPORTS = Path(__file__).resolve().parent.parent / "reports"
+REPORTS = ROOT / "reports"
 
 
 def test_the_papers_claims_on_the_published_quickstart() -> None:

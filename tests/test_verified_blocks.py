@@ -10,6 +10,8 @@ from functools import cache
 
 import pytest
 
+from tests.helpers.other_keep import OtherKeep
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
@@ -26,8 +28,8 @@ from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
-from tests.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work
-from tests.test_exactness import TOLERANCE, committed_kv, drain, reference_logits
+from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work
+from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_logits
 
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
@@ -114,26 +116,6 @@ def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts(drafts, p
     session, request, mask_id, expected = reference_work(prompts, max_new_tokens)
     for method in BY_SOLVER.get(drafts, ("linear", "quadratic")):
         assert drain(decoder(method, session, request, 8, mask_id=mask_id)).output_ids == expected, method
-
-
-class OtherKeep:
-    """A session that keeps ``by`` more slots of every pass behind the prompt than it is told to, but no more than 4."""
-
-    def __init__(self, inner, by):
-        self._inner, self._by = inner, by
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-    def reset(self, rows, capacity):
-        """The next keep is the prompt's."""
-        self._prompt = True
-        self._inner.reset(rows, capacity)
-
-    def keep(self, tokens):
-        """Off by some."""
-        self._inner.keep(tokens if self._prompt else [min(max(0, count + self._by), 4) if count else 0 for count in tokens])
-        self._prompt = False
 
 
 def count_a_wrong_draft(monkeypatch):

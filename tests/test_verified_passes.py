@@ -12,9 +12,9 @@ pytest.importorskip("transformers")
 
 from harness.decoding.verification import VerifiedRow
 from harness.engine.plain_session import TransformersSession
-from tests.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
-from tests.test_exactness import drain, reference_logits
-from tests.test_solvers import largest_prefix
+from tests.helpers.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
+from tests.helpers.prefixes import largest_prefix
+from tests.helpers.tiny_model import drain, reference_logits
 
 END = -7
 """Stands where a block ends before its last slot."""

@@ -1,6 +1,6 @@
 """Run in a process without Triton's interpreter: compile the fused walk's kernels for an H100, which takes no GPU.
 
-TRITON_INTERPRET=0 python -m tests.compiled_walk
+TRITON_INTERPRET=0 python -m tests.helpers.compiled_walk
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.record.schema import Run, Sample
 from harness.record.store import EVENTS, HEADER, SAMPLES
-from tests.synthetic_run import NTP, Arm, Part, build
+from tests.helpers.synthetic_run import NTP, Arm, Part, build
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)
 MORE_PASSES = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=8)

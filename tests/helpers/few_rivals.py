@@ -1,4 +1,4 @@
-"""Drafters over the random models of tests/few_words.py: good ones, bad ones, stacks of them, and one with other tokens."""
+"""Drafters over the random models of tests/helpers/few_words.py: good ones, bad ones, stacks of them, and one with other tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.decoding.drafters import (
 )
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import first_layers
-from tests.few_words import MASK_ID, few_words
+from tests.helpers.few_words import MASK_ID, few_words
 
 BITS = 3
 STOP_BIT = 7

@@ -9,6 +9,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.analysis.health import RULES
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 
@@ -250,3 +251,6 @@ def calibration(dram_bound: bool | None = True) -> dict[str, Any]:
         fixed_hidden=False,
         sampler_s_per_logit=5e-8,
     ).model_dump(mode="json")
+
+
+KERNEL, STOLEN, THROTTLED, NEIGHBOUR, CLOCK, COMPILED = RULES

@@ -1,0 +1,33 @@
+"""PLACEHOLDER."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+
+
+def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["sbd", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    code = stopped.value.code
+    return code if isinstance(code, int) else 0
+
+
+def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
+    """Put a runner in place that returns or raises, so that no model is loaded."""
+
+    def run(scenario: Path, out: Path | None, progress: object, spawn: object) -> Path:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    module = types.ModuleType("harness.runner.runner")
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "harness.runner.runner", module)

@@ -1,0 +1,18 @@
+"""PLACEHOLDER."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.analysis.comparison import compare
+from harness.analysis.judgement import Judgements
+from harness.analysis.verdict import verdict
+from harness.record.schema import Run
+from harness.scenario.claim_text import read_claim
+from harness.scenario.claims import THIS_PROCESS
+
+
+def judged(run: Run, *texts: str, scope: Literal["this process"] | None = THIS_PROCESS) -> Judgements:
+    """The verdict on claims in text; synthetic runs have one process, and it is what is claimed of unless said otherwise."""
+    claims = tuple(read_claim(text).model_copy(update={"scope": scope}) for text in texts)
+    return verdict(compare(run), claims, run.header)

@@ -1,0 +1,28 @@
+"""PLACEHOLDER."""
+
+from __future__ import annotations
+
+from harness.roofline.ceilings import Ceilings
+from harness.scenario.plan import Case, Plan, make_plan
+from harness.scenario.scenario import Scenario
+
+PART = {
+    "name": "p",
+    "model": {"random": "llama-250m"},
+    "dtype": "bfloat16",
+    "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 4.0}}}],
+    "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 4, "max_new_tokens": 33},
+}
+CEILINGS = Ceilings(
+    rung="datasheet", device_name="toy", dtype="bfloat16", bandwidth_bytes_per_s=1e10, matrix_rates=((1, 1e12),), overlap=1.0
+)  # fmt: skip
+
+
+def plan_of(**changes: object) -> Plan:
+    """A plan of one part."""
+    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [PART | changes]}))
+
+
+def case_of(method: str, **changes: object) -> Case:
+    """The first case of an arm."""
+    return next(case for case in plan_of(**changes).cases if case.arm["method"] == method)

@@ -1,0 +1,26 @@
+"""PLACEHOLDER."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from harness.decoding.sampling import PositionNoise
+
+torch = pytest.importorskip("torch")
+
+
+class Recorded(PositionNoise):
+    """Remembers the noise of every position of every row, and sees to it that it never changes while it is within reach."""
+
+    every: ClassVar[dict] = {}
+
+    def draw(self, logits, first):
+        """As its parent."""
+        tokens = super().draw(logits, first)
+        for row, start in enumerate(self._starts):
+            for position in range(start, start + self._width):
+                noise = self._held[row, position % self._width]
+                assert torch.equal(self.every.setdefault((row, position), noise.clone()), noise)
+        return tokens
