@@ -18,7 +18,7 @@ test: lint
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/test_ray.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/integration/test_ray.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.helpers import ROOT
 import re
 import shlex
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from harness.cli import app
 from harness.errors import EXIT_USER_ERROR
 from harness.record.schema import Run
 from harness.record.store import RunStore
+from tests.helpers import ROOT
 from tests.helpers.command import sbd
 from tests.helpers.synthetic_run import Part, build
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from tests.helpers import ROOT
 import contextlib
 import json
 import shutil
@@ -26,6 +25,7 @@ from harness.record.schema import CaseOutcome
 from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.loading import load_scenario
+from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
 from tests.helpers.two_runs import stored

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.helpers import ROOT
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.house import imports_of, name_of
-
+from tests.helpers import ROOT
 
 # A package may import itself, its own layer and those below it.
 LAYERS = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.helpers import DATA
 import json
-from pathlib import Path
 from typing import Any
+
+from tests.helpers import DATA
 
 CONFIGS = DATA / "block_configs"
 

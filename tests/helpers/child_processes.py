@@ -38,6 +38,8 @@ def shape():
     from harness.models import KNOWN_SHAPES
 
     return KNOWN_SHAPES["llama-250m"]
+
+
 REAL = """
 version: 1
 name: real

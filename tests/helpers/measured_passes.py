@@ -31,4 +31,6 @@ def seen(ceilings: Ceilings, *passes: PassCounts, factor: float = 1.0) -> list[M
         MeasuredPass(counts=one, forward_s=forward_s, after_s=0.001, decode=round(100 * factor), visit=round(100 * factor))
         for one, forward_s in times.items()
     ]
+
+
 MEASURED = (counts(1, 1, 128), counts(1, 16, 128, 16), counts(1, 32, 128, 16))

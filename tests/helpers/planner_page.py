@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tests.helpers import ROOT
 import json
 import random
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
 from harness.reporting.planner.view import PlannerView
+from tests.helpers import ROOT
 from tests.helpers.command import sbd
 
 QUICKSTART = ROOT / "reports" / "quickstart"

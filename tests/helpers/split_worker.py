@@ -1,4 +1,4 @@
-"""What one of two processes that share a model does in tests/test_split.py; started twice, and by hand never.
+"""What one of two processes that share a model does in tests/integration/test_split.py; started twice, and by hand never.
 
 python -m tests.helpers.split_worker logits OUT    the logits of a few passes of every model below, as each rank has them
 python -m tests.helpers.split_worker fail HOW OUT  a decode in which rank 1 fails in one of several ways

@@ -45,6 +45,8 @@ def reference_logits(model, sequence, in_block, wanted):
             input_ids=torch.tensor([sequence]), position_ids=torch.arange(n)[None], attention_mask=mask, use_cache=False
         )
     return out.logits[0, n - wanted :]
+
+
 PROMPTS = {"one": ((1, 5, 9, 3, 22),), "padded": ((1, 5, 9, 3, 22, 8, 30), (1, 2), (1, 17, 4, 4))}
 
 

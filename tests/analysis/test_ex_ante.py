@@ -1,0 +1,203 @@
+"""What was known before the first sample: hand-made records with visits before, among and after, and how sure few are."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.analysis.comparison import compare
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
+from harness.analysis.prices import UNTOLD, ladder, measured_passes
+from harness.analysis.results import ArmResult
+from harness.record.schema import Run
+from harness.record.store import read_run
+from harness.reporting.sentences import paragraphs
+from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
+from tests.helpers import DATA
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, seen
+
+RECORDS = DATA / "records"
+BEFORE, AMONG, AFTER = "2026-11-20T09:59:59.500+00:00", "2026-11-20T10:00:30.000+00:00", "2026-11-20T10:05:00.000+00:00"
+"""Every sample of a synthetic run begins at 10:00:00."""
+
+
+def visit(slow: float, ended_at: str | None) -> dict[str, Any]:
+    """One NTP and one SBD decode, so many times slower than the samples' passes are."""
+    decodes = []
+    for arm in synthetic.ARMS[:2]:
+        columns = synthetic.columns(arm, blocks=2, rows=1, slowdown=slow, timed=True)
+        behind = slice(1, None)
+        assert columns.forward_s and columns.sampler_s
+        decode_s = sum(columns.forward_s[behind]) + sum(columns.sampler_s[behind])
+        decodes.append({"passes": columns.model_dump(), "decode_s": decode_s})
+    found = {"event": "measured_passes", "part": "reference", "decodes": decodes}
+    return found | ({"ended_at": ended_at} if ended_at else {})
+
+
+def entry(name: str) -> dict[str, Any]:
+    """An entry of a session about the part."""
+    return {"event": name, "part": "reference"}
+
+
+def run_of(*sessions: dict[str, Any]) -> Run:
+    """A run with these entries."""
+    return synthetic.build(calibration=synthetic.calibration(True)).model_copy(update={"sessions": list(sessions)})
+
+
+def sbd(run: Run) -> ArmResult:
+    """Its first SBD arm."""
+    return compare(run).cells[0].arms[1]
+
+
+def by_price(run: Run) -> dict[str, Any]:
+    """Its predictions of the first SBD arm."""
+    return {one.price: one for one in sbd(run).predictions}
+
+
+def test_ex_ante_ignores_what_was_measured_later() -> None:
+    """Passes were twice as slow before the samples: ex-ante says so whatever is measured later, the other price moves."""
+    alone = run_of(visit(2.0, BEFORE))
+    runs = [run_of(visit(2.0, BEFORE), visit(slow, AMONG), visit(slow, AFTER)) for slow in (1.0, 4.0)]
+    expected, *found = (by_price(run) for run in (alone, *runs))
+    for one in found:
+        assert one[EX_ANTE_SHAPE] == expected[EX_ANTE_SHAPE]
+    times = [one[DURING_RUN].decode_s.value for one in (expected, *found)]
+    assert times[1] < times[0] < times[2]
+    assert found[0][EX_ANTE_SHAPE].decode_error.value == pytest.approx(1.0, rel=0.05), "twice the time, the loop apart"
+    assert list(expected) == [price for price in PRICES if price != "datasheet"], "ex-ante ones first"
+    assert [one.ex_ante for one in expected.values()] == [True, True, False]
+
+
+def test_every_visit_before_the_first_sample_counts() -> None:
+    """A session that was stopped before its first sample measured passes too; a time without a zone is taken as UTC."""
+    run = run_of(visit(1.0, "2026-11-20T08:00:00"), visit(1.2, BEFORE), visit(3.0, AMONG))
+    passes = measured_passes(run, "reference", ex_ante=True)
+    assert not isinstance(passes, str) and {one.visit for one in passes} == {0, 1}
+
+
+@pytest.mark.parametrize(("sessions", "visits"), [
+    ([entry("engine"), entry("meters"), visit(2.0, None), entry("token_texts"), visit(1.0, None)], {0}),
+    ([entry("start"), entry("engine"), visit(2.0, None), visit(1.0, None), entry("engine"), visit(1.0, None)], {0}),
+    ([visit(2.0, None), visit(1.0, None)], UNTOLD),
+    ([entry("engine"), entry("token_texts"), visit(1.0, None)], UNTOLD),
+    ([entry("engine"), entry("engine"), visit(1.0, None)], UNTOLD),
+    ([visit(1.0, AMONG), visit(1.0, AFTER)], "no pass of this model was measured before the first sample of the part"),
+    ([visit(1.0, "yesterday")], "cannot be read"),
+    ([visit(1.0, BEFORE) | {"ended_at": 3}], "cannot be read"),
+    ([], "older than version 3"),
+])  # fmt: skip
+def test_an_older_record_tells_by_the_order_of_its_entries_or_not_at_all(
+    sessions: list[dict[str, Any]], visits: set[int] | str
+) -> None:
+    """No time, no order that tells: no price, with the reason; the lower rungs stay, and so does the price of the run."""
+    run = run_of(*sessions)
+    passes = measured_passes(run, "reference", ex_ante=True)
+    cell = compare(run).cells[0]
+    if isinstance(visits, str):
+        assert isinstance(passes, str) and visits in passes and visits in cell.rung_reasons[EX_ANTE_SHAPE]
+        assert cell.arms[1].predictions[0].rung == "calibrated"
+    else:
+        assert not isinstance(passes, str) and {one.visit for one in passes} == visits
+        assert EX_ANTE_SHAPE not in cell.rung_reasons
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
+def test_records_of_every_version_with_measured_passes_can_be_priced_ex_ante(version: int) -> None:
+    """Their sessions measured twice: before the samples and behind them."""
+    run = read_run(RECORDS / f"v{version}")
+    passes, every = (measured_passes(run, "reference", ex_ante=ex_ante) for ex_ante in (True, False))
+    assert not isinstance(passes, str) and not isinstance(every, str)
+    assert passes == [one for one in every if one.visit == 0] and len(passes) < len(every)
+
+
+LOG_BAND = 0.49 * np.log(UNSEEN_MOVEMENT[1])
+moves = st.lists(st.tuples(*[st.floats(-LOG_BAND, LOG_BAND)] * len(MEASURED)), min_size=2, max_size=5)
+
+
+@given(moves=moves, decodes=st.sampled_from([1, 8, 64]), kernel=st.floats(0, float(np.log(UNSEEN_MOVEMENT[1]))))
+@settings(max_examples=60, deadline=None)
+def test_fewer_visits_never_narrow_an_interval(moves: list[tuple[float, ...]], decodes: int, kernel: float) -> None:
+    """Visits that moved by no more than machines do, from width to width too: of every choice of them, ex-ante, the interval is
+    at least as wide as that of all, and as that of all with the run's own figures for what moved beside the samples.
+    """
+    visits = [
+        [p for one, move in zip(MEASURED, moved, strict=True) for p in at_visit(number, one, move)]
+        for number, moved in enumerate(moves)
+    ]
+
+    def width(chosen: tuple[int, ...], ex_ante: bool) -> float:
+        spread = UNSEEN_MOVEMENT if ex_ante else (float(np.exp(-kernel)), float(np.exp(kernel)))
+        least = UNSEEN_MOVEMENT if ex_ante or len(chosen) < 3 else (1.0, 1.0)
+        passes = [one for number in chosen for one in visits[number]]
+        found = shape_calibrated(BASE, SHAPE, "bfloat16", passes, spread, decodes, least).factors
+        assert found is not None
+        return float(np.log(found.spread[1] / found.spread[0]))
+
+    every = tuple(range(len(visits)))
+    chosen = [some for size in range(1, len(visits)) for some in combinations(every, size)]
+    for some in chosen:
+        assert width(some, ex_ante=True) >= width(every, ex_ante=True) - 1e-12
+        assert width(some, ex_ante=True) >= width(every, ex_ante=False) - 1e-12
+    assert width((0,), ex_ante=False) >= width(every, ex_ante=False) - 1e-12, "one visit during the run is no surer"
+
+
+def at_visit(number: int, one: Any, move: float) -> list[MeasuredPass]:
+    """The pass, moved by the exponential, as one decode of that visit."""
+    [found] = seen(TRUTH, one, factor=float(np.exp(move)))
+    return [MeasuredPass(counts=one, forward_s=found.forward_s, after_s=found.after_s, decode=number, visit=number)]
+
+
+def test_one_visit_before_is_less_sure_than_the_same_with_others_around() -> None:
+    """All visits agree to the last digit: what one of them cannot know stays in its interval, of speedup and decode alike."""
+    found = by_price(run_of(visit(1.0, BEFORE), *[visit(1.0, AMONG)] * 3, visit(1.0, AFTER)))
+    for name in ("wall_speedup", "decode_s"):
+        ex_ante, during = (getattr(found[price], name) for price in (EX_ANTE_SHAPE, DURING_RUN))
+        assert ex_ante.value == pytest.approx(during.value)
+        assert ex_ante.low < during.low and ex_ante.high > during.high
+    speedup = found[EX_ANTE_SHAPE].wall_speedup
+    assert speedup.high / speedup.value >= UNSEEN_MOVEMENT[1] ** np.sqrt(2), "both arms may have moved, each by itself"
+
+
+def test_what_is_claimed_of_a_prediction_is_ex_ante() -> None:
+    """The error without further words is that of the ex-ante price; the other is named so."""
+    run = run_of(visit(2.0, BEFORE), visit(1.0, AMONG), visit(1.0, AFTER))
+    arm = sbd(run)
+    for name, price in (("prediction_error_totals", EX_ANTE_SHAPE), ("prediction_error_during_run_totals", DURING_RUN)):
+        assert arm.figures[name].value == pytest.approx(by_price(run)[price].wall_speedup_error.value, rel=1e-9)
+    assert (arm.figures["prediction_error"].method or "").startswith("shape-calibrated, ex-ante roofline")
+    untold = sbd(run_of(visit(2.0, None), visit(1.0, None)))
+    assert (untold.figures["prediction_error"].method or "").startswith("calibrated roofline"), "not what the run told"
+
+
+def test_the_page_says_the_ex_ante_prediction_first() -> None:
+    """And the one calibrated during the run behind it."""
+    comparison = compare(run_of(visit(1.5, BEFORE), visit(1.0, AMONG), visit(1.0, AFTER)))
+    cell = comparison.summary("reference", 1)
+    said = dict(paragraphs(cell, cell.arms[1], comparison.highlights[0]))["Predicted"]
+    first, later = (
+        f"{one.wall_speedup.value:.2f}x ({one.wall_speedup.low:.2f}–{one.wall_speedup.high:.2f})"
+        for one in cell.arms[1].predictions if one.rung == "shape-calibrated"
+    )  # fmt: skip
+    assert said.startswith("Ex-ante") and said.index(first) < said.index(f"calibrated during the run, {later}")
+
+
+def test_a_reason_that_both_prices_share_is_said_once() -> None:
+    """By the rung's own word; two reasons are told apart."""
+    shared = {EX_ANTE_SHAPE: "a", DURING_RUN: "a", "datasheet": "b"}
+    assert reasons_in_words(shared) == {"shape-calibrated": "a", "datasheet": "b"}
+    assert reasons_in_words({EX_ANTE_SHAPE: "a"}) == {"shape-calibrated, ex-ante": "a"}
+    assert reasons_in_words({"datasheet": "b"}) == {"datasheet": "b"}
+
+
+def test_a_figure_draws_each_rung_once() -> None:
+    """Ex-ante where the top rung has both."""
+    assert one_a_rung(PRICES) == [EX_ANTE_SHAPE, "calibrated", "datasheet"]
+    assert one_a_rung(["calibrated", DURING_RUN]) == ["calibrated", DURING_RUN]
+    rungs = ladder(run_of(visit(1.0, BEFORE)), synthetic.build().header.cases[0])
+    assert [one.rung for one in rungs.ceilings.values()] == ["shape-calibrated", "calibrated", "shape-calibrated"]

@@ -1,0 +1,200 @@
+"""`sbd capacity`: one answer in three forms, nothing without its label, and mistakes that say what is allowed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from harness.formatting import rate
+from harness.hardware.profile import known_profiles
+from harness.paths import data_dir
+from harness.roofline.recorded_acceptance import passes_per_block
+from tests.helpers import ROOT
+from tests.helpers.command import sbd
+
+QUICKSTART = ROOT / "reports" / "quickstart"
+LLAMA = ("capacity", "--model", "llama-3.1-8b", "--nfe-speedup", "3")
+
+
+def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command prints; it must succeed and say nothing on stderr."""
+    assert sbd(monkeypatch, *arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer first; every profile has a line or a reason; figures are labelled, prices sourced, assumptions said."""
+    monkeypatch.setenv("COLUMNS", "400")
+    out = output(monkeypatch, capsys, *LLAMA, "--batch", "8")
+    assert out.startswith("llama-3.1-8b at context 4,096, batch 8 per replica: possible with SBD on 23 of 29 devices")
+    rows = [line.split() for line in out.splitlines() if line.endswith("datasheet")]
+    listed = {row[0] for row in rows}
+    unplanned = set(out.partition("no plan\n")[2].partition("\n\n")[0].replace(",", " ").replace(":", " ").split())
+    assert len(listed) == 23 and listed | unplanned >= set(known_profiles())
+    assert "h100-sxm: 3.99 (RunPod secure cloud; datareceipts/109-gpu-pricing, 2026-11-09; grade S)" in out
+    assert "predicted, datasheet rung, nothing was run" in out and "no row waits for another one" in out
+    assert "power: the board's, an upper bound" in out and "NFE speedup 3, given by hand" in out
+
+
+def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON's figures stand in the CSV unrounded, device by device and arm by arm, and rounded in the table."""
+    arguments = (*LLAMA, "--batch", "8", "--hardware", "h100-sxm", "--hardware", "m4", "--hardware", "l4")
+    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    assert found["version"] == 1 and found["acceptance"]["passes_per_block"] == pytest.approx(16 / 3)
+    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
+    table = output(monkeypatch, capsys, *arguments)
+    assert [(line["hardware"], line["arm"]) for line in lines] == [
+        (device["hardware"], arm) for device in found["devices"] for arm in ("ntp", "sbd")
+    ]
+    by_name = {device["hardware"]: device for device in found["devices"]}
+    for line in lines:
+        device = by_name[line["hardware"]]
+        arm = device[line["arm"]]
+        if arm is None:
+            assert line["batch"] == line["predicted"] == "" and line["reason"] == device["reason"]
+            continue
+        assert line["predicted"] == "datasheet"
+        assert float(line["tokens_per_s_per_user_low"]) == arm["tokens_per_s_per_user"]["low"]
+        assert rate(arm["tokens_per_s_per_gpu"]["expected"]) in table
+    usd = {line["arm"]: line["usd_per_million_tokens"] for line in lines if line["hardware"] == "l4"}
+    assert usd == {"ntp": "", "sbd": ""} and by_name["l4"]["sbd"]["usd_reason"] == "price not known: no price in our sources"
+
+
+def test_break_even_for_every_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The four contexts and one's own, in all three forms; a context that does not fit has its reason."""
+    arguments = (*LLAMA, "--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--break-even")
+    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    entries = {device["hardware"]: device["break_even"] for device in found["devices"]}
+    contexts = [1024, 2000, 8192, 32_768, 131_072]
+    assert [entry["context_tokens"] for entry in entries["h200-sxm"]] == contexts
+    assert entries["l4"][-1]["largest_batch"] is None and "usable" in entries["l4"][-1]["reason"]
+    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
+    assert [int(line["context_tokens"]) for line in lines if line["hardware"] == "l4"] == contexts
+    first = entries["h200-sxm"][0]
+    (line,) = (line for line in lines if line["hardware"] == "h200-sxm" and line["context_tokens"] == "1024")
+    assert line["pays"] == f"1-{first['last_batch']}" and int(line["tokens_per_pass"]) == 16 * first["last_batch"]
+    table = output(monkeypatch, capsys, *arguments)
+    serial = first["pays_serial"][0][1]
+    assert f"1..{first['last_batch']} of {first['largest_batch']}" in table and "does not fit" in table
+    assert f"{16 * serial:,}..{16 * first['last_batch']:,}" in table
+
+
+def test_sorting_puts_what_is_not_known_last(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """By cost the unpriced come after the priced, by speed the fastest first, and those without a plan always last."""
+    found = {}
+    for sort in ("cost", "speed", "name"):
+        devices = json.loads(output(monkeypatch, capsys, *LLAMA, "--batch", "8", "--sort", sort, "--json"))["devices"]
+        assert [device["sbd"] is None for device in devices] == [False] * 23 + [True] * 6
+        found[sort] = devices[:23]
+    costs = [device["sbd"]["usd_per_million_tokens"] for device in found["cost"]]
+    known = [cost["expected"] for cost in costs if cost]
+    assert len(known) == 11 and known == sorted(known) and costs[11:] == [None] * 12
+    speeds = [device["sbd"]["tokens_per_s_per_user"]["expected"] for device in found["speed"]]
+    assert speeds == sorted(speeds, reverse=True)
+    names = [device["hardware"] for device in found["name"]]
+    assert names == sorted(names)
+
+
+def test_latency_is_speed_by_another_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """20 ms per token are 50 tokens per second; GPUs are counted for the requests asked for."""
+    shared = ("capacity", "--model", "llama-3.1-8b", "--table1", "llama-3.1-8b/MATH500/low", "--hardware", "h100-sxm", "--json",
+              "--prompt-tokens", "1000", "--output-tokens", "200", "--requests-per-s", "500")  # fmt: skip
+    by_latency = output(monkeypatch, capsys, *shared, "--latency-ms", "20")
+    assert by_latency == output(monkeypatch, capsys, *shared, "--tokens-per-s", "50")
+    plan = json.loads(by_latency)
+    for arm in (plan["devices"][0]["ntp"], plan["devices"][0]["sbd"]):
+        enough = 500 * 200 / arm["tokens_per_s_per_gpu"]["expected"]
+        assert enough <= arm["gpus"] < enough + arm["tensor_parallel"] and arm["gpus"] <= arm["gpus_serial"]
+    assert plan["workload"]["context_tokens"] == 1100 and plan["workload"]["longest_tokens"] == 1200
+
+
+def test_acceptance_of_a_recorded_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean over the blocks that the published quickstart run recorded, and its name beside it."""
+    out = output(monkeypatch, capsys, "capacity", "--model", "qwen3-8b", "--from-run", str(QUICKSTART), "--json")
+    acceptance = json.loads(out)["acceptance"]
+    passes = passes_per_block(QUICKSTART, 16)
+    assert acceptance["passes_per_block"] == pytest.approx(statistics.fmean(passes))
+    assert acceptance["source"] == f"{len(passes)} blocks recorded in {QUICKSTART}"
+
+
+def test_a_profile_and_a_model_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Files stand for names on both sides."""
+    own = tmp_path / "own.yaml"
+    own.write_text((data_dir("hardware_profiles") / "l4.yaml").read_text(encoding="utf-8").replace("name: l4", "name: mine"))
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+        "vocab_size": 100, "max_position_embeddings": 512,
+    }  # fmt: skip
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(config))
+    arguments = ("--model", str(tmp_path / "tiny"), "--hardware", str(own), "--nfe-speedup", "2", "--batch", "1", "--json")
+    plan = json.loads(output(monkeypatch, capsys, "capacity", *arguments))
+    assert plan["model"] == "tiny" and [device["hardware"] for device in plan["devices"]] == ["mine"]
+    assert any("4,096 tokens are more than the 512 positions of tiny" in note for note in plan["notes"])
+
+
+def test_lockstep_is_taken_as_given(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Passes by batch slow SBD down, leave NTP alone, and change what is said about batches."""
+    arguments = (*LLAMA, "--hardware", "h100-sxm", "--batch", "8", "--json")
+    ragged = json.loads(output(monkeypatch, capsys, *arguments))
+    lockstep = json.loads(output(monkeypatch, capsys, *arguments, "--passes-at", "8=8", "--passes-at", "64=10"))
+    slow, fast = lockstep["devices"][0], ragged["devices"][0]
+    assert slow["ntp"] == fast["ntp"] and slow["sbd"]["passes_per_block"] == pytest.approx(8)
+    assert slow["wall_speedup"]["expected"] < fast["wall_speedup"]["expected"]
+    assert any(note.startswith("lockstep:") for note in lockstep["notes"])
+    assert not any("ragged" in note for note in lockstep["notes"])
+
+
+def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With examples that can be run, and a line in the list of commands."""
+    out = output(monkeypatch, capsys, "capacity", "--help")
+    for option in ("--table1", "--from-run", "--latency-ms", "--requests-per-s", "--break-even", "--tensor-parallel", "--csv"):
+        assert option in out
+    example = next(line for line in out.splitlines() if "--table1 llama" in line).split()
+    assert output(monkeypatch, capsys, *example[1:]) and "\n  capacity " in output(monkeypatch, capsys, "--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--nfe-speedup", "3", "--table1", "llama-3.1-8b/GSM8K/low"), "--nfe-speedup and --table1; give exactly one of"),
+        ((), "acceptance is given by nothing"),
+        (("--table1", "gpt-5/GSM8K/low"), "a model of llama-3.1-8b, qwen-3-8b; a task of"),
+        (("--nfe-speedup", "20"), "allowed are 1 to 16"),
+        (("--nfe-speedup", "3", "--weights", "int3"), "allowed are float64"),
+        (("--nfe-speedup", "3", "--dtype", "int3"), "unknown dtype 'int3'; known are"),
+        (("--nfe-speedup", "3", "--kv-dtype", "q4"), "unknown dtype 'q4'"),
+        (("--nfe-speedup", "3", "--tensor-parallel", "two"), "allowed are auto, or a number"),
+        (("--nfe-speedup", "3", "--tensor-parallel", "5"), "choose a divisor of 32"),
+        (("--nfe-speedup", "3", "--hardware", "tpu-v9"), "no hardware profile is called 'tpu-v9'"),
+        (("--nfe-speedup", "3", "--prompt-tokens", "10"), "together with --output-tokens"),
+        (("--nfe-speedup", "3", "--batch", "8", "--latency-ms", "20"), "give one of them"),
+        (("--nfe-speedup", "3", "--latency-ms", "0"), "must be more than 0"),
+        (("--nfe-speedup", "3", "--requests-per-s", "2"), "give its output tokens"),
+        (("--nfe-speedup", "3", "--passes-at", "8:9"), "write BATCH=PASSES"),
+        (("--nfe-speedup", "3", "--json", "--csv"), "choose one"),
+        (("--from-run", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_leave_stdout_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    """A message on stderr that says what is allowed, an exit code, no traceback."""
+    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
+    out, err = capsys.readouterr()
+    assert out == "" and words in err and "Traceback" not in err
+
+
+def test_an_unknown_model_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The known ones are listed."""
+    assert sbd(monkeypatch, "capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
+    assert "qwen3-30b-a3b" in capsys.readouterr().err

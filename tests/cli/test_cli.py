@@ -1,0 +1,271 @@
+"""The command line: output, exit codes, and a message instead of a traceback for every kind of mistake."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.progress import TerminalProgress, format_duration
+from harness.errors import RecordError, StorageError
+from tests.helpers import ROOT
+from tests.helpers.begun_runs import begun
+from tests.helpers.command import fake_runner, sbd
+
+PAPER = ROOT / "harness" / "roofline"
+
+
+def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command is listed with a line of its own, untruncated."""
+    assert sbd(monkeypatch, "--help") == 0
+    text = capsys.readouterr().out
+    measuring = ("plan", "run", "report", "publish", "schema", "calibrate", "check", "hardware", "train")
+    for name in (*measuring, "roofline", "verify", "history", "compare", "gate", "noise"):
+        assert f"\n  {name} " in text
+    assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
+    assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["plan"], ["plan", "--colour", "x"], ["plan", "no-such-file.yaml"], ["run", "no-such-file.yaml"], ["fly"],
+     ["plan", "quickstart", "--hardware", "tpu-v9"], ["roofline"], ["roofline", "--model", "x", "--hardware", "h100-sxm"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
+     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
+     ["report", "--each", "a", "b", "--out", "c.html"], ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
+     ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"]],
+)  # fmt: skip
+def test_mistakes_exit_with_2_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """The message is on stderr and stdout stays empty."""
+    assert sbd(monkeypatch, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert err and out == "" and "Traceback" not in err
+
+
+def test_a_bad_scenario_names_file_and_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The path, the line and the key stand in the message."""
+    file = tmp_path / "bad.yaml"
+    file.write_text("version: 1\nname: x\nparst: []\n")
+    assert sbd(monkeypatch, "plan", str(file)) == 2
+    assert f"{file}:3: parst: unknown key parst" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
+def test_plan_prints_the_claim_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, and 9 samples of generate() and NTP in one cell; with
+    memory and time, the same as versioned JSON; what is assumed is said.
+    """
+    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
+    table = capsys.readouterr().out
+    assert "9 cases, 180 samples" in table and "their distribution is assumed" in table
+    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["version"] == 1 and len(plan["cases"]) == 9 and plan["total_s"] > 0
+    first = plan["cases"][0]
+    assert first["time"]["rung"] == "datasheet" and first["memory"]["total_bytes"] > 16e9
+    assert "CUDA graphs and the sampler's float32 copies take up to" in table and first["memory"]["margin_bytes"] > 0
+    assert plan["cases"][1]["replayed"]["assumed"] is True
+
+
+def test_plan_without_a_calibration_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """No time is guessed: it is null, beside its reason."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert sbd(monkeypatch, "plan", "claim_qwen3_8b", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
+    assert plan["total_s"] is None and plan["total_reason"] == "9 of 9 cases have no estimate"
+
+
+def test_paper_tables_agree_with_the_published_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sbd roofline --paper --json` holds all 512 cells, each within 0.001 of the paper."""
+    assert sbd(monkeypatch, "roofline", "--paper", "--mode", "as_printed", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 512
+    slowdown = {(r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in rows if "slowdown" in r}
+    speedup = {
+        (r["batch_size"], r["nfe_speedup"], r["kv_length"], r["block_size"]): r["wall_speedup"]
+        for r in rows
+        if "wall_speedup" in r
+    }
+    for line in csv.DictReader((PAPER / "paper_table3.csv").read_text().splitlines()):
+        key = (int(line["batch_size"]), int(line["kv_length"]), int(line["block_size"]))
+        assert slowdown[key] == pytest.approx(float(line["slowdown"]), abs=1e-3)
+    for line in csv.DictReader((PAPER / "paper_table4.csv").read_text().splitlines()):
+        key4 = (int(line["batch_size"]), float(line["nfe_speedup"]), int(line["kv_length"]), int(line["block_size"]))
+        assert speedup[key4] == pytest.approx(float(line["speedup"]), abs=1e-3)
+
+
+def test_paper_tables_as_text_have_both_modes_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --mode the printed and the corrected figure stand in one row: B=1, k=64 at KV 65,536 is 1.016 against 1.41."""
+    assert sbd(monkeypatch, "roofline", "--paper") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed, corrected = next(map(float, row[3:]) for row in rows if row[:3] == ["1", "65536", "64"])
+    assert printed == pytest.approx(1.016, abs=1e-3) and corrected == pytest.approx(1.41, abs=0.01)
+
+
+def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A prediction stays below its pass reduction, and in a batch it says what it assumes."""
+    arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
+    assert sbd(monkeypatch, *arguments, "--json") == 0
+    one = json.loads(capsys.readouterr().out)
+    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "datasheet"
+    assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
+    assert "assumed" in capsys.readouterr().out
+
+
+def test_schema_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is machine-readable."""
+    assert sbd(monkeypatch, "schema") == 0 and "parts" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The target is printed; a folder without a run is a record error (exit code 5)."""
+    begun(tmp_path / "run", samples=1)
+    assert sbd(monkeypatch, "publish", str(tmp_path / "run"), str(tmp_path / "kept")) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "kept")
+    assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 5
+    assert "no run here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "finished samples are kept; the same command continues"),
+        (StorageError("disk full; free space"), 5, "disk full"),
+        (RecordError("damaged"), 5, "damaged"),
+        (RuntimeError("odd\nsecond line"), 5, "a fault in sbd, please report it: RuntimeError: odd (sbd --debug"),
+    ],
+)
+def test_run_ends_with_a_message_and_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, words: str
+) -> None:
+    """Ctrl-C, a full disk and a fault of ours each end with one message and no traceback; --debug shows it."""
+    fake_runner(monkeypatch, raised)
+    assert sbd(monkeypatch, "run", "quickstart") == code
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+    if code == 3:
+        assert sbd(monkeypatch, "--debug", "run", "quickstart") == code
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_run_prints_where_the_record_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The run directory is on stdout, for scripts."""
+    fake_runner(monkeypatch, tmp_path)
+    assert sbd(monkeypatch, "run", "quickstart", "--no-report") == 0
+    assert capsys.readouterr().out == f"record  {tmp_path}\n"
+
+
+def test_run_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A base install says what to install; a mistake in the file is said first all the same."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert sbd(monkeypatch, "run", "quickstart") == 2
+    assert "pip install 'sbd-bench[run]'" in capsys.readouterr().err
+    assert sbd(monkeypatch, "run", "nothing.yaml") == 2
+    assert "no such scenario" in capsys.readouterr().err
+
+
+def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
+    """Time left follows each case's own pace; a pipe gets a line every 15 s instead of carriage returns."""
+    clock = iter([0.0, 10.0, 20.0, 30.0])
+    pipe = io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(["a"] * 4)
+    for _ in range(3):
+        progress.advance("a")
+    progress.end_line()
+    assert pipe.getvalue().splitlines() == ["4 samples to take", "2/4 samples, about 20 s left (a)"]
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    clock = iter([0.0, 10.0, 12.0])
+    progress = TerminalProgress(terminal, clock=lambda: next(clock))
+    progress.start(["slow", "quick", "slow", "quick", "quick"])
+    progress.advance("slow")
+    progress.advance("quick")
+    progress.note("done")
+    assert terminal.getvalue().endswith("\r2/5 samples, about 14 s left (quick)\x1b[K\ndone\n")
+
+
+def test_time_left_is_not_guessed_from_the_sample_before_which_the_model_was_loaded() -> None:
+    """The first of 518 took 16 s: that is not 2 hours."""
+    clock = iter([0.0, *(16.0 + i for i in range(16))])
+    pipe = io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(["a"] * 500, ["a"] * 18)
+    for _ in range(16):
+        progress.advance("a")
+    said = ["1/500 samples, time left not known yet (a)", "16/500 samples, about 8 min 22 s left (a)"]
+    assert pipe.getvalue().splitlines() == ["500 samples to take, 18 more in later processes", *said]
+    clock, pipe = iter([0.0, 16.0]), io.StringIO()
+    progress = TerminalProgress(pipe, clock=lambda: next(clock))
+    progress.start(["a"])
+    progress.advance("a")
+    assert pipe.getvalue().endswith("1/1 samples, about 0.0 s left (a)\n")
+
+
+def test_durations() -> None:
+    """Each length in the unit a reader expects."""
+    assert [format_duration(s) for s in (0.42, 9.4, 45.2, 200, 7500)] == ["0.4 s", "9.4 s", "45 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_doctor_names_every_figure_with_a_value_or_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine without a GPU the GPU's figures are there too, with reason and remedy."""
+    pytest.importorskip("torch")
+    assert sbd(monkeypatch, "doctor", "--device", "cpu", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    by_name = {one["figure"]: one for one in found["figures"]}
+    assert found["version"] == 2 and by_name["kernel_before_s"]["value"] > 0
+    for name in ("energy_j", "dram_bandwidth_pct", "throttle_power_cap_s", "peak_device_memory_bytes"):
+        assert by_name[name]["value"] is None and by_name[name]["reason"] and by_name[name]["remedy"]
+    assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in by_name) and "to change that" in text
+    assert found["bandwidth_scale"] is None and found["bandwidth_scale_reason"] in text
+    asked = [(one["query_tokens"], one["masked"]) for one in found["attention"]]
+    assert asked == [(1, False), (1, True), (16, False), (16, True)]
+    for one in found["attention"]:
+        how = "with a mask" if one["masked"] else "without a mask"
+        assert one["backend"] and f"{one['query_tokens']:3} tokens {how:16}{one['backend']}" in text
+    for name, reason in found["environment"]["reasons"].items():
+        assert any(line.strip().startswith(name) and reason in line for line in text.splitlines()), name
+
+
+def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> None:
+    """Rendered from plain values of a GPU machine: scale, disagreement, a GPU's own reasons."""
+    pytest.importorskip("torch")
+    from harness.cli.doctor import render
+
+    streamed = {"kernel": "copy", "bytes_": 4_000_000_000_000, "seconds": 2.0, "percent": 50.0}
+    interface = {"clock_hz": 1e9, "bus_bits": 8000, "source": "torch"}
+    scale = {"taken_at": "2026-11-20T09:00:00Z", "counter": "NVML GPM metric 10", "copied": streamed, "interface": interface}
+    text = render({
+        "device": "cuda", "figures": [], "bandwidth_scale": scale, "bandwidth_scale_reason": None,
+        "attention": [{"model": "m", "dtype": "bfloat16", "context_tokens": 9, "query_tokens": 1, "masked": True,
+                       "backend": None, "reason": "torch does not say"}],
+        "environment": {"cpu_model": "X", "logical_cores": 2, "gpus": None, "governor": None, "pynvml_from": ["pynvml"],
+                        "nvidia_gpus": [{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}],
+                        "reasons": {"governor": "no governor", "pynvml_from": "warning: wrong", "gpus": "no CUDA"}},
+    })  # fmt: skip
+    assert "40 GB/s by a copy of known bytes; by memory clock and bus: 20 GB/s" in text and "disagree" in text
+    assert "torch does not say" in text and "none: no governor" in text
+    assert '["pynvml"] (warning: wrong)' in text and '{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}' in text

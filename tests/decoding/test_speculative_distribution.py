@@ -1,0 +1,145 @@
+"""At temperature 1 a target that checks drafts writes what next-token prediction writes, in distribution: all draws enumerated.
+
+The tables and the script are those of tests/decoding/test_verified_distribution.py; drafts come from another table, or are looked up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness.decoding import speculative
+from harness.decoding.drafters import (
+    NoDrafts,
+    PromptLookup,
+)
+from harness.decoding.request import (
+    DecodeRequest,
+    StopRule,
+)
+from harness.decoding.speculative import DraftedRow
+from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, table, written_by_ntp
+
+WORDS, STOP = 4, 3
+
+
+class OtherTable(NoDrafts):
+    """Drafts the likeliest words of a table, the target's own (by_ntp) or another, greedily."""
+
+    def __init__(self, tokens, by_ntp):
+        self.tokens, self._by_ntp = tokens, by_ntp
+
+    def propose(self, sequences, wanted):
+        """Word by word."""
+        yield from ()
+        [row], [count] = sequences, wanted
+        text = list(row)
+        for _ in range(count):
+            said = next_word(WORDS, text) if self._by_ntp else table(WORDS, "draft", tuple(text))[:WORDS].tolist()
+            text.append(max(range(WORDS), key=said.__getitem__))
+        return [text[len(row) :]]
+
+
+class Script:
+    """Stands in for the sampler: draws what is written, and asks where nothing is written yet."""
+
+    def __init__(self, session, written, every):
+        self.session, self.written, self.every, self.chance = session, list(written), every, 1.0
+
+    def __call__(self, logits, temperature, generator):
+        """The words of one call, (1, n)."""
+        assert temperature == 1 and logits.shape[0] == 1
+        p = logits[0].softmax(dim=-1).tolist()
+        if not self.written:
+            raise Undecided(list(self.all_draws(p) if self.every else self.draws_that_matter(p)))
+        words, chance = self.written.pop(0)
+        self.chance *= chance
+        return torch.tensor([words])
+
+    @staticmethod
+    def all_draws(p):
+        """Every combination of words."""
+        for words in itertools.product(*(range(len(row)) for row in p)):
+            chance = math.prod(row[word] for row, word in zip(p, words, strict=True))
+            if chance:
+                yield words, chance
+
+    def draws_that_matter(self, p):
+        """Up to the first draw that differs from the draft it is held against; behind it stands any word at all."""
+        drafts = self.session.checked[1:] if len(p) > 1 else []
+        chance = 1.0
+        for at, row in enumerate(p):
+            for word, of_word in enumerate(row):
+                agrees = at + 1 < len(p) and at < len(drafts) and word == drafts[at]
+                if of_word and not agrees:
+                    yield (*drafts[:at], word, *[0] * (len(p) - at - 1)), chance * of_word
+            if at >= len(drafts) or at + 1 == len(p):
+                return
+            chance *= row[drafts[at]]
+
+
+DRAFTERS = {
+    "none": NoDrafts(), "looked up": PromptLookup(3, 2, (), ()), "likeliest": OtherTable(3, True),
+    "other": OtherTable(3, False), "one": OtherTable(1, True),
+}  # fmt: skip
+
+
+def written(name, length, monkeypatch, every=False):
+    """The chance of every output, over all draws."""
+    session, found, scripts = Table(WORDS), defaultdict(float), [()]
+    request = DecodeRequest(
+        prompts=(PROMPT,), max_new_tokens=length, stop=StopRule(token_ids=frozenset({STOP})), suppressed_ids=(WORDS,),
+        temperature=1.0, generator=torch.Generator(), device=torch.device("cpu"),
+    )  # fmt: skip
+    while scripts:
+        before = scripts.pop()
+        script = Script(session, before, every)
+        monkeypatch.setattr(speculative, "draw", script)
+        decoder = speculative.decode_draft_and_check(session, request, DRAFTERS[name])
+        try:
+            while True:
+                next(decoder)
+        except Undecided as undecided:
+            scripts += [(*before, option) for option in undecided.args[0]]
+        except StopIteration as stop:
+            found[stop.value.output_ids[0]] += script.chance
+    return found
+
+
+def error_of(name, length, monkeypatch, every=False):
+    """How much more or less likely an output is than under next-token prediction, at most."""
+    expected, found = written_by_ntp(WORDS, length, STOP), written(name, length, monkeypatch, every)
+    assert sum(expected.values()) == pytest.approx(1, abs=TOLERANCE) and len(expected) > 20
+    return max(abs(found.get(text, 0.0) - expected.get(text, 0.0)) for text in {*found, *expected})
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_distribution_is_that_of_next_token_prediction(name, monkeypatch):
+    """Four words, one of which stops, and four tokens: all outputs, exactly."""
+    assert error_of(name, 4, monkeypatch) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["likeliest", "other"])
+def test_draws_behind_a_refused_draft_change_nothing(name, monkeypatch):
+    """Three tokens, really every combination of draws, those that should not matter too."""
+    assert error_of(name, 3, monkeypatch, every=True) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["likeliest", "other"])
+def test_a_planted_bias_shows(name, monkeypatch):
+    """A refused draft is let through where the next draw is the same word: far more than rounding."""
+    check = DraftedRow.check
+
+    def biased(self, drafts, verdicts):
+        refused = next((at for at, draft in enumerate(drafts) if draft != verdicts[at]), None)
+        if refused is not None and verdicts[refused + 1] == drafts[refused]:
+            verdicts = [*verdicts[:refused], drafts[refused], *verdicts[refused + 1 :]]
+        return check(self, drafts, verdicts)
+
+    monkeypatch.setattr(DraftedRow, "check", biased)
+    assert error_of(name, 3, monkeypatch, every=True) > 0.01

@@ -1,0 +1,90 @@
+"""The gallery: the published runs, each with its own page's verdict, and the same bytes for the same runs."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from harness.reporting.gallery import render, write_gallery
+from tests.helpers import ROOT
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import sbd
+from tests.helpers.two_runs import stored, two_arms
+
+REPORTS = ROOT / "reports"
+
+
+def published(folder: Path) -> list[Path]:
+    """Runs that are committed; a checkout may hold others beside them, which git ignores."""
+    return [path.parent for path in folder.glob("*/samples.jsonl.gz")]
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published runs alone."""
+    folder = tmp_path_factory.mktemp("gallery")
+    for run in published(REPORTS):
+        shutil.copytree(run, folder / run.name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(copied: Path) -> str:
+    """Their gallery, made once: it takes the verdict of every run."""
+    return render(copied)
+
+
+def test_the_committed_gallery_is_what_is_made_today(page: str) -> None:
+    """After a new run, or a change of a formula or of words: sbd gallery reports. (The style it was made with may be older.)"""
+    kept = (REPORTS / "index.html").read_text(encoding="utf-8")
+    assert kept.partition("<body>")[2] == page.partition("<body>")[2] != ""
+
+
+def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_somewhere(copied: Path, page: str) -> None:
+    """The newest first; a link to the page and to every file of the record; nothing else is linked."""
+    heads = [json.loads((run / "run.json").read_text()) for run in published(copied)]
+    newest_first = sorted(heads, key=lambda head: str(head["created_at"]), reverse=True)
+    places = []
+    for head in newest_first:
+        assert head["created_at"] in page and head["environment"]["cpu_model"] in page
+        places.append(html.unescape(page).index(head["question"]))
+    assert places == sorted(places) and len(places) == len(heads) >= 4
+    links = re.findall(r'href="([^"]*)"', page)
+    assert len(links) == 5 * len(heads) and all((copied / unquote(link)).is_file() for link in links)
+
+
+def test_the_verdict_is_that_of_the_run_s_own_page(
+    copied: Path, page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Word and tally as `sbd verify` says them."""
+    sbd(monkeypatch, "verify", str(copied / "quickstart"))
+    word, tally = re.search(r"verdict: (\w+) \((.*?); exit code", capsys.readouterr().out).groups()  # type: ignore[union-attr]
+    article = page.partition("Is Set Block Decoding really faster on this machine?")[2].partition("</article>")[0]
+    assert f"</span> {word}</span> {tally} (claims" in article
+
+
+def test_an_empty_folder_says_how_to_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    assert sbd(monkeypatch, "gallery", str(tmp_path)) == 2
+    assert "sbd publish RUN" in capsys.readouterr().err and not (tmp_path / "index.html").exists()
+
+
+def test_a_run_without_a_page_is_listed_without_a_link_and_text_is_inert(tmp_path: Path) -> None:
+    """The question is text, linked only where there is a page; a folder's odd name survives in the link."""
+    evil = '<script>alert(1)</script>"><img src=x onerror=alert(2)>'
+    run = synthetic.build(synthetic.Part(jitter=0.05), question=evil)
+    stored(run, tmp_path / "a b%&")
+    stored(two_arms(jitter=0.05), tmp_path / "plain")
+    (tmp_path / "plain" / "report.html").write_text("page")
+    page = write_gallery(tmp_path).read_text(encoding="utf-8")
+    assert "<script" not in page and "<img" not in page and html.escape(evil, quote=False)[:8] in page
+    assert 'href="plain/report.html"' in page and "report.html" not in page.replace('href="plain/report.html"', "")
+    assert 'href="a%20b%25%26/run.json"' in page
