@@ -12,9 +12,9 @@ bench: $(VENV)/run.stamp
 	$(BIN)/sbd run scenarios/quickstart.yaml
 
 # Everything a change must pass; offline once the environment is there.
-# One process a core with one thread each: two threads that wait for one another would cost more than they bring.
+# `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray" -n 2 --dist loadfile $(ARGS)
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp

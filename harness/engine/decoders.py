@@ -1,10 +1,16 @@
-"""Which decoder an arm of a case stands for, with the acceptance it asks for. The one place that knows every method by name."""
+"""What a decoder gets of an arm, and the decoders of the program's own methods: harness.scenario.method names them.
+
+Whoever writes a method outside the program writes one such function. Knows no clock.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.apd import decode_adaptive_parallel
@@ -16,7 +22,6 @@ from harness.decoding.request import DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.verification import DraftCheck, NextTokenCheck, ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
@@ -26,55 +31,85 @@ from harness.models.block_families import misuse, same_config
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks
 from harness.scenario.arms_public import protocol_of
+from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
-from harness.scenario.solvers import knobs_of
-from harness.scenario.speculative_arms import RIVALS
+from harness.scenario.solvers import SOLVERS, knobs_of
 
 FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
+Decoder = Generator[ForwardPass, None, Generation]
+"""Yields every pass in counts, the prompt's first, and returns what was written."""
 
 
-def decoder_of(
-    case: Case,
-    model: LoadedModel,
-    session: ModelSession,
-    request: DecodeRequest,
-    seed: int,
-    drafter: Callable[[], Drafter],
-) -> Generator[ForwardPass, None, Generation]:
-    """The decoder of the case's arm, not yet begun; ``seed`` is for what a replayed arm draws, ``drafter`` makes a rival's.
+@dataclass(frozen=True)
+class Decoding:
+    """One batch to be decoded as the arm of a case says. ``seed`` is for what a replayed arm draws; ``drafter`` makes the
+    drafter of an arm that has stages.
+    """
+
+    case: Case
+    model: LoadedModel
+    session: ModelSession
+    request: DecodeRequest
+    seed: int
+    drafter: Callable[[], Drafter]
+
+    @property
+    def arm(self) -> dict[str, Any]:
+        """The arm's keys, one value on every axis."""
+        return self.case.arm
+
+    @property
+    def mask_id(self) -> int:
+        """The token that stands for a position not yet decided.
+
+        Raises:
+            ScenarioError: the model has none.
+        """
+        if self.model.mask_id is None:
+            raise ScenarioError(
+                f"{self.case.case_id}: the tokenizer of {self.model.shape.name} has no mask token; "
+                "an SBD checkpoint has one: name it with mask_token_id in the model"
+            )
+        return self.model.mask_id
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """What every decoder of blocks takes by these names."""
+        return {"block_size": self.arm["block_size"], "mask_id": self.mask_id}
+
+    @cached_property
+    def acceptance(self) -> Acceptance:
+        """Which slots of a block a pass decides: the arm's solver, or what it replays.
+
+        Raises:
+            RecordError: the run to be replayed cannot be.
+        """
+        replay = self.case.replay
+        if replay is None:
+            return SolverAcceptance(resolve_name(SOLVERS[self.arm["solver"]].rule), **knobs_of(self.arm))
+        if replay.mean_passes_per_block is not None:
+            return ReplayedAcceptance(assumed_passes(self.arm["block_size"], replay.mean_passes_per_block), self.seed)
+        return ReplayedAcceptance(recorded_passes(_recorded_passes(*self.trace)), self.seed)
+
+    @property
+    def trace(self) -> tuple[Path, int, str | None]:
+        """The run that the case replays, the block size, and the label of the arm there."""
+        assert self.case.replay is not None, "only a replayed case has a trace"
+        source = self.case.replay.source
+        return Path(source["trace"]), self.arm["block_size"], source.get("arm")
+
+
+def decoder_of(asked: Decoding) -> Decoder:
+    """The decoder of the case's arm, not yet begun.
 
     Raises:
-        ScenarioError: the model has no mask token, which every arm but NTP needs; or it is of a public family whose weights
-            are not trained for the arm.
+        ScenarioError: the model has no mask token, which the arm needs; or it is of a public family whose weights are not
+            trained for the arm.
         RecordError: the run to be replayed cannot be.
     """
-    arm, mask_id = case.arm, model.mask_id
-    _check_family(case, model)
-    if arm["method"] == "ntp":
-        return decode_next_token(session, request)
-    if arm["method"] in RIVALS:
-        return decode_draft_and_check(session, request, drafter())
-    if mask_id is None:
-        raise ScenarioError(
-            f"{case.case_id}: the tokenizer of {model.shape.name} has no mask token; "
-            "an SBD checkpoint has one: name it with mask_token_id in the model"
-        )
-    size = arm["block_size"]
-    if arm["method"] == "self_speculation":
-        return FORMS[arm["form"]](session, request, block_size=size, mask_id=mask_id)
-    if arm["method"] == "freedave":
-        return decode_nested_drafts(session, request, block_size=size, mask_id=mask_id, draft_steps=arm["draft_steps"])
-    if arm["method"] == "apd":
-        return decode_adaptive_parallel(session, request, block_size=size, mask_id=mask_id, mixture=arm["mixture"])
-    acceptance = _acceptance(case, seed)
-    if arm["method"] == "block_diffusion":
-        return decode_block_diffusion(
-            session, request, protocol=protocol_of(arm), block_size=size, mask_id=mask_id, acceptance=acceptance
-        )
-    if arm["method"] == "sbd_verified":
-        check = _check(case, mask_id, seed)
-        return decode_verified_blocks(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, check=check)
-    return decode_set_block(session, request, block_size=size, mask_id=mask_id, acceptance=acceptance, batching=arm["batching"])
+    _check_family(asked.case, asked.model)
+    decoder: Decoder = resolve_name(METHODS[asked.arm["method"]].decoder)(asked)
+    return decoder
 
 
 def _check_family(case: Case, model: LoadedModel) -> None:
@@ -87,28 +122,54 @@ def _check_family(case: Case, model: LoadedModel) -> None:
         raise ScenarioError(f"{case.case_id}: {reason}")
 
 
-def _check(case: Case, mask_id: int, seed: int) -> DraftCheck:
-    if case.replay is None:
-        return NextTokenCheck(mask_id, case.arm.get("least_confidence", 0.0))
-    return ReplayedCheck(_recorded_checks(*_trace(case)).misses, mask_id, seed)
+def next_token(asked: Decoding) -> Decoder:
+    """Next-token prediction."""
+    return decode_next_token(asked.session, asked.request)
 
 
-def _acceptance(case: Case, seed: int) -> Acceptance:
-    if case.replay is None:
-        return SolverAcceptance(SOLVERS[case.arm["solver"]], **knobs_of(case.arm))
-    size = case.arm["block_size"]
-    if case.replay.mean_passes_per_block is not None:
-        return ReplayedAcceptance(assumed_passes(size, case.replay.mean_passes_per_block), seed)
-    if case.arm["method"] == "sbd_verified":
-        return ReplayedAcceptance(recorded_passes(_recorded_checks(*_trace(case)).draft_passes), seed)
-    return ReplayedAcceptance(recorded_passes(_recorded_passes(*_trace(case))), seed)
+def set_block(asked: Decoding) -> Decoder:
+    """Set Block Decoding."""
+    how = {"acceptance": asked.acceptance, "batching": asked.arm["batching"]}
+    return decode_set_block(asked.session, asked.request, **asked.blocks, **how)
 
 
-def _trace(case: Case) -> tuple[Path, int, str | None]:
-    """The run that a case replays, the block size, and the label of the arm there."""
-    assert case.replay is not None, "only a replayed case has a trace"
-    source = case.replay.source
-    return Path(source["trace"]), case.arm["block_size"], source.get("arm")
+def verified_blocks(asked: Decoding) -> Decoder:
+    """Set Block Decoding whose blocks the next-token head checks; replayed, a recorded run says how the checks went."""
+    acceptance: Acceptance
+    check: DraftCheck
+    if asked.case.replay is None:
+        acceptance, check = asked.acceptance, NextTokenCheck(asked.mask_id, asked.arm.get("least_confidence", 0.0))
+    else:
+        recorded = _recorded_checks(*asked.trace)
+        acceptance = ReplayedAcceptance(recorded_passes(recorded.draft_passes), asked.seed)
+        check = ReplayedCheck(recorded.misses, asked.mask_id, asked.seed)
+    return decode_verified_blocks(asked.session, asked.request, **asked.blocks, acceptance=acceptance, check=check)
+
+
+def self_speculation(asked: Decoding) -> Decoder:
+    """One-step drafts of the masked head, in either form."""
+    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks)
+
+
+def freedave(asked: Decoding) -> Decoder:
+    """Nested drafts on the masked chain."""
+    return decode_nested_drafts(asked.session, asked.request, **asked.blocks, draft_steps=asked.arm["draft_steps"])
+
+
+def apd(asked: Decoding) -> Decoder:
+    """Adaptive parallel decoding."""
+    return decode_adaptive_parallel(asked.session, asked.request, **asked.blocks, mixture=asked.arm["mixture"])
+
+
+def block_diffusion(asked: Decoding) -> Decoder:
+    """As a public family of block models decodes."""
+    how = {"protocol": protocol_of(asked.arm), "acceptance": asked.acceptance}
+    return decode_block_diffusion(asked.session, asked.request, **asked.blocks, **how)
+
+
+def draft_and_check(asked: Decoding) -> Decoder:
+    """Somebody drafts, the target checks."""
+    return decode_draft_and_check(asked.session, asked.request, asked.drafter())
 
 
 @cache

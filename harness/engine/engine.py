@@ -27,7 +27,7 @@ from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.engine.compiling import compiled_steps, execution_of
 from harness.engine.cuda_graphs import GraphedSession
-from harness.engine.decoders import decoder_of
+from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.fusing import fuse_of
@@ -183,7 +183,8 @@ class Engine:
             how = {"cache": case.arm["cache"], "attention": attend, "forward": forward}
             return self._generated(request, how)
         session = MeteredSession(self._session, self._clock)
-        decoder = decoder_of(case, self._model, session, request, seed, lambda: self._drafter(case, request, session))
+        drafter = partial(self._drafter, case, request, session)
+        decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
         return self._drained(decoder, session)
 
     def _drafter(self, case: Case, request: DecodeRequest, session: MeteredSession) -> Drafter:

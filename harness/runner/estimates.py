@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,8 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
-from harness.scenario.arms_public import protocol_of
+from harness.scenario.method import PlannedPass, per_token
+from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 from harness.scenario.speculative_arms import draft_shapes, stages
@@ -174,18 +175,7 @@ def deployment_of(case: Case) -> Deployment:
 
 def _widest_pass(case: Case) -> tuple[int, int]:
     """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
-    block = case.arm.get("block_size", 1)
-    if case.arm["method"] == "block_diffusion":
-        return diffusion_widest_pass(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
-    if drafted := stages(case.arm):
-        return drafted[0]["draft_tokens"] + 1, drafted[0]["draft_tokens"] + 1
-    if case.arm["method"] == "self_speculation":
-        return (block, block) if case.arm["form"] == "linear" else (block * (block + 1), block * (block + 1))
-    if case.arm["method"] in ("sbd_verified", "apd"):
-        return 2 * block, 2 * block
-    if case.arm["method"] == "freedave":
-        return (case.arm["draft_steps"] + 1) * block, case.arm["draft_steps"] * block
-    return (2 * block, block) if block > 1 else (1, 1)  # SBD feeds the block before again with the next one
+    return METHODS[case.arm["method"]].widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
 
 
 def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
@@ -221,58 +211,22 @@ def _prompt_pass(case: Case) -> ForwardPass:
 
 
 def _decode_s(case: Case, ceilings: Ceilings) -> float:
-    """Decode time of one sample: the passes of each block at that block's context."""
+    """Decode time of one sample: what its method plans, and between two tokens the passes of its draft models."""
     assert case.shape is not None
-    context, new_tokens = prompt_tokens_at_most(case), case.workload.max_new_tokens
-    if case.arm["method"] == "block_diffusion":
-        slow = diffusion_slowest_passes(case.arm, case.batch_size, context, new_tokens)
-        return sum(count * price_pass(case.shape, deployment_of(case), one, ceilings).expected_s for one, count in slow)
-    if case.arm["method"] != "sbd":
-        # Where the next-token head writes, the prefill's logits give the first token.
-        steps = new_tokens if case.arm["method"] in ("freedave", "apd") else new_tokens - 1
-        whole = Deployment(dtype=case.part.dtype)
-        passes = [(case.shape, deployment_of(case), *one) for one in _passes_to_one_token(case)]
-        drafts = draft_passes(case.arm, case.shape)
-        passes += [(shape, whole, role, query, kept, count) for shape, role, query, kept, count in drafts]
-        readers = [shape for shape in draft_shapes(case.arm, case.shape) if shape is not None]
-        read_s = sum(price_pass(shape, whole, _prompt_pass(case), ceilings).expected_s for shape in readers)
-        return read_s + steps * sum(
-            count * price_pass(
-                shape, how, describe_pass(role, case.batch_size, query, context + steps // 2, logits=query, kept=kept), ceilings
-            ).expected_s
-            for shape, how, role, query, kept, count in passes
-        )  # fmt: skip
-    block = case.arm["block_size"]
-    total_s = 0.0
-    for start in range(0, new_tokens, block):
-        committed = block if start else 0
-        slots = min(block, new_tokens - start)
-        first = describe_pass(
-            "commit+decide" if start else "decide", case.batch_size, committed + block, context + start - committed,
-            logits=block, kept=committed,
-        )  # fmt: skip
-        later = describe_pass("decide", case.batch_size, block, context + start, logits=block)
-        first_s, later_s = (price_pass(case.shape, deployment_of(case), p, ceilings).expected_s for p in (first, later))
-        total_s += first_s + (_passes(case, slots) - 1) * later_s
+    rows, context, new_tokens = case.batch_size, prompt_tokens_at_most(case), case.workload.max_new_tokens
+
+    def seconds(shape: ModelShape, how: Deployment, one: PlannedPass) -> float:
+        described = describe_pass(one.role, rows, one.query_tokens, one.context_tokens, logits=one.logits, kept=one.kept)
+        return one.count * price_pass(shape, how, described, ceilings).expected_s
+
+    planned = METHODS[case.arm["method"]].passes(case.arm, context, new_tokens, partial(_passes, case))
+    total_s = sum(seconds(case.shape, deployment_of(case), one) for one in planned)
+    whole = Deployment(dtype=case.part.dtype)
+    for shape in draft_shapes(case.arm, case.shape):
+        total_s += 0 if shape is None else price_pass(shape, whole, _prompt_pass(case), ceilings).expected_s
+    for shape, role, query, kept, count in draft_passes(case.arm, case.shape):
+        total_s += sum(seconds(shape, whole, one) for one in per_token(context, new_tokens - 1, (role, query, kept, count)))
     return total_s
-
-
-def _passes_to_one_token(case: Case) -> list[tuple[Role, int, int, int]]:
-    """(role, query tokens, tokens kept, count) of the passes that at most come between two tokens, drafts being wrong."""
-    block = case.arm.get("block_size", 1)
-    widest, _ = _widest_pass(case)
-    if stages(case.arm):
-        return [("verify", widest, 1, 1)]
-    if case.arm["method"] == "sbd_verified":
-        return [("draft", block, 0, block - 1), ("verify+draft", widest, 1, 1)]
-    if case.arm["method"] == "apd":
-        return [("draft", block, 0, 1), ("verify+draft", widest, 1, 1)]
-    if case.arm["method"] == "freedave":
-        return [("verify+draft", widest, 1, 1)]
-    if case.arm["method"] == "self_speculation":
-        linear = case.arm["form"] == "linear"
-        return [("draft", block, 0, 1), ("verify", block, 1, 1)] if linear else [("verify+draft", widest, 1, 1)]
-    return [("decide", 1, 1, 1)]
 
 
 def _passes(case: Case, slots: int) -> float:
@@ -281,35 +235,6 @@ def _passes(case: Case, slots: int) -> float:
         return slots
     passes = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
     return min(passes, slots)
-
-
-Arm = dict[str, Any]
-
-
-def diffusion_widest_pass(arm: Arm, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
-    """(query tokens, logits) of the widest decode pass of a row."""
-    protocol, block = protocol_of(arm), int(arm["block_size"])
-    if protocol.layout == "canvas":
-        return prompt_tokens + new_tokens, new_tokens + (protocol.prediction == "shifted")
-    wider = protocol.layout == "window" or protocol.commit == "merged"
-    return (2 * block if wider else block), block
-
-
-def diffusion_slowest_passes(arm: Arm, rows: int, prompt_tokens: int, new_tokens: int) -> list[tuple[ForwardPass, float]]:
-    """The kinds of pass of one decode, one slot decided a pass, at the context in its middle; with how many there are."""
-    protocol, block = protocol_of(arm), int(arm["block_size"])
-    context, blocks = prompt_tokens + new_tokens // 2, new_tokens / block
-    if protocol.layout == "canvas":
-        query, logits = diffusion_widest_pass(arm, prompt_tokens, new_tokens)
-        return [(describe_pass("decide", rows, query, 0, logits=logits), new_tokens)]
-    if protocol.layout == "window":
-        return [(describe_pass("commit+decide", rows, 1 + block, context, logits=block, kept=1), new_tokens)]
-    decide = describe_pass("decide", rows, block, context, logits=block)
-    if protocol.commit == "merged":
-        first = describe_pass("commit+decide", rows, 2 * block, context, logits=block, kept=block)
-        return [(decide, new_tokens - blocks), (first, blocks)]
-    logits = int(protocol.first_slot == "committed")
-    return [(decide, new_tokens), (describe_pass("commit+decide", rows, block, context, logits=logits, kept=block), blocks)]
 
 
 def what_would_fit(case: Case, free_bytes: int | None) -> str:

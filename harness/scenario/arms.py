@@ -1,5 +1,5 @@
-"""The arms of a part: next-token prediction, Set Block Decoding with real or replayed acceptance, and what decodes without
-loss: SBD whose blocks are verified, self-speculation, and the rivals (harness.scenario.speculative_arms).
+"""The methods that this program is about: next-token prediction, Set Block Decoding with real or replayed acceptance, SBD whose
+blocks are verified, and self-speculation.
 
 A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
 no task.
@@ -7,27 +7,17 @@ no task.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config_file import Frozen, Text, named_by_key
-from harness.scenario.arms_public import BlockDiffusionArm
+from harness.config_file import Frozen
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
-from harness.scenario.masked_arms import ApdArm, FreeDaveArm
-from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
+from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
+from harness.scenario.replay import Acceptance, RecordedAcceptance, choice_id, replayed_speedup, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
-from harness.scenario.speculative_arms import DraftModelArm, EarlyExitArm, HierarchicalArm, PromptLookupArm, lossless_against
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
@@ -55,85 +45,11 @@ Forms = Annotated[
 ]  # fmt: skip
 
 
-class Table1Cell(Frozen):
-    """One cell of the paper's Table 1 (arXiv 2509.04185)."""
-
-    base_model: BaseModelName
-    task: str
-    sampling: Sampling
-
-    @field_validator("task")
-    @classmethod
-    def _known(cls, task: str) -> str:
-        if task not in tasks_of():
-            raise ValueError(f"unknown task {task!r} of Table 1; allowed: {', '.join(tasks_of())}")
-        return task
-
-
-class ReplayFromSpeedup(Frozen):
-    """A mean NFE speedup, of which the distribution is assumed."""
-
-    nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
-
-
-class ReplayFromTable1(Frozen):
-    """The NFE speedup of a cell of Table 1, of which the distribution is assumed."""
-
-    table1: Table1Cell
-
-
-class ReplayFromTrace(Frozen):
-    """Drawn from what arms of the same method and block size did in a recorded run (its directory): ``arm`` by its label there,
-    all of them without it.
-    """
-
-    trace: Text
-    arm: Annotated[Text | None, Younger] = None
-
-    @field_validator("trace")
-    @classmethod
-    def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = (info.context or {}).get("base")
-        if base is None:
-            return path
-        if not (base / path).exists():
-            raise ValueError(f"there is no recorded run at {base / path}; give the directory of a run that has samples")
-        return str((base / path).resolve())
-
-
-ReplaySource = Annotated[
-    Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
-    | Annotated[ReplayFromTable1, Tag("table1")]
-    | Annotated[ReplayFromTrace, Tag("trace")],
-    Discriminator(
-        named_by_key("nfe_speedup", "table1", "trace", "replay"),
-        custom_error_type="unknown_key",
-        custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
-    ),
-]
-
-
-class Replay(Frozen):
-    """Real passes of the real shapes; only the sampler's decision is overridden."""
-
-    replay: ReplaySource
-
-
-class TraceReplay(Frozen):
-    """Real passes of the real shapes; drafts and checks go as those of a recorded run did."""
-
-    replay: ReplayFromTrace
-
-
-_REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")
-Acceptance = Annotated[
-    Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
-    _REAL_OR_REPLAYED,
-]
-RecordedAcceptance = Annotated[
-    Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")],
-    _REAL_OR_REPLAYED,
-]
+def lossless_against(temperature: float) -> str:
+    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
+    if temperature == 0:
+        return "greedy NTP, same weights"
+    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
 
 
 class NtpArm(Frozen):
@@ -168,7 +84,7 @@ class SbdArm(SolverChoice):
         return self
 
     def _check_speedup(self) -> None:
-        speedup = replayed_speedup(self)
+        speedup = replayed_speedup(self.acceptance)
         if speedup is not None and speedup > min(self.block_size):
             raise ValueError(
                 f"an NFE speedup of {speedup:g} cannot be had with block size {min(self.block_size)}: a block takes at least "
@@ -241,20 +157,74 @@ class SelfSpeculationArm(Frozen):
         ]  # fmt: skip
 
 
-Arm = Annotated[
-    NtpArm | SbdArm | VerifiedSbdArm | SelfSpeculationArm | FreeDaveArm | ApdArm | BlockDiffusionArm
-    | PromptLookupArm | DraftModelArm | EarlyExitArm | HierarchicalArm,
-    Field(discriminator="method"),
-]  # fmt: skip
+def _ntp_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{number(arm['temperature'])}"
 
 
-def replayed_speedup(arm: SbdArm | VerifiedSbdArm) -> float | None:
-    """The mean NFE speedup that the arm replays; None where acceptance is real or comes from a trace."""
-    if arm.acceptance == "real":
-        return None
-    source = arm.acceptance.replay
-    if isinstance(source, ReplayFromSpeedup):
-        return source.nfe_speedup
-    if isinstance(source, ReplayFromTable1):
-        return nfe_speedup(source.table1.base_model, source.table1.task, source.table1.sampling)
-    return None
+def _sbd_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    ragged = "-ragged" if arm["batching"] == "ragged" else ""
+    return f"sbd-k{arm['block_size']}-{choice_id(arm, replay)}-t{number(arm['temperature'])}-{arm['solver']}{ragged}"
+
+
+def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
+    """Every block at its own context; the first pass of a block feeds the block before it again."""
+    block = arm["block_size"]
+    for start in range(0, new_tokens, block):
+        committed = block if start else 0
+        yield PlannedPass(
+            role="commit+decide" if start else "decide", query_tokens=committed + block,
+            context_tokens=prompt_tokens + start - committed, logits=block, kept=committed,
+        )  # fmt: skip
+        later = passes_of(min(block, new_tokens - start)) - 1
+        yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
+
+
+def _verified_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    end = f"-c{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+    return f"sbd-verified-k{arm['block_size']}-{choice_id(arm, replay)}-t{number(arm['temperature'])}-{arm['solver']}{end}"
+
+
+def _verified_label(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    end = f" c>{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+    return with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + end
+
+
+def _self_speculation_widest(arm: ArmValues) -> int:
+    block: int = arm["block_size"]
+    return block if arm["form"] == "linear" else block * (block + 1)
+
+
+def _self_speculation_passes(arm: ArmValues, prompt_tokens: int, steps: int) -> Iterator[PlannedPass]:
+    block = arm["block_size"]
+    if arm["form"] == "linear":
+        yield from per_token(prompt_tokens, steps, ("draft", block, 0, 1), ("verify", block, 1, 1))
+    else:
+        yield from per_token(prompt_tokens, steps, ("verify+draft", _self_speculation_widest(arm), 1, 1))
+
+
+NTP = Method(
+    name="ntp", arm=NtpArm, decoder="harness.engine.decoders:next_token", arm_id=_ntp_id, label=lambda arm, replay: "NTP",
+    widest=lambda arm, prompt, new: (1, 1),
+    passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("decide", 1, 1, 1)),
+)  # fmt: skip
+SBD = Method(
+    name="sbd", arm=SbdArm, decoder="harness.engine.decoders:set_block", arm_id=_sbd_id,
+    label=lambda arm, replay: with_choice(f"SBD k={arm['block_size']}", arm, replay),
+    widest=lambda arm, prompt, new: (2 * arm["block_size"], arm["block_size"]) if arm["block_size"] > 1 else (1, 1),
+    passes=_sbd_passes,
+)  # fmt: skip
+VERIFIED_SBD = Method(
+    name="sbd_verified", arm=VerifiedSbdArm, decoder="harness.engine.decoders:verified_blocks",
+    arm_id=_verified_id, label=_verified_label,
+    widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
+    passes=lambda arm, prompt, new, passes_of: per_token(
+        prompt, new - 1, ("draft", arm["block_size"], 0, arm["block_size"] - 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
+    ),
+)  # fmt: skip
+SELF_SPECULATION = Method(
+    name="self_speculation", arm=SelfSpeculationArm, decoder="harness.engine.decoders:self_speculation",
+    arm_id=lambda arm, replay: f"{arm['form']}-k{arm['block_size']}-t{number(arm['temperature'])}",
+    label=lambda arm, replay: f"{arm['form']} self-speculation k={arm['block_size']}",
+    widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
+    passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),
+)  # fmt: skip

@@ -5,7 +5,9 @@ Knows no model: which families there are, and how each decodes, is data of harne
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -14,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from harness.config_file import Count
 from harness.models.block_families import FAMILIES, BlockProtocol, Commit
 from harness.scenario.axes import Counts, Numbers
+from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number
 from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 
 GREEDY = 0.0
@@ -75,24 +78,55 @@ class BlockDiffusionArm(SolverChoice):
         ]  # fmt: skip
 
 
-def protocol_of(arm: dict[str, Any]) -> BlockProtocol:
+def protocol_of(arm: ArmValues) -> BlockProtocol:
     """The protocol of an arm with one value on every axis."""
     return replace(FAMILIES[arm["family"]].protocol, commit=arm["commit"], sub_block=arm["sub_block"])
 
 
-def arm_id(arm: dict[str, Any]) -> str:
-    """As case ids have it."""
-    block, warm = f"{arm['family']}-k{arm['block_size']}", f"t{arm['temperature']:.12g}"
-    return "-".join([block, setting_id(arm), warm, arm["solver"], *_departures(arm)])
-
-
-def label(arm: dict[str, Any]) -> str:
-    """As tables have it, without the temperature."""
-    return " ".join([arm["family"], f"k={arm['block_size']}", setting_in_words(arm), *_departures(arm)])
-
-
-def _departures(arm: dict[str, Any]) -> list[str]:
+def _departures(arm: ArmValues) -> list[str]:
     """Where the arm decodes differently from the published code."""
     published = FAMILIES[arm["family"]].protocol
     commit = ["merged"] if arm["commit"] != published.commit else []
     return commit + ([f"sub{arm['sub_block']}"] if arm["sub_block"] != published.sub_block else [])
+
+
+def _arm_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    block, warm = f"{arm['family']}-k{arm['block_size']}", f"t{number(arm['temperature'])}"
+    return "-".join([block, setting_id(arm), warm, arm["solver"], *_departures(arm)])
+
+
+def _label(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    return " ".join([arm["family"], f"k={arm['block_size']}", setting_in_words(arm), *_departures(arm)])
+
+
+def _widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
+    protocol, block = protocol_of(arm), int(arm["block_size"])
+    if protocol.layout == "canvas":
+        return prompt_tokens + new_tokens, new_tokens + (protocol.prediction == "shifted")
+    wider = protocol.layout == "window" or protocol.commit == "merged"
+    return (2 * block if wider else block), block
+
+
+def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
+    """The kinds of pass of one decode, one slot decided a pass, at the context in its middle."""
+    protocol, block = protocol_of(arm), int(arm["block_size"])
+    context, blocks = prompt_tokens + new_tokens // 2, new_tokens / block
+    planned = partial(PlannedPass, context_tokens=context, logits=block)
+    if protocol.layout == "canvas":
+        query, logits = _widest(arm, prompt_tokens, new_tokens)
+        yield PlannedPass(role="decide", query_tokens=query, context_tokens=0, logits=logits, count=new_tokens)
+    elif protocol.layout == "window":
+        yield planned(role="commit+decide", query_tokens=1 + block, kept=1, count=new_tokens)
+    elif protocol.commit == "merged":
+        yield planned(role="decide", query_tokens=block, count=new_tokens - blocks)
+        yield planned(role="commit+decide", query_tokens=2 * block, kept=block, count=blocks)
+    else:
+        yield planned(role="decide", query_tokens=block, count=new_tokens)
+        logits = int(protocol.first_slot == "committed")
+        yield planned(role="commit+decide", query_tokens=block, kept=block, count=blocks, logits=logits)
+
+
+BLOCK_DIFFUSION = Method(
+    name="block_diffusion", arm=BlockDiffusionArm, decoder="harness.engine.decoders:block_diffusion",
+    arm_id=_arm_id, label=_label, widest=_widest, passes=_passes,
+)  # fmt: skip

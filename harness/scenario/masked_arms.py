@@ -11,6 +11,7 @@ from pydantic import field_validator
 
 from harness.config_file import Frozen
 from harness.scenario.axes import Counts, Numbers, Shares
+from harness.scenario.method import Method, number, per_token
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
 """What nested drafts are lossless against."""
@@ -60,15 +61,21 @@ class ApdArm(Frozen):
         ]
 
 
-def arm_id(arm: dict[str, Any]) -> str:
-    """The arm with one value on every axis as case ids have it."""
-    if arm["method"] == "freedave":
-        return f"freedave-k{arm['block_size']}-d{arm['draft_steps']}-t{arm['temperature']:.12g}"
-    return f"apd-k{arm['block_size']}-r{arm['mixture']:.12g}-t{arm['temperature']:.12g}"
-
-
-def label(arm: dict[str, Any]) -> str:
-    """The arm as tables call it; a temperature above 0 is named by the caller."""
-    if arm["method"] == "freedave":
-        return f"FreeDave k={arm['block_size']} d={arm['draft_steps']}"
-    return f"APD k={arm['block_size']} R={arm['mixture']:.12g}"
+FREEDAVE = Method(
+    name="freedave", arm=FreeDaveArm, decoder="harness.engine.decoders:freedave",
+    arm_id=lambda arm, replay: f"freedave-k{arm['block_size']}-d{arm['draft_steps']}-t{number(arm['temperature'])}",
+    label=lambda arm, replay: f"FreeDave k={arm['block_size']} d={arm['draft_steps']}",
+    widest=lambda arm, prompt, new: ((arm["draft_steps"] + 1) * arm["block_size"], arm["draft_steps"] * arm["block_size"]),
+    passes=lambda arm, prompt, new, passes_of: per_token(
+        prompt, new, ("verify+draft", (arm["draft_steps"] + 1) * arm["block_size"], 1, 1)
+    ),
+)  # fmt: skip
+APD = Method(
+    name="apd", arm=ApdArm, decoder="harness.engine.decoders:apd",
+    arm_id=lambda arm, replay: f"apd-k{arm['block_size']}-r{number(arm['mixture'])}-t{number(arm['temperature'])}",
+    label=lambda arm, replay: f"APD k={arm['block_size']} R={number(arm['mixture'])}",
+    widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
+    passes=lambda arm, prompt, new, passes_of: per_token(
+        prompt, new, ("draft", arm["block_size"], 0, 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
+    ),
+)  # fmt: skip

@@ -23,10 +23,11 @@ from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name, shape_of, source_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
-from harness.scenario.arm_names import arm_id, arm_label
 from harness.scenario.arms import GENERATE_MODES, GREEDY
-from harness.scenario.plan_replay import ReplaySpec, replay_spec
+from harness.scenario.method import ReplaySpec
+from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.ranks import refuse_uneven_heads
+from harness.scenario.replay import replay_spec
 from harness.scenario.scenario import Part, Scenario
 from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload

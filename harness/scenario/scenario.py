@@ -14,9 +14,10 @@ from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative
 from harness.models.choice import ModelChoice, RandomModel
-from harness.scenario.arms import GREEDY, Arm, NtpArm
+from harness.scenario.arms import GREEDY, NtpArm
 from harness.scenario.axes import Counts, distinct
 from harness.scenario.claims import Claims, misplaced
+from harness.scenario.methods import Arm
 from harness.workloads.spec import SOURCES, Workload
 
 

@@ -15,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.config_file import in_words
 from harness.errors import ScenarioError
-from harness.scenario.arms import Arm, NtpArm
+from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
+from harness.scenario.methods import Arm
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Part, Scenario
 

@@ -1,14 +1,14 @@
 """Which rule picks the masked slots that become final, and how boldly: the solvers a scenario can name, with their knobs.
 
-SOLVERS is the registry. The rules themselves are the functions of the same names in harness.decoding.solvers; adding one is
-a function there and an entry here. Knows no torch, no model and no arm but its own keys.
+SOLVERS is the registry: the program's own, whose rules are the functions of the same names in harness.decoding.solvers, then
+those of installed packages (entry point group ``sbd.solvers``). Knows no torch, no model and no arm but its own keys.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.config_file import Frozen
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.plugins import with_plugins
 
 Figure = Literal["entropy", "confidence", "margin"]
 
@@ -55,12 +56,14 @@ KNOBS = {
 class SolverSpec:
     """One solver. ``sweep``: the values of each of its knobs that it is usually tried at, cautious ones first; it is compared
     by the first knob. ``reads``: what it asks of each slot's distribution. ``words`` stand in labels; the default has none.
+    ``rule``: dotted name, ``module:function``, of a harness.decoding.solvers.Solver.
     """
 
     sweep: Mapping[str, tuple[float, ...]]
     reads: tuple[Figure, ...]
     words: str
     source: str
+    rule: str = ""
 
     @property
     def knobs(self) -> tuple[str, ...]:
@@ -73,7 +76,7 @@ _EB, _SDLM = "EB-Sampler (arXiv 2505.24857), eq. 18 of 2509.04185", "SDLM (arXiv
 _FAST_DLLM, _LLADA = "Fast-dLLM (arXiv 2505.22618)", "LLaDA (arXiv 2502.09992)"
 _GAMMAS, _TAUS, _PREFIX_TAUS = (0.1, 0.35, 0.6), (0.95, 0.9, 0.8), (0.9, 0.8, 0.6)
 _FACTORS = (0.5, 0.75, 1.0)
-SOLVERS: dict[str, SolverSpec] = {
+_OWN = {
     "entropy_bounded": SolverSpec(
         sweep={"gamma": _GAMMAS}, reads=("entropy",), words="", source="Set Block Decoding (arXiv 2509.04185), eq. 8"
     ),
@@ -111,6 +114,9 @@ SOLVERS: dict[str, SolverSpec] = {
         sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
     ),
 }  # fmt: skip
+SOLVERS = with_plugins(
+    {name: replace(spec, rule=f"harness.decoding.solvers:{name}") for name, spec in _OWN.items()}, "sbd.solvers", SolverSpec
+)
 
 
 def _known(name: str) -> str:

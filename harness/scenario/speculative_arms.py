@@ -10,7 +10,7 @@ The models besides the target that a case makes passes of: their shapes, by whic
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,9 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
+from harness.scenario.arms import lossless_against
 from harness.scenario.axes import Counts, Numbers
+from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
@@ -144,17 +146,7 @@ class HierarchicalArm(Frozen):
         ]
 
 
-RivalArm = PromptLookupArm | DraftModelArm | EarlyExitArm | HierarchicalArm
-RIVALS = ("prompt_lookup", "draft_model", "universal_draft", "early_exit", "hierarchical")
-"""Their methods."""
 _WORDS = {"max_ngram": "prompt lookup", "draft": "draft model", "exit_layers": "early exit"}
-
-
-def lossless_against(temperature: float) -> str:
-    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
-    if temperature == 0:
-        return "greedy NTP, same weights"
-    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
 
 
 def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -162,23 +154,9 @@ def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
     Empty for an arm of another method.
     """
-    if arm.get("method") == "hierarchical":
+    if "stack" in arm:
         return list(arm["stack"])
-    return [arm] if arm.get("method") in RIVALS else []
-
-
-def rival_id(arm: Mapping[str, Any]) -> str:
-    """Of a case: ``draft-model-reference-draft-n5-t0``."""
-    who = "-on-".join(_stage_id(stage) for stage in stages(arm))
-    universal = "universal-" if arm["method"] == "universal_draft" else ""
-    return f"{universal}{who}-t{arm['temperature']:.12g}"
-
-
-def rival_label(arm: Mapping[str, Any]) -> str:
-    """As tables have it, without the temperature: ``draft model (reference draft) n=5``."""
-    who = " on ".join(_stage_words(stage) for stage in stages(arm))
-    universal = "universal " if arm["method"] == "universal_draft" else ""
-    return f"{universal}{who}"
+    return [arm] if any(kind in arm for kind in _WORDS) else []
 
 
 def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
@@ -241,3 +219,32 @@ def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
             f"exit_layers: {layers} of {target.name}, which has {target.layers}; allowed are 1 to {target.layers - 1}"
         )
     return None if layers is None else with_layers(target, layers)
+
+
+def _rival(name: str, arm: type[Frozen], before: str = "") -> Method:
+    """``before``: what ids and labels put in front of the stack."""
+
+    def widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
+        return stages(arm)[0]["draft_tokens"] + 1, stages(arm)[0]["draft_tokens"] + 1
+
+    def passes(arm: ArmValues, prompt: int, new: int, passes_of: PassesOfBlock) -> Iterable[PlannedPass]:
+        return per_token(prompt, new - 1, ("verify", widest(arm, prompt, new)[0], 1, 1))
+
+    def arm_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+        who = "-on-".join(_stage_id(stage) for stage in stages(arm))
+        return f"{before and before + '-'}{who}-t{number(arm['temperature'])}"
+
+    def label(arm: ArmValues, replay: ReplaySpec | None) -> str:
+        return f"{before and before + ' '}{' on '.join(_stage_words(stage) for stage in stages(arm))}"
+
+    return Method(
+        name=name, arm=arm, decoder="harness.engine.decoders:draft_and_check", arm_id=arm_id, label=label, widest=widest,
+        passes=passes,
+    )  # fmt: skip
+
+
+PROMPT_LOOKUP = _rival("prompt_lookup", PromptLookupArm)
+DRAFT_MODEL = _rival("draft_model", DraftModelArm)
+UNIVERSAL_DRAFT = _rival("universal_draft", DraftModelArm, before="universal")
+EARLY_EXIT = _rival("early_exit", EarlyExitArm)
+HIERARCHICAL = _rival("hierarchical", HierarchicalArm)

@@ -16,7 +16,7 @@ from harness.models.block_families import FAMILIES
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression.timed import processes_of
-from harness.scenario.arms import Arm
+from harness.scenario.methods import Arm
 
 ARMS = {
     "sbd": [{"gamma": 0.1}, {"gamma": 0.1, "batching": "ragged"}],

@@ -1,6 +1,6 @@
 """At temperature 1 a target that checks drafts writes what next-token prediction writes, in distribution: all draws enumerated.
 
-The tables and the script are those of tests/decoding/test_verified_distribution.py; drafts come from another table, or are looked up.
+The tables and the script are those of test_verified_distribution.py; drafts come from another table, or are looked up.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from harness.decoding.request import (
     DecodeRequest,
     StopRule,
 )
-from harness.engine.decoders import decoder_of
+from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
 from harness.engine.integrations.custom_generate import DIRECTORY, sbd
 from harness.engine.loading import LoadedModel
@@ -55,7 +55,7 @@ def by_the_arm(model, arm, prompts, new_tokens, stop_ids, temperature=0.0):
         prompts=prompts, max_new_tokens=new_tokens, stop=StopRule(token_ids=loaded.stop_ids), suppressed_ids=(MASK_ID,),
         temperature=temperature, generator=torch.Generator().manual_seed(0), device=torch.device("cpu"),
     )  # fmt: skip
-    return drain(decoder_of(case, loaded, TransformersSession(model, "sdpa"), request, 0, no_drafter)).output_ids
+    return drain(decoder_of(Decoding(case, loaded, TransformersSession(model, "sdpa"), request, 0, no_drafter))).output_ids
 
 
 def cut(rows, width, stop_ids):

@@ -1,4 +1,4 @@
-"""Drafters over the random models of tests/helpers/few_words.py: good ones, bad ones, stacks of them, and one with other tokens."""
+"""Drafters over the random models of few_words.py: good ones, bad ones, stacks of them, and one with other tokens."""
 
 from __future__ import annotations
 

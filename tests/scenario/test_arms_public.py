@@ -163,12 +163,12 @@ def test_an_arm_on_a_checkpoint_of_another_family_is_refused() -> None:
     pytest.importorskip("torch")
     from types import SimpleNamespace
 
-    from harness.engine.decoders import decoder_of
+    from harness.engine.decoders import Decoding, decoder_of
 
     def start(arm: dict[str, object], family: str | None) -> None:
         case = case_of(str(arm["method"]), arms=[{"method": "ntp"}, arm])
         model = SimpleNamespace(family=FAMILIES[family] if family else None, mask_id=3, shape=SimpleNamespace(name="x"))
-        decoder_of(case, model, None, None, 1, None)  # type: ignore[arg-type]  # nothing is decoded until the first pass
+        decoder_of(Decoding(case, model, None, None, 1, None))  # type: ignore[arg-type]  # nothing is decoded until the first pass
 
     with pytest.raises(ScenarioError, match="the checkpoint is of family llada2, the arm says family: sdar; write"):
         start(SDAR, "llada2")

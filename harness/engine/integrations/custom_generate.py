@@ -27,7 +27,7 @@ from transformers.utils.generic import ModelOutput
 
 from harness.decoding.drafters import Drafter
 from harness.decoding.request import DecodeRequest, StopRule
-from harness.engine.decoders import decoder_of
+from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel
 from harness.engine.static_session import StaticSession
@@ -96,7 +96,7 @@ def sbd(
         device=model.device,
     )
     with _as_it_was(model):
-        generation = drain(decoder_of(case, loaded, StaticSession(model), request, seed, _no_drafter))
+        generation = drain(decoder_of(Decoding(case, loaded, StaticSession(model), request, seed, _no_drafter)))
     written = _filled_up(generation.output_ids, _pad_id(generation_config)).to(input_ids.device)
     sequences = torch.cat([input_ids, written], dim=1)
     return SbdOutput(sequences=sequences, generation=generation) if generation_config.return_dict_in_generate else sequences

@@ -1,0 +1,31 @@
+"""What sbd must know of the method and the solver. Loads no torch, so that planning and reporting need none."""
+
+from typing import Any, Literal
+
+from harness.config_file import Frozen
+from harness.scenario.arms import lossless_against
+from harness.scenario.axes import Counts
+from harness.scenario.method import Method, per_token
+from harness.scenario.solvers import SolverSpec
+
+
+class RepetitionArm(Frozen):
+    """Its keys in a scenario: drafts that the newest token repeats ``draft_tokens`` times."""
+
+    method: Literal["repetition"]
+    draft_tokens: Counts = (3,)
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per setting."""
+        fixed = {"method": "repetition", "temperature": 0.0, "lossless": lossless_against(0)}
+        return [fixed | {"draft_tokens": n} for n in self.draft_tokens]
+
+
+REPETITION = Method(
+    name="repetition", arm=RepetitionArm, decoder="my_method.decoding:decode",
+    arm_id=lambda arm, replay: f"repetition-n{arm['draft_tokens']}",
+    label=lambda arm, replay: f"repetition n={arm['draft_tokens']}",
+    widest=lambda arm, prompt, new: (arm["draft_tokens"] + 1,) * 2,
+    passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", arm["draft_tokens"] + 1, 1, 1)),
+)  # fmt: skip
+LEFTMOST = SolverSpec(sweep={"tokens": (1, 2)}, reads=(), words="leftmost", source="a toy", rule="my_method.decoding:leftmost")

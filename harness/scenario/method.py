@@ -1,0 +1,87 @@
+"""What a decoding method is to the program: one descriptor, from its keys in a scenario to the name of its decoder.
+
+Whoever adds a method writes a descriptor and a decoder; plan, run, record, report and verdict need nothing else. Knows no
+torch: the decoder is a dotted name that the engine resolves. The table of all methods is harness.scenario.methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.record.trace import Role
+
+ArmValues = Mapping[str, Any]
+"""An arm of a case: the keys of a scenario's arm, one value on every axis."""
+PassesOfBlock = Callable[[int], float]
+"""How many passes a block with so many tokens to decide takes: at most one a token, or what is replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySpec:
+    """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace says it.
+
+    ``assumed``: the distribution of passes per block is an assumption, and at batch > 1 so is everything that rests on it.
+    """
+
+    source: dict[str, Any]
+    nfe_speedup: float | None
+    mean_passes_per_block: float | None
+    assumed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the record."""
+        return {
+            "source": self.source,
+            "nfe_speedup": self.nfe_speedup,
+            "mean_passes_per_block": self.mean_passes_per_block,
+            "assumed": self.assumed,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPass:
+    """A kind of decode pass of one row: what it feeds, behind which context, what it keeps; and ``count`` of them."""
+
+    role: Role
+    query_tokens: int
+    context_tokens: int
+    logits: int
+    kept: int = 0
+    count: float = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One decoding method.
+
+    ``name``     the value of an arm's key ``method``; other methods may share ``arm``
+    ``arm``      its keys in a scenario: a pydantic model with ``variants()``, one mapping per setting. A variant's key
+                 ``lossless`` says in words what the method's output is identical to
+    ``arm_id``   its part of a case id, which never changes once a run was recorded
+    ``label``    what tables and figures call it, without the temperature
+    ``decoder``  dotted name, ``module:function``, of a function from harness.engine.decoders.Decoding to the decoder
+    ``widest``   (query tokens, logits) of a row's widest decode pass, by prompt tokens and new tokens
+    ``passes``   the decode passes of one sample, by prompt tokens, new tokens and passes per block: at most so many
+    """
+
+    name: str
+    arm: type[Any]
+    arm_id: Callable[[ArmValues, ReplaySpec | None], str]
+    label: Callable[[ArmValues, ReplaySpec | None], str]
+    decoder: str
+    widest: Callable[[ArmValues, int, int], tuple[int, int]]
+    passes: Callable[[ArmValues, int, int, PassesOfBlock], Iterable[PlannedPass]]
+
+
+def per_token(prompt_tokens: int, steps: int, *passes: tuple[Role, int, int, int]) -> Iterable[PlannedPass]:
+    """``passes``, (role, query tokens, tokens kept, count), between any two of ``steps`` tokens, at the context half way."""
+    context = prompt_tokens + steps // 2
+    for role, query, kept, count in passes:
+        yield PlannedPass(role=role, query_tokens=query, context_tokens=context, logits=query, kept=kept, count=steps * count)
+
+
+def number(value: float) -> str:
+    """As ids and labels write it."""
+    return format(value, ".12g")

@@ -1,0 +1,47 @@
+"""The table of decoding methods: those of the program, then those of installed packages (entry point group ``sbd.methods``).
+
+An entry point names a harness.scenario.method.Method. `docs/extending.md` walks through one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import Field
+
+from harness.record.schema import is_check
+from harness.scenario.arms import GREEDY, NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
+from harness.scenario.arms_public import BLOCK_DIFFUSION
+from harness.scenario.masked_arms import APD, FREEDAVE
+from harness.scenario.method import Method, ReplaySpec, number
+from harness.scenario.plugins import with_plugins
+from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
+
+_OWN = (
+    NTP, SBD, VERIFIED_SBD, SELF_SPECULATION, FREEDAVE, APD, BLOCK_DIFFUSION,
+    PROMPT_LOOKUP, DRAFT_MODEL, UNIVERSAL_DRAFT, EARLY_EXIT, HIERARCHICAL,
+)  # fmt: skip
+
+
+METHODS = with_plugins({method.name: method for method in _OWN}, "sbd.methods", Method)
+if TYPE_CHECKING:
+    Arm = Any
+else:
+    Arm = Annotated[Union[tuple(method.arm for method in METHODS.values())], Field(discriminator="method")]  # noqa: UP007 - made of a table
+
+
+def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    """Its part of a case id."""
+    if is_check(arm):
+        return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
+    return METHODS[arm["method"]].arm_id(arm, replay)
+
+
+def arm_label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
+    """Its name in tables and figures; a temperature above 0 is said."""
+    if is_check(arm):
+        by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
+        return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
+    warm = f" T={number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
+    ragged = " ragged" if arm.get("batching") == "ragged" else ""
+    return f"{METHODS[arm['method']].label(arm, replay)}{warm}{ragged}"

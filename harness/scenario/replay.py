@@ -1,0 +1,147 @@
+"""Replayed acceptance: where a scenario says that it comes from, what the plan knows of it, and how it is named.
+
+Known from the scenario alone; a recorded trace is read when the run begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+
+from harness.config_file import Frozen, Text, named_by_key
+from harness.scenario.method import ArmValues, ReplaySpec, number
+from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
+from harness.scenario.solvers import Younger, setting_id, setting_in_words
+
+
+class Table1Cell(Frozen):
+    """One cell of the paper's Table 1 (arXiv 2509.04185)."""
+
+    base_model: BaseModelName
+    task: str
+    sampling: Sampling
+
+    @field_validator("task")
+    @classmethod
+    def _known(cls, task: str) -> str:
+        if task not in tasks_of():
+            raise ValueError(f"unknown task {task!r} of Table 1; allowed: {', '.join(tasks_of())}")
+        return task
+
+
+class ReplayFromSpeedup(Frozen):
+    """A mean NFE speedup, of which the distribution is assumed."""
+
+    nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+
+
+class ReplayFromTable1(Frozen):
+    """The NFE speedup of a cell of Table 1, of which the distribution is assumed."""
+
+    table1: Table1Cell
+
+
+class ReplayFromTrace(Frozen):
+    """Drawn from what arms of the same method and block size did in a recorded run (its directory): ``arm`` by its label there,
+    all of them without it.
+    """
+
+    trace: Text
+    arm: Annotated[Text | None, Younger] = None
+
+    @field_validator("trace")
+    @classmethod
+    def _found(cls, path: str, info: ValidationInfo) -> str:
+        base = (info.context or {}).get("base")
+        if base is None:
+            return path
+        if not (base / path).exists():
+            raise ValueError(f"there is no recorded run at {base / path}; give the directory of a run that has samples")
+        return str((base / path).resolve())
+
+
+ReplaySource = Annotated[
+    Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
+    | Annotated[ReplayFromTable1, Tag("table1")]
+    | Annotated[ReplayFromTrace, Tag("trace")],
+    Discriminator(
+        named_by_key("nfe_speedup", "table1", "trace", "replay"),
+        custom_error_type="unknown_key",
+        custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
+    ),
+]
+
+
+class Replay(Frozen):
+    """Real passes of the real shapes; only the sampler's decision is overridden."""
+
+    replay: ReplaySource
+
+
+class TraceReplay(Frozen):
+    """Real passes of the real shapes; drafts and checks go as those of a recorded run did."""
+
+    replay: ReplayFromTrace
+
+
+_REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")
+Acceptance = Annotated[
+    Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
+    _REAL_OR_REPLAYED,
+]
+RecordedAcceptance = Annotated[
+    Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")],
+    _REAL_OR_REPLAYED,
+]
+
+
+def replayed_speedup(acceptance: Literal["real"] | Replay | TraceReplay) -> float | None:
+    """The mean NFE speedup that is replayed; None where acceptance is real or comes from a trace."""
+    if acceptance == "real":
+        return None
+    source = acceptance.replay
+    if isinstance(source, ReplayFromSpeedup):
+        return source.nfe_speedup
+    if isinstance(source, ReplayFromTable1):
+        return nfe_speedup(source.table1.base_model, source.table1.task, source.table1.sampling)
+    return None
+
+
+def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
+    """Of a scenario's arm and one of its variants; None where the sampler decides."""
+    acceptance = getattr(arm, "acceptance", "real")
+    if acceptance == "real":
+        return None
+    speedup = replayed_speedup(acceptance)
+    return ReplaySpec(
+        source=acceptance.replay.model_dump(mode="json"),
+        nfe_speedup=speedup,
+        mean_passes_per_block=variant["block_size"] / speedup if speedup else None,
+        assumed=not isinstance(acceptance.replay, ReplayFromTrace),
+    )
+
+
+def choice_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+    """Who decides what is accepted, or drafted, as case ids have it."""
+    return setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
+
+
+def _replay_id(replay: ReplaySpec) -> str:
+    if cell := replay.source.get("table1"):
+        return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
+    if trace := replay.source.get("trace"):
+        drawn_from = trace + (f"\n{arm}" if (arm := replay.source.get("arm")) else "")
+        return f"trace-{hashlib.sha256(drawn_from.encode()).hexdigest()[:8]}"
+    return f"{number(replay.source['nfe_speedup'])}x"
+
+
+def with_choice(name: str, arm: ArmValues, replay: ReplaySpec | None) -> str:
+    """``name`` and who decides what is accepted, or drafted; a recorded arm of the same name by what that has besides."""
+    if replay is None:
+        return f"{name} {setting_in_words(arm)}"
+    if cell := replay.source.get("table1"):
+        return f"{name} replayed {cell['task']} {'γ low' if cell['sampling'].endswith('low') else 'γ high'}"
+    of_record = replay.source.get("arm", "trace").removeprefix(f"{name} ")
+    return f"{name} replayed {f'{number(replay.nfe_speedup)}x' if replay.nfe_speedup else of_record}"
