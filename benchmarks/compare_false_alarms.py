@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.regression.changes import Change, judge_changes
-from harness.regression.metrics import Metric, timed_metrics
+from harness.regression.metrics import CellMetric, timed_metrics
 from harness.regression.run_comparison import timed_changes
 from harness.regression.timed import Process, processes_of
 from tests.helpers.synthetic_run import NTP, Arm, Part, build
@@ -75,7 +75,7 @@ LUCKS = (Luck(name="noise_1", process_sd=0.01), Luck(name="noise_10", process_sd
 class Bench:
     """One record read once: its metrics, its only process, and its cases as ``ntp`` or ``sbd``, in their order."""
 
-    metrics: tuple[Metric, ...]
+    metrics: tuple[CellMetric, ...]
     process: Process
     cases: dict[str, str]
     prompts: int

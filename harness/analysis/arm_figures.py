@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.accuracy import Clusters, Grades, gains
 from harness.analysis.arm_metrics import Pair
-from harness.analysis.pass_values import DURING_RUN, PRICES, price_words
+from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals
 from harness.analysis.stats.sample_size import percentile_over_processes
+from harness.scenario.metrics import PERCENTILES, PRICES
 
 TOTALS = "_totals"
-PERCENTILES = (50, 90, 95, 99)
 ENERGY_WINDOW_S = 5.0
 """Shorter windows hold too few steps of an energy counter that moves every 100 ms (measurement notes, section 2)."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"

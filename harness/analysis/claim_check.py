@@ -11,20 +11,17 @@ from dataclasses import dataclass
 
 from harness.analysis.arm_figures import TOTALS
 from harness.analysis.claim_places import Place
-from harness.analysis.judgement import Basis, State
+from harness.analysis.judgement import State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
-from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.scenario.claims import Bound
+from harness.scenario.metrics import METRICS, Basis
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
 SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
 ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
-BASES: dict[str, Basis] = {"nfe_speedup": "counted", "accuracy_loss_points": "counted", "identical_to_ntp": "counted",
-                           "bandwidth_share": "modelled", **dict.fromkeys(PREDICTION_ERRORS, "predicted")}  # fmt: skip
-OF_PROMPTS = ("accuracy_loss_points", "identical_to_ntp")
-"""Figures that are taken prompt by prompt at any batch size."""
 MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
@@ -95,7 +92,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None 
         found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
-    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else BASES.get(bound.metric, "measured")
+    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else METRICS[bound.metric].basis
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
 
 
@@ -118,7 +115,7 @@ def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str 
 def _why_void(bound: Bound, place: Place, value: Quantity) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
-    if arm.is_ntp and (metric.to_ntp or bound.metric in ("nfe_speedup", *PREDICTION_ERRORS, *OF_PROMPTS)):
+    if arm.is_ntp and (metric.to_ntp or metric.either_way or metric.of_prompts or bound.metric == "nfe_speedup"):
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
@@ -159,7 +156,7 @@ def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Compari
     remedy = None
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
-    elif bound.metric in OF_PROMPTS and place.arm.replayed:
+    elif METRICS[bound.metric].of_prompts and place.arm.replayed:
         remedy = REAL
     return value.reason or "there is no figure", remedy
 
@@ -214,7 +211,7 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
         found.append("against a slow baseline, which lifts the figure: it falls short all the same")
     if metric.to_ntp and check.ceiling is not None and check.ceiling.words:
         found.append(check.ceiling.words)
-    if bound.metric in PREDICTION_ERRORS and value.method:
+    if metric.either_way and value.method:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):
         found.append(void)
@@ -223,7 +220,7 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
 
 def _unit(bound: Bound, place: Place) -> str:
     """What is counted as one: answers are graded and compared prompt by prompt, times are taken batch by batch."""
-    return "batches" if place.cell.batch_size > 1 and bound.metric not in OF_PROMPTS else "prompts"
+    return "batches" if place.cell.batch_size > 1 and not METRICS[bound.metric].of_prompts else "prompts"
 
 
 def _number(value: float | None) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import RunHeader
-from harness.scenario.claims import METRICS, Claim, Where
+from harness.scenario.claims import Claim, Where
+from harness.scenario.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,13 @@ from typing import Any, Literal
 
 from harness.analysis.stats.quantity import Quantity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
+from harness.scenario.metrics import Basis, Better
 
 JUDGEMENT_VERSION = 2
 """Version of the JSON form. 2: the value of a deterministic metric is NEW's own, ``base`` beside it; before, the difference."""
 
 State = Literal["met", "missed", "inconclusive", "void"]
 Kind = Literal["claim", "deterministic", "timed"]
-Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
-Better = Literal["higher", "lower", "equal"]
 
 WORDS: dict[Kind, dict[State, str]] = {
     "claim": {"met": "confirmed", "missed": "refuted", "inconclusive": "inconclusive", "void": "void"},

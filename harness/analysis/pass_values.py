@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.analysis.stats.quantity import Quantity
+from harness.scenario.metrics import PRICES
 
-EX_ANTE_SHAPE, DURING_RUN = "shape-calibrated-ex-ante", "shape-calibrated"
+EX_ANTE_SHAPE, *_, DURING_RUN = PRICES
 """The top rung is priced twice: from the passes measured before the first sample of the part, and from all of them."""
-PRICES = (EX_ANTE_SHAPE, "calibrated", "datasheet", DURING_RUN)
-"""Every price of a pass, what was known before the first sample first (ex-ante), then what only the run itself told."""
 
 
 def rung_of(price: str) -> str:

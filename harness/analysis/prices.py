@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.analysis.health import kernel_times_s
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, Roof
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.errors import SbdError
 from harness.hardware.profile import Calibration, HardwareProfile
@@ -31,6 +31,7 @@ from harness.roofline.ceilings import (
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard
+from harness.scenario.metrics import PRICES
 
 SAME_SIZE = 0.1
 ENOUGH_VISITS = 3

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.pass_values import PRICES
 from harness.analysis.prices import deployment_of
 from harness.errors import RecordError
 from harness.models import ModelShape
@@ -23,6 +22,7 @@ from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
+from harness.scenario.metrics import PRICES
 
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""

@@ -22,7 +22,8 @@ from harness.analysis.stats.sample_size import (
     prompts_to_decide,
     values_for_percentile,
 )
-from harness.scenario.claims import METRICS, PREDICTION_ERRORS, Bound
+from harness.scenario.claims import Bound
+from harness.scenario.metrics import METRICS
 
 Plan = Callable[[float], SampleSize]
 """From the true value of the figure to the prompts that decide its claim, in all."""
@@ -36,8 +37,9 @@ def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size:
     if bound.metric == "identical_to_ntp":
         return _said(bound, value, lambda share: _for_share(bound, share), "prompts")
     unit = "prompts" if batch_size == 1 else f"batches of {batch_size}"
-    if not METRICS[bound.metric].averaged:
-        return _for_percentile(bound, value, unit)
+    percentile = METRICS[bound.metric].percentile
+    if percentile is not None:
+        return _for_percentile(percentile, value, unit)
     return _said(bound, value, lambda ratio: _for_ratio(bound, ratio, value), unit)
 
 
@@ -58,7 +60,7 @@ def straddled(bound: Bound, value: Quantity) -> list[float]:
 
 def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
     """The most that any of the limits asks for."""
-    shift = 1.0 if bound.metric in PREDICTION_ERRORS else 0.0  # predicted ÷ measured is the ratio
+    shift = 1.0 if METRICS[bound.metric].either_way else 0.0  # predicted ÷ measured is the ratio
     spread = None if value.spread is None else cautious(value.spread, value.n, value.processes)
     ratio = replace(value, value=true + shift, spread=spread)
     limits = straddled(bound, replace(value, value=true))
@@ -105,9 +107,9 @@ def _for_share(bound: Bound, true: float) -> SampleSize:
     return SampleSize(prompts=needed)
 
 
-def _for_percentile(bound: Bound, value: Quantity, unit: str) -> str:
+def _for_percentile(percentile: int, value: Quantity, unit: str) -> str:
     if value.low is None:
-        wanted = values_for_percentile(float(bound.metric.removeprefix("latency_p").removesuffix("_s")))
+        wanted = values_for_percentile(percentile)
         return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
     return f"more {unit}; how many is not planned for a percentile"
 
@@ -137,7 +139,7 @@ def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
 
 def _shown(bound: Bound, value: float) -> str:
     """``3.06x``, ``0.5 points lost``."""
-    if bound.metric in PREDICTION_ERRORS:
+    if METRICS[bound.metric].either_way:
         return f"{value:+.1%}"
     if bound.metric == "accuracy_loss_points":
         return f"{value + 0.0:.3g} points lost"  # + 0.0: nothing lost is not -0

@@ -22,7 +22,8 @@ from harness.analysis.stats.quantity import absent
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.scenario.claim_text import OURS, PAPER, load_claims, read_claim
-from harness.scenario.claims import METRICS, Bound, Claim, Claims
+from harness.scenario.claims import Bound, Claim, Claims
+from harness.scenario.metrics import METRICS
 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.analysis.judgement import Better, Kind
+from harness.analysis.judgement import Kind
 from harness.analysis.stats.one_sided import HolmTest, holm
 from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
 from harness.regression.gate_metrics import MARGIN
-from harness.regression.metrics import DEFINITIONS
+from harness.scenario.metrics import METRICS, Better
 
 LEVEL = 1 - CONFIDENCE
 """Of comparisons of a code with itself, the share in which any figure is called better or worse, at most."""
@@ -72,7 +72,7 @@ def _judged(change: Change, test: HolmTest | None, together: int) -> Change:
         return _open_time(change, together)
     if change.difference is not None:
         return _open_accuracy(change)
-    tolerance, ratio = DEFINITIONS[change.metric].tolerance, change.ratio.value
+    tolerance, ratio = METRICS[change.metric].tolerance, change.ratio.value
     if change.base == change.new or (ratio is not None and abs(ratio - 1) <= tolerance):
         return replace(change, outcome="same")
     return replace(change, outcome="changed" if change.better == "equal" or ratio is None else _direction(change))

@@ -16,7 +16,7 @@ from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
-from harness.regression.metrics import Metric, metric_of
+from harness.regression.metrics import CellMetric, metric_of
 from harness.scenario.arms import GREEDY
 
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
@@ -30,14 +30,14 @@ class Count:
     reason: str | None = None
 
 
-def counted(run: Run) -> dict[Metric, Count]:
+def counted(run: Run) -> dict[CellMetric, Count]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent."""
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
     by_case: dict[str, list[Sample]] = {}
     for sample in run.samples:
         if not sample.warmup:
             by_case.setdefault(sample.case_id, []).append(sample)
-    found: dict[Metric, Count] = {}
+    found: dict[CellMetric, Count] = {}
     for case in run.header.cases:
         if not case.is_check:
             values = _of_case(case, by_case.get(case.case_id, []), outcomes.get(case.case_id, "no sample of it was finished"))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.analysis.judgement import Basis, Better
 from harness.errors import UserError
+from harness.scenario.metrics import Basis, Better
 
 MARGIN = 0.02
 """Least margin of a timed metric: a slowdown of up to 2 % is let pass (measurement.md section 5)."""

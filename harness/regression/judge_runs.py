@@ -14,7 +14,7 @@ from harness.regression.counted import METERS, Count, counted
 from harness.regression.deterministic import judge_deterministic
 from harness.regression.gate import judge_pairs
 from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, log_ratio
-from harness.regression.metrics import Metric
+from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
 from harness.regression.timed import numbers, processes_of
 
@@ -36,8 +36,8 @@ class CountedPair:
     """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
 
     name: str
-    base: Mapping[Metric, Count]
-    new: Mapping[Metric, Count]
+    base: Mapping[CellMetric, Count]
+    new: Mapping[CellMetric, Count]
 
 
 def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
@@ -68,7 +68,7 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
     return [("", Count(value=base), Count(value=new))]
 
 
-def _unsteady_base(metric: Metric, sides: Sequence[_Sides]) -> Judgement | None:
+def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:
     """Void, where a figure of BASE differs between its own processes: then NEW's cannot be told from one of them."""
     (first, one, _), *rest = sides
     for name, other, _ in rest:
@@ -78,7 +78,7 @@ def _unsteady_base(metric: Metric, sides: Sequence[_Sides]) -> Judgement | None:
     return None
 
 
-def _gravest(metric: Metric, sides: Sequence[_Sides]) -> Judgement:
+def _gravest(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement:
     """The gravest answer of all pairs, of equals the first; its reason names the pair where there are several."""
     found = []
     for name, left, right in sides:
@@ -91,7 +91,9 @@ def _gravest(metric: Metric, sides: Sequence[_Sides]) -> Judgement:
     return gravest
 
 
-def judged_metric(metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN) -> TimedMetric:
+def judged_metric(
+    metric: CellMetric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN
+) -> TimedMetric:
     """``metric`` as the gate wants it, its margin the greater of ``least_margin`` and the machine's noise floor.
 
     ``floors``: by metric key; ``pairs``: of fresh processes, at most.
@@ -104,7 +106,7 @@ def judged_metric(metric: Metric, floors: Mapping[str, NoiseFloor], pairs: int, 
     )  # fmt: skip
 
 
-def judge_timed(base: Run, new: Run, metrics: Sequence[Metric], judged: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
+def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
     """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
     Metrics without a time on some side are void; where a run has fewer than three processes, all are inconclusive: nobody can
@@ -138,11 +140,11 @@ def _open(one: TimedMetric, state: str, processes: int, reason: str, remedy: str
     )  # fmt: skip
 
 
-def _deterministic(metric: Metric) -> DeterministicMetric:
+def _deterministic(metric: CellMetric) -> DeterministicMetric:
     one = metric.definition
     return DeterministicMetric(
-        metric=metric.name, subject=metric.subject, cell=metric.cell, unit=one.unit, better=one.better, relative=one.tolerance,
-        basis=one.basis,
+        metric=metric.name, subject=metric.subject, cell=metric.cell, unit=metric.unit, better=one.better,
+        relative=one.tolerance, basis=one.basis,
     )  # fmt: skip
 
 

@@ -1,8 +1,7 @@
-"""The figures that two runs are compared and gated by: their names, units and directions, and which of them come first.
+"""The figures of one cell that two runs are compared and gated by, and which of them come first.
 
 Deterministic ones are counted per case and must be equal, or within a declared tolerance, on any machine. Timed ones are one
-number per process and cell (part, batch size, arm; all its tasks together). Values only; metrics_counted and metrics_timed
-read them off runs.
+number per process and cell (part, batch size, arm; all its tasks together). ``counted`` and ``timed`` read them off runs.
 """
 
 from __future__ import annotations
@@ -12,67 +11,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from harness.analysis.comparison import compare
-from harness.analysis.judgement import Basis, Better, Kind
 from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
 from harness.regression.gate_metrics import MOST_TIMED_METRICS
+from harness.scenario.metrics import METRICS, Metric, names_of
+
+TIMED = names_of(lambda one: one.gated == "timed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """One figure. ``tolerance``: share by which a deterministic one may differ and still count as unchanged."""
-
-    name: str
-    kind: Kind
-    unit: str
-    better: Better
-    basis: Basis
-    what: str
-    tolerance: float = 0.0
-
-
-_COUNTED: tuple[tuple[str, str, Better, str], ...] = (
-    ("passes", "passes", "equal", "forward passes after prefill (NFE), first repeat"),
-    ("final_tokens_per_pass", "tokens/pass", "equal", "decode tokens by forward passes after prefill"),
-    ("decode_tokens", "tokens", "equal", "output tokens less those of the prefill, first repeat"),
-    ("output_sha256", "", "equal", "SHA-256 over all output ids in the order of the prompts, first repeat"),
-)
-_TIMED: tuple[tuple[str, str, Better, str], ...] = (
-    ("decode_s_per_token", "s/token", "lower", "decode time by decode tokens, median over the samples of a process"),
-    ("wall_speedup", "x", "higher", "NTP's time per token by the arm's, geometric mean over the prompts of a process"),
-    ("prefill_s", "s", "lower", "time of the prefill, median over the samples of a process"),
-)
-DEFINITIONS: dict[str, Definition] = {
-    one.name: one
-    for one in (
-        *(Definition(name=n, kind="deterministic", unit=u, better=b, basis="counted", what=w) for n, u, b, w in _COUNTED),
-        Definition(
-            name="modelled_bytes", kind="deterministic", unit="bytes", better="equal", basis="modelled",
-            what="bytes that the decode passes move, by the byte model",
-        ),
-        Definition(
-            name="peak_device_memory_bytes", kind="deterministic", unit="bytes", better="lower", basis="measured",
-            what="most memory allocated on the GPU", tolerance=0.01,
-        ),
-        Definition(
-            name="peak_memory_bytes", kind="deterministic", unit="bytes", better="lower", basis="measured",
-            what="most memory of the process that was resident", tolerance=0.1,
-        ),
-        Definition(
-            name="identical_to_ntp", kind="deterministic", unit="identical/prompt", better="higher", basis="counted",
-            what="share of the prompts with NTP's very output, first repeat; of arms that decode without loss",
-        ),
-        Definition(
-            name="accuracy", kind="deterministic", unit="correct/prompt", better="higher", basis="counted",
-            what="share of correct prompts, each the mean over its repeats; compared prompt by prompt",
-        ),
-        *(Definition(name=n, kind="timed", unit=u, better=b, basis="measured", what=w) for n, u, b, w in _TIMED),
-    )
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class CellMetric:
     """A figure of one cell. ``arm``: the last word of its cases' ids; ``task`` None: all tasks of the cell together."""
 
     name: str
@@ -89,9 +37,14 @@ class Metric:
         return f"{self.name}:{self.part}{task}/b{self.batch_size}/{self.arm}"
 
     @property
-    def definition(self) -> Definition:
-        """Unit, direction and tolerance."""
-        return DEFINITIONS[self.name]
+    def definition(self) -> Metric:
+        """Direction, tolerance and what it rests on."""
+        return METRICS[self.name]
+
+    @property
+    def unit(self) -> str:
+        """As a gate's exports name it."""
+        return self.definition.unit if self.definition.gate_unit is None else self.definition.gate_unit
 
     @property
     def subject(self) -> str:
@@ -106,25 +59,25 @@ class Metric:
         return {"part": self.part, "batch_size": str(self.batch_size), **task, "arm": self.label}
 
 
-def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> Metric:
+def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetric:
     """The figure ``name`` of the cell that ``case`` lies in."""
-    return Metric(
+    return CellMetric(
         name=name, part=case.part, batch_size=case.batch_size, arm=case.case_id.rpartition("/")[2], label=case.label,
         task=case.task if by_task else None,
     )  # fmt: skip
 
 
-def timed_metrics(run: Run) -> tuple[Metric, ...]:
+def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     """Every timed figure that a run of these cases can have, in the order of its cases."""
-    found: dict[Metric, None] = {}
+    found: dict[CellMetric, None] = {}
     for case in run.header.cases:
         if case.timed and not case.is_check:
-            names = [name for name, *_ in _TIMED if name != "wall_speedup" or case.arm.get("method") != "ntp"]
+            names = [name for name in TIMED if name != "wall_speedup" or case.arm.get("method") != "ntp"]
             found |= dict.fromkeys(metric_of(name, case) for name in names)
     return tuple(found)
 
 
-def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[Metric, ...]:
+def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[CellMetric, ...]:
     """The timed figures that decide, at most five: those that ``wanted`` names, by name, key or pattern (``wall_*``).
 
     By default, part by part as far as five reach: NTP's time per token, then the time per token and the wall speedup of the
@@ -149,13 +102,13 @@ def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[Metric, ...]:
     return chosen
 
 
-def _named(metric: Metric, pattern: str) -> bool:
+def _named(metric: CellMetric, pattern: str) -> bool:
     return fnmatchcase(metric.name, pattern) or fnmatchcase(metric.key, pattern)
 
 
-def _defaults(run: Run, every: Sequence[Metric]) -> tuple[Metric, ...]:
+def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
     by_key = {(metric.name, metric.part, metric.batch_size, metric.arm): metric for metric in every}
-    chosen: list[Metric] = []
+    chosen: list[CellMetric] = []
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.get("method") == "ntp"), None)

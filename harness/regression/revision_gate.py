@@ -29,7 +29,7 @@ from harness.regression.gate import Done, GateProcedure, NeedPairs
 from harness.regression.gate_decision import GatePlan
 from harness.regression.gate_metrics import MARGIN, log_ratio
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
-from harness.regression.metrics import Metric, primary_metrics
+from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
 from harness.regression.pair_order import place_terms
 from harness.regression.revisions import Revisions, Stage
@@ -128,7 +128,7 @@ class Pairs:
         self._taken: dict[Stage, int] = {"pair": 0, "rerun": 0}
         self._counts = counts
 
-    def take(self, stage: Stage, count: int, metrics: Sequence[Metric], why: str) -> dict[str, list[float]]:
+    def take(self, stage: Stage, count: int, metrics: Sequence[CellMetric], why: str) -> dict[str, list[float]]:
         """d = log(NEW / BASE) of the next ``count`` pairs, by metric key; NaN where a metric has no time in a pair.
 
         Raises:
@@ -145,7 +145,7 @@ class Pairs:
             self._taken[stage] = number
         return found
 
-    def _pair(self, stage: Stage, number: int, metrics: Sequence[Metric]) -> dict[str, float | str]:
+    def _pair(self, stage: Stage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
         """d of one pair by metric key, or why there is none though it was taken again."""
         while True:
             row = self._once(stage, number, metrics)
@@ -155,7 +155,7 @@ class Pairs:
             self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
             self._revisions.take_again(stage, number)
 
-    def _once(self, stage: Stage, number: int, metrics: Sequence[Metric]) -> dict[str, float | str]:
+    def _once(self, stage: Stage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
         base, new = self._revisions.pair(stage, number)
         refuse_unlike(
             self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")
@@ -169,7 +169,7 @@ class Pairs:
         return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
 
 
-def _log_ratio(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
+def _log_ratio(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
     """d of one pair of runs, or why it has none; where the scenario has several processes itself, the mean over them."""
     count = min(len(base), len(new))
     values = numbers(metric, [*base[:count], *new[:count]])

@@ -29,7 +29,7 @@ from harness.record.schema import Run, RunHeader
 from harness.regression.changes import Change, Outcome, judge_changes
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.regression.counted import METERS, counted
-from harness.regression.metrics import Metric, metric_of, timed_metrics
+from harness.regression.metrics import CellMetric, metric_of, timed_metrics
 from harness.regression.timed import Process, numbers, observed, processes_of, with_times
 
 RUNS_COMPARED_VERSION = 1
@@ -72,7 +72,7 @@ def runs_json(compared: RunsCompared) -> dict[str, Any]:
     return asdict(compared)
 
 
-def timed_changes(metrics: Sequence[Metric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
+def timed_changes(metrics: Sequence[CellMetric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
     """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
     found = []
     for metric in metrics:
@@ -119,10 +119,10 @@ def _graded(base: Run, new: Run) -> list[Change]:
     return found
 
 
-def _grades(run: Run) -> dict[Metric, _Grades]:
+def _grades(run: Run) -> dict[CellMetric, _Grades]:
     """By arm, all tasks together; warm-ups and replayed acceptance, whose outputs are not the model's, left out."""
     cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
-    found: dict[Metric, _Grades] = {}
+    found: dict[CellMetric, _Grades] = {}
     for sample in run.samples:
         if sample.warmup or sample.case_id not in cases:
             continue
@@ -145,13 +145,13 @@ def _difference(differences: Sequence[float]) -> Quantity:
 
 
 def _change(
-    metric: Metric, base: float | str | None, new: float | str | None, ratio: Quantity, difference: Quantity | None = None,
+    metric: CellMetric, base: float | str | None, new: float | str | None, ratio: Quantity, difference: Quantity | None = None,
     p: float | None = None, processes: tuple[int, int] | None = None,
 ) -> Change:  # fmt: skip
     one = metric.definition
     return Change(
-        key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.kind, unit=one.unit,
-        better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
+        key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.gated or "claim",
+        unit=metric.unit, better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from harness.analysis.health import without_void_times
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.two_runs import Observations
 from harness.record.schema import Run
-from harness.regression.metrics import Metric
+from harness.regression.metrics import CellMetric
 
 _Prompts = tuple[tuple[str, str], ...]
 _Place = tuple[str, _Prompts, int]
@@ -66,12 +66,12 @@ def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
     return found
 
 
-def with_times(metric: Metric, processes: Sequence[Process]) -> list[Process]:
+def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process]:
     """The processes that have a time of the metric's cell: parts of one run may be taken in different numbers of them."""
     return [process for process in processes if next(_of_cell(metric, process), None)]
 
 
-def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
+def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
     shared = _shared(metric, processes)
     if not shared:
@@ -83,7 +83,7 @@ def numbers(metric: Metric, processes: Sequence[Process]) -> list[float] | str:
     return [statistics.median(of_process) for of_process in values]
 
 
-def observed(metric: Metric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
+def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
     """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch."""
     shared = _shared(metric, [*base, *new])
 
@@ -95,7 +95,7 @@ def observed(metric: Metric, base: Sequence[Process], new: Sequence[Process]) ->
     return of(base), of(new)
 
 
-def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
+def _shared(metric: CellMetric, processes: Sequence[Process]) -> list[_Place]:
     """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
     found: set[_Place] | None = None
     for process in processes:
@@ -104,7 +104,7 @@ def _shared(metric: Metric, processes: Sequence[Process]) -> list[_Place]:
     return sorted(found or ())
 
 
-def _of_cell(metric: Metric, process: Process) -> Iterator[_Place]:
+def _of_cell(metric: CellMetric, process: Process) -> Iterator[_Place]:
     cases = process.arms.get((metric.part, metric.batch_size, metric.arm), ())
     for key in process.decodes:
         if key[0] in cases and (metric.name != "wall_speedup" or _ntp_key(process, key) in process.decodes):

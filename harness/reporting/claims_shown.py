@@ -23,7 +23,8 @@ from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Pointers
 from harness.scenario.claim_text import read_claim
-from harness.scenario.claims import METRICS, Bound, Claim, MetricName
+from harness.scenario.claims import Bound, Claim
+from harness.scenario.metrics import METRICS
 
 WIDTH, HEIGHT, EDGE = 260.0, 40.0, 10.0
 MIDDLE, TEXT = 13.0, 36.0
@@ -113,22 +114,6 @@ def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")
 """What this program asks of every run: three times faster by the clock. Shown beside the claims; no part of their verdict."""
-METRIC_WORDS: dict[MetricName, str] = {
-    "wall_speedup": "faster by the clock",
-    "nfe_speedup": "fewer forward passes",
-    "wall_over_nfe": "speedup by the clock ÷ passes saved",
-    "tokens_per_s": "tokens per second",
-    "latency_p50_s": "request latency, median",
-    "latency_p90_s": "request latency, 90th percentile",
-    "latency_p95_s": "request latency, 95th percentile",
-    "latency_p99_s": "request latency, 99th percentile",
-    "joules_per_token": "energy per token",
-    "bandwidth_share": "share of the read ceiling",
-    "prediction_error": "error of the prediction, ex-ante",
-    "prediction_error_during_run": "error of the prediction calibrated during the run",
-    "accuracy_loss_points": "accuracy lost to NTP",
-    "identical_to_ntp": "outputs identical to NTP's",
-}
 SPEEDUPS = ("wall_speedup", "nfe_speedup")
 """Drawn on one axis, so that passes saved and time saved can be told apart at a glance."""
 
@@ -204,9 +189,9 @@ def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
 
 def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> ClaimShown:
     found, claim, limits = one.judgement, one.claim, one.limits
-    metric: MetricName = next(bound.metric for bound in claim.bounds if bound.metric == found.metric)
+    metric = next(bound.metric for bound in claim.bounds if bound.metric == found.metric)
     value, write = found.value, writer(METRICS[metric].unit)
-    words, interval = METRIC_WORDS[metric], ""
+    words, interval = METRICS[metric].words, ""
     if value.low is not None and value.high is not None:
         kind = "one-sided 95\u00a0% bounds" if metric == "accuracy_loss_points" else "95\u00a0% interval"
         interval = f"{kind} {write(value.low)} to {write(value.high)}"
@@ -227,7 +212,7 @@ def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> Clai
 
 def _asked(bound: Bound) -> str:
     """``at least 3x fewer forward passes``."""
-    words = METRIC_WORDS[bound.metric]
+    words = METRICS[bound.metric].words
     return f"{bound.words}x {words}" if bound.metric in SPEEDUPS else f"{words} {bound.words}"
 
 
@@ -236,7 +221,7 @@ def _name(one: Held, asked: str) -> str:
 
 
 def writer(unit: str) -> Callable[[float], str]:
-    """How a figure of this unit (harness.scenario.claims.METRICS) is written."""
+    """How a figure of this unit (harness.scenario.metrics) is written."""
     known: dict[str, Callable[[float], str]] = {
         "x": formatting.ratio,
         "s": formatting.seconds,

@@ -24,7 +24,6 @@ from harness.analysis.stats.quantity import Quantity
 from harness.record.journal import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
-from harness.regression.metrics import DEFINITIONS
 from harness.regression.run_comparison import Against, SharedArm, Side, SideBySide, to_json
 from harness.reporting import wording
 from harness.reporting.assets import assets
@@ -34,6 +33,7 @@ from harness.reporting.exports.wording import tally, verdict_words
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.svg import Drawing
 from harness.reporting.trend import trend_figure
+from harness.scenario.metrics import METRICS
 
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
@@ -50,7 +50,7 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
     reasons = list(dict.fromkeys(why for change, _ in found if (why := _reason(change))))
     sections: dict[str, list[Row]] = {}
     for change, key in found:
-        definition = DEFINITIONS[change.metric]
+        definition = METRICS[change.metric]
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
         why = _reason(change)
         sections.setdefault(name, []).append({

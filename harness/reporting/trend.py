@@ -19,7 +19,6 @@ from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from harness.analysis.stats.change_points import Change
 from harness.record.journal import write_whole
-from harness.regression.history.metrics import METRICS
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.regression.history.wording import (
     change_words,
@@ -32,6 +31,7 @@ from harness.regression.history.wording import (
 )
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
+from harness.scenario.metrics import METRICS
 
 MOST_TICKS = 8
 COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}

@@ -6,19 +6,23 @@ run and judges nothing: that is harness.analysis.verdict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Count, Frozen, Name, NonNegative, Text
+from harness.scenario.metrics import METRICS, names_of
 
-MetricName = Literal[
-    "wall_speedup", "request_speedup", "nfe_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s",
-    "latency_p90_s", "latency_p95_s", "latency_p99_s", "joules_per_token", "bandwidth_share",
-    "prediction_error", "prediction_error_during_run", "accuracy_loss_points", "identical_to_ntp",
-]  # fmt: skip
-METRIC_NAMES: tuple[MetricName, ...] = get_args(MetricName)
+METRIC_NAMES = names_of(lambda metric: metric.claimed)
+
+
+def _known(name: str) -> str:
+    if name not in METRIC_NAMES:
+        raise ValueError(f"got {name!r}; allowed: {', '.join(METRIC_NAMES)}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(METRIC_NAMES)})]
 Estimator = Literal["geometric_mean", "ratio_of_totals"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 BEST = "best"
@@ -31,41 +35,6 @@ THIS_PROCESS = "this process"
 """The scope of a claim that says nothing of other processes."""
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """What a claim can be about. ``clock``: it rests on times. ``to_ntp``: it is a ratio to the time of NTP, so a slow
-    baseline lifts it. ``averaged``: it is a mean of ratios, so there is a choice of estimator.
-    """
-
-    unit: str
-    better: Literal["higher", "lower"]
-    clock: bool = True
-    to_ntp: bool = False
-    averaged: bool = True
-
-
-_LATENCY = Metric(unit="s", better="lower", averaged=False)
-METRICS: dict[MetricName, Metric] = {
-    "wall_speedup": Metric(unit="x", better="higher", to_ntp=True),
-    "request_speedup": Metric(unit="x", better="higher", to_ntp=True),
-    "nfe_speedup": Metric(unit="x", better="higher", clock=False),
-    "wall_over_nfe": Metric(unit="x", better="higher", to_ntp=True),
-    "tokens_per_s": Metric(unit="tokens/s", better="higher"),
-    "latency_p50_s": _LATENCY,
-    "latency_p90_s": _LATENCY,
-    "latency_p95_s": _LATENCY,
-    "latency_p99_s": _LATENCY,
-    "joules_per_token": Metric(unit="J/token", better="lower"),
-    "bandwidth_share": Metric(unit="of the read ceiling", better="higher"),
-    "prediction_error": Metric(unit="predicted ÷ measured - 1", better="lower"),
-    "prediction_error_during_run": Metric(unit="predicted ÷ measured - 1", better="lower"),
-    "accuracy_loss_points": Metric(unit="percentage points", better="lower", clock=False, averaged=False),
-    "identical_to_ntp": Metric(unit="of the prompts", better="higher", clock=False, averaged=False),
-}
-PREDICTION_ERRORS: tuple[MetricName, ...] = ("prediction_error", "prediction_error_during_run")
-"""By what was known before the first sample (ex-ante), and by passes that were measured among the samples too."""
 
 
 class Bound(Frozen):
@@ -82,7 +51,7 @@ class Bound(Frozen):
             raise ValueError(f"{self.metric} has no bound; add min: or max:")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"{self.metric}: min {self.min:g} is above max {self.max:g}; nothing can meet both")
-        if self.metric in PREDICTION_ERRORS and self.min is not None:
+        if METRICS[self.metric].either_way and self.min is not None:
             raise ValueError(f"{self.metric} is how far off a prediction may be, whatever its sign; give max: alone")
         given = [bound for bound in (self.min, self.max) if bound is not None]
         if self.metric != "accuracy_loss_points" and min(given) <= 0:
@@ -94,14 +63,14 @@ class Bound(Frozen):
     @property
     def limits(self) -> tuple[float | None, float | None]:
         """The least and the most that the figure may be, in the metric's unit."""
-        if self.metric in PREDICTION_ERRORS and self.max is not None:
+        if METRICS[self.metric].either_way and self.max is not None:
             return -self.max, self.max
         return self.min, self.max
 
     @property
     def words(self) -> str:
         """``at least 3``, ``between 3 and 5``."""
-        if self.metric in PREDICTION_ERRORS:
+        if METRICS[self.metric].either_way:
             return f"at most {self.max:g} either way"
         if self.min is not None and self.max is not None:
             return f"between {self.min:g} and {self.max:g}"

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PRICES, one_a_rung, reasons_in_words
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, one_a_rung, reasons_in_words
 from harness.analysis.prices import UNTOLD, ladder, measured_passes
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.shape_calibration import UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
+from harness.scenario.metrics import PRICES
 from tests.helpers import DATA
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, seen

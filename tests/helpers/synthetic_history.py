@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.results import COMPARISON_VERSION
 from harness.record.schema import RECORD_VERSION
-from harness.regression.history.metrics import METRICS, Figure, HistoryRecord, Revision
+from harness.regression.history.metrics import Figure, HistoryRecord, Revision
+from harness.scenario.metrics import METRICS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CELL, ARM = "reference/word_problems/b1", "SBD k=16 γ=0.35"

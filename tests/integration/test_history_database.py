@@ -17,9 +17,10 @@ from sqlalchemy import Connection, event, inspect, text
 
 from harness.errors import MissingExtraError, StorageError, UserError
 from harness.regression.history.database import METADATA, MIGRATIONS, SCHEMA_VERSION, database_url, migrate, open_engine, shown
-from harness.regression.history.metrics import METRICS, Revision
+from harness.regression.history.metrics import Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import trend
+from harness.scenario.metrics import METRICS
 from tests.helpers import ROOT, postgres_server
 from tests.helpers.synthetic_history import commit, figure, record, records_of
 

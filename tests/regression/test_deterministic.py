@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.judgement import Better, Judgements, State, to_json
+from harness.analysis.judgement import Judgements, State, to_json
 from harness.errors import UserError
 from harness.regression.deterministic import Value, judge_deterministic
 from harness.regression.gate_metrics import DeterministicMetric
+from harness.scenario.metrics import Better
 
 
 def metric(better: Better = "equal", absolute: float = 0.0, relative: float = 0.0) -> DeterministicMetric:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.record.schema import CaseOutcome, Run
 from harness.regression.counted import counted
-from harness.regression.metrics import Metric, primary_metrics, timed_metrics
+from harness.regression.metrics import CellMetric, primary_metrics, timed_metrics
 from harness.regression.timed import numbers, observed, processes_of
 from harness.roofline.pricing import pass_bytes
 from tests.helpers.synthetic_run import ARMS, SHAPE, Part, build
@@ -29,7 +29,7 @@ def by_key(run: Run) -> dict[str, Any]:
     return {metric.key: count for metric, count in counted(run).items()}
 
 
-def timed(name: str, arm: str, run: Run) -> Metric:
+def timed(name: str, arm: str, run: Run) -> CellMetric:
     """The one metric that this is."""
     return next(one for one in timed_metrics(run) if one.name == name and one.arm.startswith(arm))
 

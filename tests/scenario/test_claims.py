@@ -13,8 +13,9 @@ from harness.analysis.claim_check import figure
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError, UserError
 from harness.scenario.claim_text import load_claims, read_claim, shipped_claims, write_claim
-from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, METRICS, PREDICTION_ERRORS, THIS_PROCESS, Bound, Claim, Where
+from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Bound, Claim, Where
 from harness.scenario.loading import load_scenario, scenario_digest
+from harness.scenario.metrics import METRICS
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.scenarios import GOOD, write
@@ -59,8 +60,8 @@ numbers = st.floats(1e-3, 1e6)
 bounds = st.builds(
     lambda metric, low, high, ends, estimator: Bound(
         metric=metric,
-        min=None if metric in PREDICTION_ERRORS or ends == "max" else min(low, high),
-        max=None if metric not in PREDICTION_ERRORS and ends == "min" else max(low, high),
+        min=None if METRICS[metric].either_way or ends == "max" else min(low, high),
+        max=None if not METRICS[metric].either_way and ends == "min" else max(low, high),
         estimator=estimator if METRICS[metric].averaged else "geometric_mean",
     ),
     st.sampled_from(METRIC_NAMES), numbers, numbers, st.sampled_from(["min", "max", "both"]), st.sampled_from(ESTIMATORS),

@@ -13,7 +13,8 @@ from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import Run
-from harness.regression.history.metrics import METRICS, Figure, HistoryRecord, Revision, utc
+from harness.regression.history.metrics import Figure, HistoryRecord, Revision, utc
+from harness.scenario.metrics import METRICS
 
 ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")

@@ -1,8 +1,4 @@
-"""Which figures of a comparison a history follows, in which unit, and which way is better.
-
-Names only: a trend must not wait for the comparison and its roofline to be loaded.
-
-What a history keeps of one run: where and when it was measured, of which commit, and the figures derived from it.
+"""Which figures a history follows, and what it keeps of one run: where and when it was measured, of which commit, its figures.
 
 The figures are a cache keyed by the run and the version of the formulas; the run stays where ``path`` says.
 """
@@ -12,48 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
-from harness.analysis.stats.change_points import Scale
 from harness.errors import RecordError, UserError
+from harness.scenario.metrics import Better, names_of
 
-PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
-"""Those of harness.analysis.pass_values, ex-ante ones first."""
-Better = Literal["higher", "lower", "nearer_zero"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedMetric:
-    """A figure that is followed. ``scale``: it changes by a factor, or by a difference where it may be 0 or negative."""
-
-    name: str
-    unit: str
-    better: Better
-    scale: Scale = "ratio"
-    by_default: bool = False
-
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        TrackedMetric(name="wall_speedup", unit="x", better="higher", by_default=True),
-        TrackedMetric(name="nfe_speedup", unit="x", better="higher", by_default=True),
-        TrackedMetric(name="time_per_token_s", unit="s/token", better="lower", by_default=True),
-        TrackedMetric(name="tokens_per_s", unit="tokens/s", better="higher"),
-        TrackedMetric(name="ceiling_share", unit="share", better="higher"),
-        TrackedMetric(name="accuracy", unit="share", better="higher", scale="difference"),
-        TrackedMetric(name="accuracy_difference", unit="share", better="higher", scale="difference"),
-        *(
-            TrackedMetric(name=f"{name}.{rung}", unit="share", better="nearer_zero", scale="difference", by_default=default)
-            for name, default in (("wall_speedup_error", True), ("decode_error", False))
-            for rung in PRICES
-        ),
-    )
-}
-"""By name. ``*_error.<price>``: predicted ÷ measured - 1, by the ceilings of that rung; of the top one ex-ante, from what was
-known before the first sample, and, under its bare name, calibrated during the run.
-"""
-DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.by_default)
+TRACKED = names_of(lambda one: one.tracked)
+DEFAULT_METRICS = names_of(lambda one: one.by_default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +40,9 @@ def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
     """
     meant: list[str] = []
     for name in names:
-        found = [one for one in METRICS if one == name or one.startswith(f"{name}.")]
+        found = [one for one in TRACKED if one == name or one.startswith(f"{name}.")]
         if not found:
-            raise UserError(f"--metric {name}: is not followed; known are {', '.join(METRICS)}")
+            raise UserError(f"--metric {name}: is not followed; known are {', '.join(TRACKED)}")
         meant += found
     return tuple(dict.fromkeys(meant)) or DEFAULT_METRICS
 

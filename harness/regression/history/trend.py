@@ -20,9 +20,9 @@ from harness.analysis.stats.change_points import (
     examine,
 )
 from harness.regression.history.database import RECORDS
-from harness.regression.history.metrics import METRICS, Better
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
+from harness.scenario.metrics import METRICS, Better
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""

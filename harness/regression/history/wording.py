@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness import formatting
 from harness.analysis.stats.change_points import Change
-from harness.regression.history.metrics import METRICS
 from harness.regression.history.series import Line
 from harness.regression.history.trend import ChangePoint, Judged, Trend
+from harness.scenario.metrics import METRICS
 
 ABOUT = {
     "wall_speedup": "wall speedup",

@@ -29,8 +29,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.analysis.judgement import GRAVEST_FIRST, Better, Judgement, Judgements
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.reporting.exports.wording import LONGEST_NAME, details, names, one_line
+from harness.scenario.metrics import Better
 
 UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",

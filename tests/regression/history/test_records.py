@@ -16,8 +16,9 @@ from harness.record.machine import machine_of, software_of
 from harness.record.schema import RECORD_VERSION, Run
 from harness.record.store import read_run
 from harness.regression.history.derive import reciprocal, record_of
-from harness.regression.history.metrics import DEFAULT_METRICS, METRICS, PRICES, HistoryRecord, Revision, known_metrics, utc
+from harness.regression.history.metrics import DEFAULT_METRICS, HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import History, Wanted
+from harness.scenario.metrics import METRICS, PRICES
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.records import RECORDS
 from tests.helpers.unpacked import unpacked_by_hand
