@@ -38,7 +38,7 @@ from harness.progress import Silent
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run, run_errand
-from harness.runner.subprocesses import Errand
+from harness.runner.subprocesses import ChildTask
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 
@@ -129,7 +129,7 @@ def replace_dead(cluster: Any) -> None:
             cluster.add_node(num_cpus=1)
 
 
-def in_this_process(errand: Errand) -> int:
+def in_this_process(errand: ChildTask) -> int:
     """A Spawner for a reference that no model makes."""
     run_errand(errand, Silent(), pretended_machine())
     return 0

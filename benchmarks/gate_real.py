@@ -28,7 +28,7 @@ from harness.cli.progress import TerminalProgress
 from harness.progress import Progress
 from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floor import known_floors
-from harness.regression.revision_gate import GateWish, gate_revisions
+from harness.regression.revision_gate import GateOptions, gate_revisions
 from harness.regression.revisions import ANSWER, OUT, Commands, Launcher, Revisions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ def gated(work: Path, new: str, pairs: int, progress: Progress, launcher: Launch
     """The judgements of a gate of this checkout against ``new``, as JSON; a finished one is read."""
     if not (work / ANSWER).exists():
         revisions = Revisions(Commands(base=command(), new=new), work, progress, launcher)
-        gate_revisions(revisions, GateWish(plan=plan_of(pairs)), lambda run: known_floors(run.header), progress)
+        gate_revisions(revisions, GateOptions(plan=plan_of(pairs)), lambda run: known_floors(run.header), progress)
     answer: Answer = json.loads((work / ANSWER).read_text(encoding="utf-8"))
     print(f"{work.name}: {answer['state']}", *(f"  {words(one)}" for one in answer["judgements"] if noteworthy(one)), sep="\n")
     return answer

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
-from harness.regression.history.metrics import Figure, HistoryRecord
+from harness.regression.history.metrics import HistoryRecord, TrackedFigure
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
 from tests.helpers.synthetic_history import figure, record
@@ -57,7 +57,7 @@ def records(random: np.random.Generator) -> Iterator[HistoryRecord]:
             yield replace(one, run_id=f"{place:04x}{number:028x}")
 
 
-def _figures(random: np.random.Generator, level: float) -> Iterator[Figure]:
+def _figures(random: np.random.Generator, level: float) -> Iterator[TrackedFigure]:
     for cell in CELLS:
         for arm in ("NTP", *SBD_ARMS):
             for metric in OF_ALL if arm == "NTP" else OF_ALL + OF_SBD:

@@ -47,7 +47,7 @@ from benchmarks.results_file import write_results
 from harness.analysis.accuracy import highlight
 from harness.analysis.arm_metrics import wall_speedups
 from harness.analysis.claim_check import judged_figure
-from harness.analysis.claim_places import Place
+from harness.analysis.claim_places import ClaimedCell
 from harness.analysis.results import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
@@ -373,7 +373,7 @@ def _count(
     (found,) = verdict(comparison, (claim,), HEADER).judgements
     held = Bound(metric=metric, estimator=estimator, min=bound)
     cell, picked_from = comparison.cells[0], comparison.highlights[0].picked_from
-    judged = judged_figure(Place(cell=cell, arm=arm, picked_from=picked_from if picked_from > 1 else None), held)
+    judged = judged_figure(ClaimedCell(cell=cell, arm=arm, picked_from=picked_from if picked_from > 1 else None), held)
     counts[f"{name}_runs"] += 1
     counts[f"{name}_{found.state}"] += 1
     if judged.low is not None and judged.high is not None:

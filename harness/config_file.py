@@ -32,7 +32,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 
 
-class Frozen(BaseModel):
+class StrictModel(BaseModel):
     """A frozen value without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +62,7 @@ def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
         keys: Collection[str] = ()
         if isinstance(value, Mapping):
             keys = value.keys()
-        elif isinstance(value, Frozen):
+        elif isinstance(value, StrictModel):
             keys = type(value).model_fields.keys()
         return next((kind for kind in kinds if kind in keys), None)
 

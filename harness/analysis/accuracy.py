@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from harness.analysis.results import ArmResult, Basis, Highlight
+from harness.analysis.results import ArmResult, Highlight, HighlightBasis
 from harness.analysis.sample_totals import Key, Tally
 from harness.analysis.stats.quantity import (
     CONFIDENCE,
@@ -88,7 +88,7 @@ def highlight(
     picked_from = len(contenders(arms))
     pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
 
-    def pick(basis: Basis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
+    def pick(basis: HighlightBasis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
         best = max(among, key=_speed, default=None)
         return Highlight(
             part=part,

@@ -81,7 +81,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CellContext:
     """What all arms of a cell share."""
 
     ladder: Ladder
@@ -92,7 +92,7 @@ class Place:
     why_unchecked: str
 
 
-def arm_result(arm: Arm, ntp: Arm | None, place: Place) -> ArmResult:
+def arm_result(arm: Arm, ntp: Arm | None, place: CellContext) -> ArmResult:
     """Every value of ``arm``, compared with ``ntp`` (None: there is no such arm)."""
     tallies, spec = arm.tallies, arm.spec
     passes = sum(t.passes for t in tallies)
@@ -131,7 +131,7 @@ def accuracy_difference(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENC
     return on_accuracy.difference(graded, ntp.grades if ntp else {}, arm.related, own.reason or NOT_GRADED, confidence)
 
 
-def simultaneous(arm: Arm, ntp: Arm | None, place: Place, picked_from: int) -> Simultaneous:
+def simultaneous(arm: Arm, ntp: Arm | None, place: CellContext, picked_from: int) -> Simultaneous:
     """What claims are made about, of an arm that was picked from so many on these decodes: worked out again at their level."""
     confidence = simultaneous_confidence(picked_from)
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
@@ -148,7 +148,7 @@ def simultaneous(arm: Arm, ntp: Arm | None, place: Place, picked_from: int) -> S
 
 
 def _wall_speedups(
-    arm: Arm, ntp: Arm | None, place: Place, pairs: Sequence[on_arms.Pair], confidence: float = CONFIDENCE
+    arm: Arm, ntp: Arm | None, place: CellContext, pairs: Sequence[on_arms.Pair], confidence: float = CONFIDENCE
 ) -> tuple[Quantity, Quantity]:
     """By both estimators; NTP, and an arm that lacks prompts of NTP, have no interval."""
     lost = on_arms.one_sided(ntp.tallies, arm.tallies) if ntp and place.timed else []
@@ -159,7 +159,7 @@ def _wall_speedups(
     return wall, wall_totals
 
 
-def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
+def _times(arm: Arm, ntp: Arm | None, place: CellContext) -> dict[str, Any]:
     """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out of it."""
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
@@ -195,7 +195,7 @@ def _times(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
     }
 
 
-def _figures(arm: Arm, ntp: Arm | None, place: Place, confidence: float = CONFIDENCE) -> dict[str, Quantity]:
+def _figures(arm: Arm, ntp: Arm | None, place: CellContext, confidence: float = CONFIDENCE) -> dict[str, Quantity]:
     """What else claims are made about; NTP is not compared with itself."""
     timed = [tally for tally in arm.tallies if place.timed and tally.decode_s is not None]
     other = ntp if ntp is not arm else None
@@ -237,7 +237,7 @@ def _without_interval(quantity: Quantity, reason: str) -> Quantity:
     return replace(quantity, low=None, high=None, method=None, spread=None, reason=quantity.reason or reason)
 
 
-def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
+def _accuracies(arm: Arm, ntp: Arm | None, place: CellContext) -> dict[str, Any]:
     """Everything that rests on a checked answer, by field of ArmResult."""
     graded = {} if arm.replayed else arm.grades
     own = on_accuracy.accuracy(graded, arm.tallies, arm.replayed is not None)
@@ -251,7 +251,7 @@ def _accuracies(arm: Arm, ntp: Arm | None, place: Place) -> dict[str, Any]:
 
 
 def _baseline_difference(
-    graded: on_accuracy.Grades, related: on_accuracy.Clusters, place: Place, own: Quantity
+    graded: on_accuracy.Grades, related: on_accuracy.Clusters, place: CellContext, own: Quantity
 ) -> Quantity | None:
     if place.baseline_part is None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.arm_figures import TOTALS
-from harness.analysis.claim_places import Place
+from harness.analysis.claim_places import ClaimedCell
 from harness.analysis.judgement import State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
@@ -53,7 +53,7 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
     return (arm.figures | own).get(_name(bound), NO_FIGURE)
 
 
-def judged_figure(place: Place, bound: Bound) -> Quantity:
+def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
     """What the verdict is taken from: the figure at the simultaneous level where the arm was picked, else the figure itself."""
     if place.picked_from is None:
         return figure(place.arm, bound)
@@ -77,7 +77,7 @@ def state_of(bound: Bound, value: Quantity) -> State:
     return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
 
 
-def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None = None) -> Finding:
+def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str | None = None) -> Finding:
     """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
@@ -96,7 +96,7 @@ def judge(bound: Bound, place: Place, comparison: Comparison, scope: str | None 
     return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
 
 
-def _remedy(bound: Bound, place: Place, value: Quantity) -> str:
+def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     """What would decide it; an arm that was picked is best named, and then needs no more than any other arm."""
     own = state_of(bound, value)
     more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
@@ -112,7 +112,7 @@ def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str 
     return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
 
 
-def _why_void(bound: Bound, place: Place, value: Quantity) -> Why | None:
+def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
     """Why the figure is not held against anything though it is there, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
     if arm.is_ntp and (metric.to_ntp or metric.either_way or metric.of_prompts or bound.metric == "nfe_speedup"):
@@ -139,13 +139,13 @@ def _below(bound: Bound, value: Quantity) -> bool:
     return bound.min is not None and value.high is not None and value.high < bound.min
 
 
-def _open_baseline(bound: Bound, place: Place, value: Quantity) -> bool:
+def _open_baseline(bound: Bound, place: ClaimedCell, value: Quantity) -> bool:
     """Whether the figure would say something else if NTP were as much slower than generate() as was not ruled out."""
     unshown = METRICS[bound.metric].to_ntp and place.cell.baseline_check.state == "not_shown"
     return unshown and not _below(bound, value)
 
 
-def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Comparison) -> Why | None:
+def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: Comparison) -> Why | None:
     """Why there is no figure; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
@@ -161,7 +161,7 @@ def _why_absent(bound: Bound, place: Place, value: Quantity, comparison: Compari
     return value.reason or "there is no figure", remedy
 
 
-def _reason(bound: Bound, place: Place, value: Quantity, judged: Quantity, state: State) -> str:
+def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:
     """The interval beside the bound, what it rests on, and every weakness of it."""
     sides = {
         "met": f"all of it {bound.words}", "missed": f"none of it {bound.words}", "inconclusive": f"part of it {bound.words}",
@@ -194,7 +194,7 @@ def _whole_request(bound: Bound, arm: ArmResult) -> list[str]:
     return [f"request speedup (prompt included) {_number(speed)}x{beside}"]
 
 
-def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
+def _weaknesses(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
     check, metric = place.cell.baseline_check, METRICS[bound.metric]
     found = []
     if place.arm.replayed and not place.arm.is_ntp:
@@ -218,7 +218,7 @@ def _weaknesses(bound: Bound, place: Place, value: Quantity) -> list[str]:
     return found
 
 
-def _unit(bound: Bound, place: Place) -> str:
+def _unit(bound: Bound, place: ClaimedCell) -> str:
     """What is counted as one: answers are graded and compared prompt by prompt, times are taken batch by batch."""
     return "batches" if place.cell.batch_size > 1 and not METRICS[bound.metric].of_prompts else "prompts"
 

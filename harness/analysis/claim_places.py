@@ -16,7 +16,7 @@ from harness.scenario.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ClaimedCell:
     """One cell, and the arm there. ``picked_from``: so many arms the best one was picked from, on these very decodes; such an
     arm is judged at the simultaneous level of all of them, one that the claim names at its own.
     """
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nowhere:
+class CellNotFound:
     """What a claim names and the run does not have."""
 
     names: dict[str, str]
@@ -46,14 +46,14 @@ def in_words(names: dict[str, str]) -> str:
     return ", ".join(said + [f"{label}{names[key]}" for key, label in labels.items() if key in names])
 
 
-def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Place | Nowhere]:
+def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[ClaimedCell | CellNotFound]:
     """Every cell and arm that ``claim`` is about; never empty. Untimed cells are passed over by a claim that needs a clock."""
     where = claim.where
     cells = [cell for cell in comparison.cells if _meant(cell, where, header)]
     if not cells:
         known = dict.fromkeys(f"part={cell.part}, batch={cell.batch_size}" for cell in comparison.cells)
         reason = f"the run has no cell with {_asked(where)}; it has {'; '.join(known) or 'no cell'}"
-        return [Nowhere(names=_asked_names(where), reason=reason)]
+        return [CellNotFound(names=_asked_names(where), reason=reason)]
     if where.best:
         cells = [cell for cell in cells if _has_contender(cell, header)] or cells
     if any(METRICS[bound.metric].clock for bound in claim.bounds):
@@ -82,7 +82,7 @@ def _has_contender(cell: Cell, header: RunHeader) -> bool:
     return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
 
 
-def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[Place | Nowhere]:
+def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:
     if where.best:
         return [_best(cell, comparison)]
     if where.arm is not None:
@@ -93,18 +93,18 @@ def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[Place | 
             if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
         ]  # fmt: skip
     if found:
-        return [Place(cell=cell, arm=arm) for arm in found]
+        return [ClaimedCell(cell=cell, arm=arm) for arm in found]
     known = ", ".join(arm.label for arm in cell.arms) or "none"
     reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
-    return [Nowhere(names=_names(cell) | ({"arm": where.arm} if where.arm else {}), reason=reason)]
+    return [CellNotFound(names=_names(cell) | ({"arm": where.arm} if where.arm else {}), reason=reason)]
 
 
-def _best(cell: Cell, comparison: Comparison) -> Place | Nowhere:
+def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
     highlight = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     if arm is None:
-        return Nowhere(names=_names(cell), reason=highlight.reason or f"{highlight.label} left no sample of this task")
-    return Place(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
+        return CellNotFound(names=_names(cell), reason=highlight.reason or f"{highlight.label} left no sample of this task")
+    return ClaimedCell(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
 
 
 def _names(cell: Cell) -> dict[str, str]:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from harness.analysis import accuracy as on_accuracy
-from harness.analysis.arm_results import Arm, Place, accuracy_difference, arm_result, simultaneous
+from harness.analysis.arm_results import Arm, CellContext, accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
 from harness.analysis.health import Voids, together, without_void_times
-from harness.analysis.parallel import side_by_side
+from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
 from harness.analysis.prices import Ladder, ladder, read_calibration
 from harness.analysis.pricing import Pricer
@@ -61,7 +61,7 @@ def compare(run: Run) -> Comparison:
         return _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
 
     places = _unique((case.part, case.batch_size) for case in run.header.cases)
-    found = side_by_side([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
+    found = parallel_map([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
     voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
     return Comparison(
         run_id=run.header.run_id,
@@ -139,7 +139,7 @@ def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
     return on_accuracy.highlight(summary.part, summary.batch_size, summary.arms, bounds=bounds)
 
 
-def _with_pick(cell: Cell, arms: Sequence[Arm], place: Place, highlight: Highlight) -> Cell:
+def _with_pick(cell: Cell, arms: Sequence[Arm], place: CellContext, highlight: Highlight) -> Cell:
     """The cell with the picked arm's figures at the simultaneous level, where there were several to pick from."""
     if highlight.picked_from < 2:
         return cell
@@ -151,12 +151,12 @@ def _with_pick(cell: Cell, arms: Sequence[Arm], place: Place, highlight: Highlig
     return replace(cell, arms=tuple(results))
 
 
-def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> Place:
+def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
     found = _baseline(run, case.part)
     same = [other for other in found if other.batch_size == case.batch_size]
     graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
-    return Place(
+    return CellContext(
         ladder=rungs, counter_scale=scale, timed=timed, baseline_part=_written(run, case.part).get("baseline"),
         baseline_grades=graded, why_unchecked=_why_unchecked(_written(run, case.part)),
     )  # fmt: skip
@@ -183,7 +183,7 @@ def _why_unchecked(part: dict[str, Any]) -> str:
 
 
 def _summary(
-    cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place, pricer: Pricer
+    cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: CellContext, pricer: Pricer
 ) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
     sizes = [int(arm.spec["block_size"]) for arm in arms if arm.spec.get("block_size") is not None]
@@ -199,7 +199,7 @@ def _summary(
     )
 
 
-def _cell(cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: Place) -> Cell:
+def _cell(cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: CellContext) -> Cell:
     first = cases[0]
     return Cell(
         part=first.part,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from harness.analysis.claim_places import Place, places
+from harness.analysis.claim_places import ClaimedCell, places
 from harness.analysis.pass_values import PassWidth
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, absent
@@ -140,7 +140,7 @@ def _claimed(bound: Bound | None, source: str | None) -> Claimed | None:
 
 
 def _is_about(cell: Cell, arm: ArmResult, found: Sequence[object]) -> bool:
-    return any(isinstance(one, Place) and one.cell is cell and one.arm is arm for one in found)
+    return any(isinstance(one, ClaimedCell) and one.cell is cell and one.arm is arm for one in found)
 
 
 def roofline_points(cells: Sequence[Cell]) -> list[RooflinePoint]:

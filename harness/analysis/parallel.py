@@ -20,7 +20,7 @@ _pieces: Sequence[Callable[[], Any]] = ()
 """Set before the fork: so the pieces are there in the children, and nothing has to be pickled but their numbers."""
 
 
-def side_by_side(pieces: Sequence[Callable[[], T]], worth_it: bool = True) -> list[T]:
+def parallel_map(pieces: Sequence[Callable[[], T]], worth_it: bool = True) -> list[T]:
     """What each of ``pieces`` returns, in their order. What one raises is raised; of a child that was killed, memory being
     short, the pieces are done here.
 

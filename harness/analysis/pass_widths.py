@@ -19,7 +19,7 @@ from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.roofline.speedup import describe_pass
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-Kind = tuple[str, str, int]
+WidthKind = tuple[str, str, int]
 """(method, role and, of a draft model, its name, query tokens of each row)."""
 
 
@@ -59,7 +59,7 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     return tuple(_width(kind, gathered[kind], base_measured, base_predicted) for kind in kinds)
 
 
-def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[Kind, _Alike]:
+def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[WidthKind, _Alike]:
     roles = np.concatenate([one.role for one in timed])
     widths = np.concatenate([one.query_tokens for one in timed])
     places = np.concatenate([one.places for one in timed])
@@ -85,7 +85,7 @@ def _role(role: str, model: str | None) -> str:
     return role if model is None else f"{role} by {model}"
 
 
-def _width(kind: Kind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
+def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
     measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
     flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # NaN is not
     return PassWidth(

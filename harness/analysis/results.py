@@ -16,7 +16,7 @@ from harness.analysis.stats.quantity import Quantity, absent
 COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
-Basis = Literal["shown", "observed", "none", "replayed", "ungraded"]
+HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
 BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
 
 
@@ -314,7 +314,7 @@ class Highlight:
     part: str
     batch_size: int
     label: str | None
-    basis: Basis
+    basis: HighlightBasis
     margin: float
     pairs: int
     pairs_needed: int

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from harness.analysis.claim_check import CONTINUE, Finding, judge
-from harness.analysis.claim_places import Nowhere, Place, in_words, places
+from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words, places
 from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import absent
@@ -37,8 +37,8 @@ def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgem
     )
 
 
-def _judgement(claim: Claim, place: Place | Nowhere, comparison: Comparison) -> Judgement:
-    if isinstance(place, Nowhere):
+def _judgement(claim: Claim, place: ClaimedCell | CellNotFound, comparison: Comparison) -> Judgement:
+    if isinstance(place, CellNotFound):
         findings = [_nowhere(bound, place) for bound in claim.bounds]
     else:
         findings = [judge(bound, place, comparison, claim.scope) for bound in claim.bounds]
@@ -63,7 +63,7 @@ def _judgement(claim: Claim, place: Place | Nowhere, comparison: Comparison) -> 
     )
 
 
-def _nowhere(bound: Bound, place: Nowhere) -> Finding:
+def _nowhere(bound: Bound, place: CellNotFound) -> Finding:
     return Finding(
         bound=bound, state="void", value=absent(place.reason), basis="measured", sizes={}, reason=place.reason, remedy=CONTINUE
     )

@@ -18,7 +18,7 @@ TABLE1_LEVELS = ("low", "high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
+class AssumedAcceptance:
     """Passes that a block of ``block_size`` tokens takes, the committing one included.
 
     ``passes_per_block``  mean of one row
@@ -74,12 +74,12 @@ class Acceptance:
         """
         return interpolate(((1, self.passes_per_block), *self.slowest_row), batch)
 
-    def in_lockstep(self, slowest_row: Sequence[tuple[int, float]]) -> Acceptance:
+    def in_lockstep(self, slowest_row: Sequence[tuple[int, float]]) -> AssumedAcceptance:
         """The same acceptance of a row, in batches whose rows wait for the slowest one."""
         return replace(self, slowest_row=tuple(slowest_row))
 
 
-def from_speedup(block_size: int, speedup: float) -> Acceptance:
+def from_speedup(block_size: int, speedup: float) -> AssumedAcceptance:
     """Acceptance from a mean number of tokens per pass.
 
     Raises:
@@ -87,12 +87,12 @@ def from_speedup(block_size: int, speedup: float) -> Acceptance:
     """
     if not 1 <= speedup <= block_size:
         raise UserError(f"NFE speedup {speedup:g} at block size {block_size}: allowed are 1 to {block_size} tokens per pass")
-    return Acceptance(
+    return AssumedAcceptance(
         block_size=block_size, passes_per_block=block_size / speedup, source=f"NFE speedup {speedup:g}, given by hand"
     )
 
 
-def from_table1(block_size: int, cell: str) -> Acceptance:
+def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
     """Acceptance of one cell of the paper's Table 1, written ``model/task/low`` or ``model/task/high`` (the bound γ).
 
     Raises:
@@ -113,14 +113,14 @@ def from_table1(block_size: int, cell: str) -> Acceptance:
             "--nfe-speedup or --from-run"
         )
     speedup = nfe_speedup(model, known[task.lower()], f"sbd_gamma_{level}")
-    return Acceptance(
+    return AssumedAcceptance(
         block_size=block_size, passes_per_block=block_size / speedup,
         source=f"Table 1 of arXiv 2509.04185: {model}, {known[task.lower()]}, γ {level}: {speedup:g} tokens per pass",
     )  # fmt: skip
 
 
-def from_passes(block_size: int, passes: Sequence[int], run: str) -> Acceptance:
+def from_passes(block_size: int, passes: Sequence[int], run: str) -> AssumedAcceptance:
     """Acceptance that a run recorded: the mean over its finished blocks."""
-    return Acceptance(
+    return AssumedAcceptance(
         block_size=block_size, passes_per_block=sum(passes) / len(passes), source=f"{len(passes)} blocks recorded in {run}"
     )

@@ -12,12 +12,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from harness.capacity.acceptance import Acceptance
+from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.replica import Replica, break_even, figures_at
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
 from harness.capacity.wording import missing_figures, notes_of
 from harness.errors import UnknownHardwareError, UserError
-from harness.hardware.figures import Figure, PeakDtype
+from harness.hardware.figures import PeakDtype, SourcedFigure
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
@@ -47,7 +47,7 @@ class Question:
 
     shape: ModelShape
     deployment: Deployment
-    acceptance: Acceptance
+    acceptance: AssumedAcceptance
     workload: Workload
     goal: Goal
     degrees: tuple[int, ...] = DEGREES
@@ -246,5 +246,5 @@ def _devices(degree: int) -> str:
     return "1 device" if degree == 1 else f"{degree} devices"
 
 
-def _sourced(figure: Figure) -> Sourced:
+def _sourced(figure: SourcedFigure) -> Sourced:
     return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.acceptance import Acceptance
+from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.results import ArmPlan, Band, BreakEven, Goal, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
@@ -43,7 +43,7 @@ class Replica:
     shape: ModelShape
     deployment: Deployment
     ceilings: Ceilings
-    acceptance: Acceptance
+    acceptance: AssumedAcceptance
 
     @property
     def batches(self) -> NDArray[np.int_]:

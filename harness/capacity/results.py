@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from harness.capacity.acceptance import Acceptance
+from harness.capacity.acceptance import AssumedAcceptance
 from harness.errors import UserError
 from harness.models.deployment import Deployment
 from harness.roofline.memory import MemoryNeed
@@ -169,7 +169,7 @@ class Plan:
     params: int
     deployment: Deployment
     matrix_dtype: str
-    acceptance: Acceptance
+    acceptance: AssumedAcceptance
     workload: Workload
     goal: Goal
     memory_reserve: float

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.capacity.acceptance import Acceptance
+from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.results import BreakEven, DevicePlan, Plan, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
@@ -123,7 +123,7 @@ def missing_figures(profile: HardwareProfile, dtype: str) -> str:
 
 
 def notes_of(
-    shape: ModelShape, deployment: Deployment, acceptance: Acceptance, workload: Workload, memory_reserve: float,
+    shape: ModelShape, deployment: Deployment, acceptance: AssumedAcceptance, workload: Workload, memory_reserve: float,
     rate_dtype: str, rungs: Sequence[str],
 ) -> tuple[str, ...]:  # fmt: skip
     """The assumptions behind every figure, the weightiest first."""
@@ -149,7 +149,7 @@ def _of_prices(rungs: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _of_acceptance(acceptance: Acceptance) -> Iterator[str]:
+def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
     yield (
         f"acceptance: {acceptance.source}; k = {acceptance.block_size}, {acceptance.passes_per_block:.2f} passes per block "
         f"({acceptance.nfe_speedup:.2f} tokens per pass)"

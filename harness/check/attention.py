@@ -52,7 +52,7 @@ class AttentionTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPlace:
     """``queries`` in each of ``batch`` rows behind ``context`` committed tokens; the first ``causal`` look back only."""
 
     batch: int
@@ -69,15 +69,15 @@ class Place:
 Way = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def places(cells: Sequence[tuple[int, int, int]]) -> list[Place]:
+def places(cells: Sequence[tuple[int, int, int]]) -> list[ReadPlace]:
     """1, k and 2k queries at every (batch, context, k)."""
     return [
-        Place(batch, context, queries, queries // 2 if queries == 2 * block else 0)
+        ReadPlace(batch, context, queries, queries // 2 if queries == 2 * block else 0)
         for batch, context, block in cells for queries in (1, block, 2 * block)
     ]  # fmt: skip
 
 
-def visible(place: Place, device: str) -> Tensor:
+def visible(place: ReadPlace, device: str) -> Tensor:
     """(Q, C) bool: the keys that each query may look at."""
     query = torch.arange(place.queries, device=device)[:, None]
     key = torch.arange(place.keys, device=device)[None, :]
@@ -117,7 +117,7 @@ def compare_ways(
 
 
 def _timed(
-    blank: AttentionTime, place: Place, device: str, dtype: torch.dtype, heads: tuple[int, int, int], clock: Clock
+    blank: AttentionTime, place: ReadPlace, device: str, dtype: torch.dtype, heads: tuple[int, int, int], clock: Clock
 ) -> AttentionTime:
     attend = way_of(blank.way, place, device)
     if attend is None:
@@ -154,7 +154,7 @@ def _median_s(call: Callable[[], Any], clock: Clock) -> float:
     return statistics.median(clock.spans_s(marks)) / CALLS
 
 
-def way_of(name: str, place: Place, device: str) -> Way | None:
+def way_of(name: str, place: ReadPlace, device: str) -> Way | None:
     """The function behind a name, of (B, H, Q, D) queries and (B, G, C, D) keys and values; None where it has no such form."""
     if name == MASK:
         mask = visible(place, device)
@@ -166,7 +166,7 @@ def way_of(name: str, place: Place, device: str) -> Way | None:
     return _unmasked(place)
 
 
-def _unmasked(place: Place) -> Way:
+def _unmasked(place: ReadPlace) -> Way:
     """One call without a mask; where the first queries are causal two, each over the keys that it may see."""
     first, before = place.causal, place.context + place.causal
     if not first:
@@ -180,7 +180,7 @@ def _unmasked(place: Place) -> Way:
     return attend
 
 
-def _as_captured(place: Place, device: str, option: str | None) -> Way:
+def _as_captured(place: ReadPlace, device: str, option: str | None) -> Way:
     """The engine's own, see harness.engine.captured_attention, over buffers as long as what is used of them; None: what the
     engine takes for such tensors. What is made once per capture or forward, for all layers, is made with the first call.
     """

@@ -17,7 +17,7 @@ import typer
 from harness.capacity.results import BreakEven, DevicePlan, Plan
 
 if TYPE_CHECKING:
-    from harness.capacity.acceptance import Acceptance
+    from harness.capacity.acceptance import AssumedAcceptance
     from harness.capacity.results import Goal, Workload
     from harness.models.deployment import Deployment
 
@@ -123,7 +123,7 @@ def capacity_command(
 
 def _acceptance(
     block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str]
-) -> Acceptance:
+) -> AssumedAcceptance:
     from harness.capacity.acceptance import from_passes, from_speedup, from_table1
     from harness.errors import UserError
 

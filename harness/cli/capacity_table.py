@@ -15,7 +15,7 @@ from harness.formatting import rate, ratio
 
 ABSENT = "?"
 WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
-Cell = Callable[[DevicePlan], str]
+CellWriter = Callable[[DevicePlan], str]
 LEGEND = """\
 every figure is predicted, on the rung of its line; a..b: nothing overlapped .. memory and arithmetic fully overlapped
 batch: rows of one replica; a | b: NTP | SBD; "1..47 of 100": SBD pays at batches 1 to 47, 100 of its rows fit; ?: not known"""
@@ -81,8 +81,8 @@ def _end_in_tokens(found: BreakEven, block_size: int) -> str:
     return words[0] if words[0] == words[1] else "..".join(words)
 
 
-def _columns(plan: Plan) -> list[tuple[str, Cell]]:
-    columns: list[tuple[str, Cell]] = [
+def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
+    columns: list[tuple[str, CellWriter]] = [
         ("GPUs per\nreplica", _pair(lambda arm: str(arm.tensor_parallel))),
         ("\nbatch", _pair(lambda arm: f"{arm.batch:,}")),
         ("tokens/s\nper user", _pair(lambda arm: _expected(arm.tokens_per_s_per_user))),
@@ -104,7 +104,7 @@ def _gpus(arm: ArmPlan) -> str:
     return f"{arm.gpus:,}" if arm.gpus == arm.gpus_serial else f"{arm.gpus:,}..{arm.gpus_serial:,}"
 
 
-def _pair(figure: Callable[[ArmPlan], str]) -> Cell:
+def _pair(figure: Callable[[ArmPlan], str]) -> CellWriter:
     """NTP's figure | SBD's; one where they are the same."""
 
     def cell(device: DevicePlan) -> str:

@@ -18,7 +18,7 @@ from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
-    from harness.regression.revision_gate import GateWish
+    from harness.regression.revision_gate import GateOptions
 if TYPE_CHECKING:
     from harness.regression.noise_floor import StoredFloors
 
@@ -61,9 +61,9 @@ def gate_command(
     """
     from harness.errors import UserError
     from harness.regression.gate_decision import plan_of
-    from harness.regression.revision_gate import GateWish
+    from harness.regression.revision_gate import GateOptions
 
-    wish = GateWish(
+    wish = GateOptions(
         metrics=metric or (), deterministic_only=deterministic_only, allow=words(allow), least_margin=margin,
         plan=plan_of(pairs or DEFAULT_PAIRS),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def gate_command(
     finish(_stored(*(runs or ()), wish=wish), as_json, inconclusive, to)
 
 
-def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
+def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
     """The answers that two runs give as they are."""
     from harness.analysis.judgement import Judgements
     from harness.record.store import read_on_one_machine
@@ -102,7 +102,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateWish) -> Judgements:
     return Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
 
 
-def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateWish) -> Judgements:
+def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
     """The answers of two revisions, measured now or gone on with."""
     from harness.cli.progress import TerminalProgress
     from harness.regression.noise_floor import known_floors

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.hardware.figures import Figure
+    from harness.hardware.figures import SourcedFigure
     from harness.hardware.profile import HardwareProfile
 
 HARDWARE_VERSION = 1
@@ -96,7 +96,7 @@ def render_one(profile: HardwareProfile) -> str:
     return "\n".join(lines)
 
 
-def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, Figure]]:
+def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, SourcedFigure]]:
     """(label, size of the unit, name of the unit, figure), peaks first, measured ceilings last."""
     for dtype, peak in profile.peak_flops_per_s.items():
         yield f"peak {dtype}", TERA, "TOP/s" if dtype == "int8" else "TFLOP/s", peak
@@ -116,7 +116,7 @@ def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, Figu
         yield "measured copy", GIGA, "GB/s", profile.published_ceilings.copy_bytes_per_s
 
 
-def shown(figure: Figure, unit: float) -> str:
+def shown(figure: SourcedFigure, unit: float) -> str:
     """The value in ``unit``, as published; "?" where it is not known."""
     return "?" if figure.value is None else f"{figure.value / unit:,.6g}"
 

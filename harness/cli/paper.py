@@ -56,13 +56,13 @@ def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
     """
     from harness.errors import UserError
     from harness.hardware.profile import load_profile
-    from harness.roofline.adjustable import MODEL, Cell
+    from harness.roofline.adjustable import MODEL, PaperCell
     from harness.roofline.ceilings import ceilings_from_profile
     from harness.roofline.paper_steps import explain_slowdown, explain_speedup
 
     asked = DEFAULT_CELL | {name: value for name, value in given.items() if name in DEFAULT_CELL}
     ceilings = ceilings_from_profile(load_profile(PART), dtype)
-    cell = Cell(batch_size=asked["batch"], kv_length=asked["context"], block_size=asked["block_size"])
+    cell = PaperCell(batch_size=asked["batch"], kv_length=asked["context"], block_size=asked["block_size"])
     table3 = _as_data(explain_slowdown(cell, ceilings))
     table4, reason = None, None
     try:

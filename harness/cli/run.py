@@ -39,7 +39,7 @@ def process_command(
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     from harness.cli.progress import TerminalProgress
-    from harness.runner.subprocesses import Errand, end_with_parent
+    from harness.runner.subprocesses import ChildTask, end_with_parent
     from harness.scenario.plan import Share
 
     if len(lent) != 2 or (part is None) != (process is None):
@@ -57,7 +57,7 @@ def process_command(
     share = None if part is None or process is None else Share(part=part, process=process)
     progress = TerminalProgress(sys.stderr)
     try:
-        run_errand(Errand(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1])), progress)
+        run_errand(ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1])), progress)
     finally:
         progress.end_line()
 

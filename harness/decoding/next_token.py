@@ -83,7 +83,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Ids of a context (at least one) and of what follows it (at least one)."""
 
 
-def log_likelihoods(
+def answer_logprobs(
     session: ModelSession, pairs: Sequence[Pair], suppressed_ids: Sequence[int], device: torch.device
 ) -> list[tuple[float, bool]]:
     """Per pair, natural log of the probability that the next-token head writes the second after the first, and whether it is

@@ -101,7 +101,7 @@ class CallingAgain:
 by_calling_again = CallingAgain()
 
 
-Kind = tuple[tuple[int, str, int], ...]
+PassKind = tuple[tuple[int, str, int], ...]
 """(tokens, visibility, wanted logits) of every segment of a call: what a graph is made for."""
 
 
@@ -140,7 +140,7 @@ class GraphedSession(StaticSession):
         super().__init__(model, ranks=ranks)
         self._capture = capture
         self._captured_forward = forward or model
-        self._graphs: dict[Kind, Captured] = {}
+        self._graphs: dict[PassKind, Captured] = {}
 
     def _release(self) -> None:
         """The graphs go with the buffers that they were captured with."""

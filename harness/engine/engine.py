@@ -21,7 +21,7 @@ import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance
 from harness.decoding.drafters import Drafter
-from harness.decoding.next_token import Pair, decode_next_token, log_likelihoods
+from harness.decoding.next_token import Pair, answer_logprobs, decode_next_token
 from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
@@ -155,7 +155,7 @@ class Engine:
         with self._as_it_fits():
             return self._timed(case, prompts, seed)
 
-    def log_likelihoods(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
+    def answer_logprobs(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
         """What the next-token head says of given answers, see harness.decoding.next_token.
 
         Raises:
@@ -163,7 +163,7 @@ class Engine:
         """
         mask_id = self._model.mask_id
         with self._as_it_fits():
-            return log_likelihoods(self._session, pairs, () if mask_id is None else (mask_id,), self._device)
+            return answer_logprobs(self._session, pairs, () if mask_id is None else (mask_id,), self._device)
 
     @contextmanager
     def _as_it_fits(self) -> Iterator[None]:

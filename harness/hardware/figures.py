@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.config_file import Frozen, Text
+from harness.config_file import StrictModel, Text
 
 Grade = Literal["V", "R", "S", "U"]
 PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "tf32", "float32"]
@@ -18,7 +18,7 @@ PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "tf32", "float32"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class OtherValue(Frozen):
+class OtherValue(StrictModel):
     """A value that another source gives for the same figure."""
 
     value: Positive
@@ -27,7 +27,7 @@ class OtherValue(Frozen):
     date: Text | None = None
 
 
-class Figure(Frozen):
+class SourcedFigure(StrictModel):
     """One published figure. ``value`` is None where it is not known, and then ``source`` says why.
 
     ``grade``: V verified in a vendor's or project's source, R measured by us, S secondary, U unverified.
@@ -52,7 +52,7 @@ class Figure(Frozen):
 def within(low: float, high: float, unit: str, example: str) -> AfterValidator:
     """A check that every value of a figure lies in [low, high]; ``example`` shows how a figure is written in ``unit``."""
 
-    def check(figure: Figure) -> Figure:
+    def check(figure: SourcedFigure) -> SourcedFigure:
         for value in (figure.value, *(other.value for other in figure.also)):
             if value is not None and not low <= value <= high:
                 raise ValueError(f"got {value:g} {unit}, allowed are {low:g} to {high:g}; check the unit: {example}")
@@ -61,14 +61,14 @@ def within(low: float, high: float, unit: str, example: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def dated(figure: Figure) -> Figure:
+def dated(figure: SourcedFigure) -> SourcedFigure:
     """A price is refused without the date it was seen."""
     if figure.value is not None and figure.date is None:
         raise ValueError('a price needs the date it was seen; add date: "2026-11-09"')
     return figure
 
 
-def every_dtype(peaks: dict[PeakDtype, Figure]) -> dict[PeakDtype, Figure]:
+def every_dtype(peaks: dict[PeakDtype, SourcedFigure]) -> dict[PeakDtype, SourcedFigure]:
     """Every dtype has its rate or the reason why none is known."""
     for dtype in get_args(PeakDtype):
         if dtype not in peaks:
@@ -76,12 +76,12 @@ def every_dtype(peaks: dict[PeakDtype, Figure]) -> dict[PeakDtype, Figure]:
     return peaks
 
 
-Peak = Annotated[Figure, within(1e10, 1e17, "FLOP/s", "989.4 TFLOP/s is 989.4e+12")]
+Peak = Annotated[SourcedFigure, within(1e10, 1e17, "FLOP/s", "989.4 TFLOP/s is 989.4e+12")]
 Peaks = Annotated[dict[PeakDtype, Peak], AfterValidator(every_dtype)]
-Bandwidth = Annotated[Figure, within(1e9, 1e14, "bytes/s", "3350 GB/s is 3350e+9")]
-Memory = Annotated[Figure, within(1e9, 1e13, "bytes", "80 GB is 80e+9")]
-MemoryMib = Annotated[Figure, within(1e3, 1e7, "MiB", "as nvidia-smi prints it: 143771")]
-Cache = Annotated[Figure, within(1e5, 1e10, "bytes", "50 MB is 50e+6")]
-Power = Annotated[Figure, within(1, 1e4, "W", "700 W is 700")]
-Price = Annotated[Figure, within(0.01, 1e3, "USD per device and hour", "3.99 USD is 3.99"), AfterValidator(dated)]
-Multiprocessors = Annotated[Figure, within(1, 1e4, "multiprocessors", "132")]
+Bandwidth = Annotated[SourcedFigure, within(1e9, 1e14, "bytes/s", "3350 GB/s is 3350e+9")]
+Memory = Annotated[SourcedFigure, within(1e9, 1e13, "bytes", "80 GB is 80e+9")]
+MemoryMib = Annotated[SourcedFigure, within(1e3, 1e7, "MiB", "as nvidia-smi prints it: 143771")]
+Cache = Annotated[SourcedFigure, within(1e5, 1e10, "bytes", "50 MB is 50e+6")]
+Power = Annotated[SourcedFigure, within(1, 1e4, "W", "700 W is 700")]
+Price = Annotated[SourcedFigure, within(0.01, 1e3, "USD per device and hour", "3.99 USD is 3.99"), AfterValidator(dated)]
+Multiprocessors = Annotated[SourcedFigure, within(1, 1e4, "multiprocessors", "132")]

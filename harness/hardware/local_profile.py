@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import yaml
 
 from harness.errors import StorageError, UserError
-from harness.hardware.figures import Figure, PeakDtype
+from harness.hardware.figures import PeakDtype, SourcedFigure
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, match_profile
 from harness.paths import user_data_dir
@@ -34,7 +34,9 @@ def local_profile(measured: MeasuredCeilings) -> HardwareProfile:
     if published is not None and published.kind == kind:
         notes = " ".join(filter(None, (f"Published figures: those of {published.name}.", published.notes)))
         return published.model_copy(update=identity | {"notes": notes})
-    unknown = Figure(value=None, source=f"not known: no published profile describes {measured.device_name!r} for certain")
+    unknown = SourcedFigure(
+        value=None, source=f"not known: no published profile describes {measured.device_name!r} for certain"
+    )
     return HardwareProfile(
         **identity,
         kind=kind,
@@ -88,8 +90,8 @@ def unknown_device(device_name: str) -> str:
     )
 
 
-def _reported(figure: MeasuredFigure) -> Figure:
+def _reported(figure: MeasuredFigure) -> SourcedFigure:
     """A size that the system tells is one that we read, not one that a datasheet claims."""
     if not figure.value:
-        return Figure(value=None, source=figure.source)
-    return Figure(value=figure.value, source=figure.source, grade="R", date=figure.date)
+        return SourcedFigure(value=None, source=figure.source)
+    return SourcedFigure(value=figure.value, source=figure.source, grade="R", date=figure.date)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from harness.config_file import Flag, Frozen, NonNegative, Text
+from harness.config_file import Flag, NonNegative, StrictModel, Text
 
 MeasuredDtype = Literal["bfloat16", "float16", "float32", "float64"]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -19,7 +19,7 @@ BEYOND_CACHE = 4
 """A buffer this many times the last-level cache is read from memory (measurement notes, section 4)."""
 
 
-class MeasuredFigure(Frozen):
+class MeasuredFigure(StrictModel):
     """One figure. ``value`` is None where it could not be had, and then ``source`` says why."""
 
     value: NonNegative | None
@@ -28,7 +28,7 @@ class MeasuredFigure(Frozen):
     date: Text
 
 
-class MeasuredPoint(Frozen):
+class MeasuredPoint(StrictModel):
     """One point of a curve, ``at`` so many bytes or tokens; None was not measured, for the ``reason`` given."""
 
     at: PositiveInt
@@ -42,7 +42,7 @@ class MeasuredPoint(Frozen):
         return self
 
 
-class MeasuredCurve(Frozen):
+class MeasuredCurve(StrictModel):
     """A figure that depends on a size, its points in the order of that size."""
 
     points: tuple[MeasuredPoint, ...] = Field(min_length=1)
@@ -63,7 +63,7 @@ class MeasuredCurve(Frozen):
         return tuple((point.at, point.value) for point in self.points if point.value is not None)
 
 
-class MeasuredCeilings(Frozen):
+class MeasuredCeilings(StrictModel):
     """The ceilings of one machine, with the versions that reached them.
 
     ``read_bytes_per_s``       best rate by buffer size (bytes)

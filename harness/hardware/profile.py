@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from harness.config_file import Flag, Frozen, Name, Text, read_yaml
+from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import UnknownHardwareError
 from harness.hardware.figures import (
     Bandwidth,
@@ -38,7 +38,7 @@ from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
 
 if TYPE_CHECKING:
-    from harness.hardware.figures import Figure, PeakDtype
+    from harness.hardware.figures import PeakDtype, SourcedFigure
     from harness.hardware.profile import HardwareProfile
 
 
@@ -105,7 +105,7 @@ def _odd_ridge(profile: HardwareProfile) -> Iterator[Contradiction]:
 
 def _ceilings_above_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
     """A rate that someone measured cannot exceed the published one."""
-    measured: dict[tuple[str, ...], tuple[Figure, Figure]] = {
+    measured: dict[tuple[str, ...], tuple[SourcedFigure, SourcedFigure]] = {
         ("published_ceilings", "matrix_flops_per_s", dtype): (ceiling, profile.peak_flops_per_s[dtype])
         for dtype, ceiling in profile.published_ceilings.matrix_flops_per_s.items()
     }
@@ -121,14 +121,14 @@ def _ceilings_above_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
 _SLICE = re.compile(r"\bMIG\b|-\d+[ABCQ]\b")
 
 
-class PublishedCeilings(Frozen):
+class PublishedCeilings(StrictModel):
     """Rates that others measured on the part: lower than its peaks, and never mixed with them."""
 
     matrix_flops_per_s: dict[PeakDtype, Peak] = Field(default_factory=dict)
     copy_bytes_per_s: Bandwidth | None = None
 
 
-class HardwareProfile(Frozen):
+class HardwareProfile(StrictModel):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
@@ -162,7 +162,7 @@ class HardwareProfile(Frozen):
         return None if peak is None or bandwidth is None else peak / bandwidth
 
 
-class BandwidthPoint(Frozen):
+class BandwidthPoint(StrictModel):
     """Best read rate found for a buffer of ``bytes_`` bytes, and the kernel that reached it."""
 
     bytes_: PositiveInt
@@ -170,7 +170,7 @@ class BandwidthPoint(Frozen):
     kernel: str
 
 
-class DtypeRates(Frozen):
+class DtypeRates(StrictModel):
     """Rates of one dtype by query tokens m. All sequences are sorted by m.
 
     ``streaming``  (m, seconds per byte of weight) of linear layers over as many weights as the model has, at most 512 MiB
@@ -189,7 +189,7 @@ def engine_words(session: str, execution: str) -> str:
     return f"{session}, {execution}"
 
 
-class Calibration(Frozen):
+class Calibration(StrictModel):
     """Raw results of the on-machine calibration; the ceilings are derived on reading. Times are medians.
 
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.

@@ -13,7 +13,7 @@ from harness.meters.counter_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.host import GraphMeter, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, find_nvml
-from harness.meters.window import Absent, Figure, Windows
+from harness.meters.window import Absent, MeterFigure, Windows
 
 # Some milliseconds of work either way: 0.27 GFLOP on a few cores, 137 GFLOP on a GPU, where less would time the launch, and
 # where it is repeated until waiting for the device counts for nothing.
@@ -37,7 +37,7 @@ class Available:
 class DeviceMemoryMeter:
     """Largest allocation of torch on a CUDA device during the window. ``cuda`` is torch.cuda or a fake of it."""
 
-    figures: Mapping[str, Figure] = {"peak_device_memory_bytes": Figure(unit="bytes", source="torch.cuda allocator")}
+    figures: Mapping[str, MeterFigure] = {"peak_device_memory_bytes": MeterFigure(unit="bytes", source="torch.cuda allocator")}
 
     def __init__(self, device: str, cuda: Any = torch.cuda) -> None:
         self._device = device

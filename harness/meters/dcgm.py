@@ -18,10 +18,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from harness.meters.window import Absent, Figure, Unreadable
+from harness.meters.window import Absent, MeterFigure, Unreadable
 
 DCGM = {
-    "dram_bandwidth_pct": Figure(unit="% of the device's maximum", source="DCGM field 1005 (share of cycles that move data)")
+    "dram_bandwidth_pct": MeterFigure(
+        unit="% of the device's maximum", source="DCGM field 1005 (share of cycles that move data)"
+    )
 }
 FIELD, INTERVAL_S = 1005, 0.1
 ROWS_ACROSS = 2
@@ -47,7 +49,7 @@ _REMEDIES = (
 class DcgmMeter:
     """Mean of the rows that lie in the window, as a percentage. ``interval_s``: between two rows."""
 
-    figures: Mapping[str, Figure] = DCGM
+    figures: Mapping[str, MeterFigure] = DCGM
 
     def __init__(
         self, command: Sequence[str], interval_s: float = INTERVAL_S, clock: Callable[[], float] = time.monotonic

@@ -21,15 +21,15 @@ from typing import Any
 
 import torch
 
-from harness.meters.window import Absent, Figure, Unreadable
+from harness.meters.window import Absent, MeterFigure, Unreadable
 
 
 class HostMeter:
     """Involuntary context switches of this process, all threads, and the machine's stolen time."""
 
-    figures: Mapping[str, Figure] = {
-        "involuntary_switches": Figure(unit="count", source="getrusage ru_nivcsw"),
-        "steal_s": Figure(unit="s", source="/proc/stat, all cores"),
+    figures: Mapping[str, MeterFigure] = {
+        "involuntary_switches": MeterFigure(unit="count", source="getrusage ru_nivcsw"),
+        "steal_s": MeterFigure(unit="s", source="/proc/stat, all cores"),
     }
 
     def __init__(
@@ -67,7 +67,7 @@ class HostMeter:
 class HostMemoryMeter:
     """Largest resident set during the window: Linux resets the mark when told to."""
 
-    figures: Mapping[str, Figure] = {"peak_memory_bytes": Figure(unit="bytes", source="VmHWM of /proc/self/status")}
+    figures: Mapping[str, MeterFigure] = {"peak_memory_bytes": MeterFigure(unit="bytes", source="VmHWM of /proc/self/status")}
     _RESET_PEAK = "5"
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
@@ -101,8 +101,8 @@ CAPTURES = Tally()
 class GraphMeter:
     """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it) and captured ones."""
 
-    figures: Mapping[str, Figure] = {
-        "compiled_graphs": Figure(unit="graphs", source="torch._dynamo counters, and captures counted by the session")
+    figures: Mapping[str, MeterFigure] = {
+        "compiled_graphs": MeterFigure(unit="graphs", source="torch._dynamo counters, and captures counted by the session")
     }
 
     def __init__(self, counters: Any = None) -> None:
@@ -130,9 +130,9 @@ WARM_UP_S = 0.3
 class KernelMeter:
     """``run`` does the work once and returns its seconds; the best of ``runs`` counts, because noise only adds."""
 
-    figures: Mapping[str, Figure] = {
-        "kernel_before_s": Figure(unit="s", source="fixed calibration kernel"),
-        "kernel_after_s": Figure(unit="s", source="fixed calibration kernel"),
+    figures: Mapping[str, MeterFigure] = {
+        "kernel_before_s": MeterFigure(unit="s", source="fixed calibration kernel"),
+        "kernel_after_s": MeterFigure(unit="s", source="fixed calibration kernel"),
     }
 
     def __init__(self, run: Callable[[], float], runs: int = 3) -> None:
@@ -183,13 +183,13 @@ def timed_piece(
     return lambda: timed(enough)
 
 
-_FIGURES = {"cpu_energy_j": Figure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")}
+_FIGURES = {"cpu_energy_j": MeterFigure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")}
 
 
 class RaplMeter:
     """The sum over packages; a counter that ran past its end is unwound once."""
 
-    figures: Mapping[str, Figure] = _FIGURES
+    figures: Mapping[str, MeterFigure] = _FIGURES
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
         self._packages = packages

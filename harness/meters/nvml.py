@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.meters.window import Absent, Figure, Unreadable
+from harness.meters.window import Absent, MeterFigure, Unreadable
 
-ENERGY = {"energy_j": Figure(unit="J", source="NVML total energy counter")}
+ENERGY = {"energy_j": MeterFigure(unit="J", source="NVML total energy counter")}
 STATE = {
-    "sm_clock_mhz": Figure(unit="MHz", source="NVML, at the end of the window"),
-    "memory_clock_mhz": Figure(unit="MHz", source="NVML, at the end of the window"),
-    "temperature_c": Figure(unit="°C", source="NVML, at the end of the window"),
-    "power_limit_w": Figure(unit="W", source="NVML enforced power limit"),
-    "device_processes": Figure(unit="count", source="NVML compute processes, at the end of the window"),
+    "sm_clock_mhz": MeterFigure(unit="MHz", source="NVML, at the end of the window"),
+    "memory_clock_mhz": MeterFigure(unit="MHz", source="NVML, at the end of the window"),
+    "temperature_c": MeterFigure(unit="°C", source="NVML, at the end of the window"),
+    "power_limit_w": MeterFigure(unit="W", source="NVML enforced power limit"),
+    "device_processes": MeterFigure(unit="count", source="NVML compute processes, at the end of the window"),
 }
 # Nanoseconds that a limit held the clocks down, since the driver was loaded (nvml.h, NVML_FI_DEV_CLOCKS_EVENT_REASON_*).
 THROTTLE_FIELDS = {
@@ -28,10 +28,11 @@ THROTTLE_FIELDS = {
     "throttle_hw_thermal_s": 270,
     "throttle_power_brake_s": 271,
 }
-THROTTLE = {name: Figure(unit="s", source=f"NVML field {field}") for name, field in THROTTLE_FIELDS.items()}
+THROTTLE = {name: MeterFigure(unit="s", source=f"NVML field {field}") for name, field in THROTTLE_FIELDS.items()}
 GPM_METRICS = {"dram_bandwidth_pct": 10, "sm_util_pct": 2, "tensor_util_pct": 5}
 GPM = {
-    name: Figure(unit="% of the device's maximum", source=f"NVML GPM metric {metric}") for name, metric in GPM_METRICS.items()
+    name: MeterFigure(unit="% of the device's maximum", source=f"NVML GPM metric {metric}")
+    for name, metric in GPM_METRICS.items()
 }
 GPM_SHORTEST_S = 0.1
 """GPM's samples must lie further apart than this (nvml.h)."""
@@ -41,7 +42,7 @@ _NS_PER_S = 1e9
 class EnergyMeter:
     """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
 
-    figures: Mapping[str, Figure] = ENERGY
+    figures: Mapping[str, MeterFigure] = ENERGY
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
@@ -60,7 +61,7 @@ class EnergyMeter:
 class StateMeter:
     """Clocks, temperature and neighbours at the end of a window."""
 
-    figures: Mapping[str, Figure] = STATE
+    figures: Mapping[str, MeterFigure] = STATE
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
@@ -91,7 +92,7 @@ class StateMeter:
 class ThrottleMeter:
     """Seconds of the window during which each limit held the clocks down."""
 
-    figures: Mapping[str, Figure] = THROTTLE
+    figures: Mapping[str, MeterFigure] = THROTTLE
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
@@ -120,7 +121,7 @@ class GpmMeter:
     100 ms apart, or NVML is not asked.
     """
 
-    figures: Mapping[str, Figure] = GPM
+    figures: Mapping[str, MeterFigure] = GPM
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml

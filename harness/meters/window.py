@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class MeterFigure:
     """What a promised figure is: its unit, and the counter it comes from."""
 
     unit: str
@@ -36,7 +36,7 @@ class Meter(Protocol):
     """One source of figures."""
 
     @property
-    def figures(self) -> Mapping[str, Figure]:
+    def figures(self) -> Mapping[str, MeterFigure]:
         """What ``close`` returns, by name."""
 
     def open(self) -> None:
@@ -66,7 +66,7 @@ class Windows:
         self._failed: dict[int, str] = {}
 
     @property
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, MeterFigure]:
         """Every figure promised, by name."""
         return {name: figure for meter in self._meters for name, figure in meter.figures.items()}
 

@@ -14,7 +14,7 @@ from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.models.config import FAMILIES as NTP_FAMILIES
 from harness.models.decodable import why_undecodable
 
-Kind = Literal["block model", "sbd", "ntp"]
+ModelKind = Literal["block model", "sbd", "ntp"]
 DTYPE = "bfloat16"
 """In which a model of this size is run."""
 
@@ -28,7 +28,7 @@ class ModelFacts:
     """
 
     folder: Path
-    kind: Kind
+    kind: ModelKind
     model_type: str
     native: str
     own_code: bool

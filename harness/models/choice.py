@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import CountOrZero, Flag, Frozen, Text, named_by_key
+from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
@@ -21,7 +21,7 @@ REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
-class ReferenceModel(Frozen):
+class ReferenceModel(StrictModel):
     """A small trained model that ships with the package: ``sbd``; ``ntp_only``, its control; ``draft``, a tenth as large."""
 
     reference: str = Field(json_schema_extra={"enum": list(REFERENCE_MODELS)})
@@ -34,7 +34,7 @@ class ReferenceModel(Frozen):
         return name
 
 
-class HuggingFaceModel(Frozen):
+class HuggingFaceModel(StrictModel):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
     ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say, or, of a public block
@@ -64,7 +64,7 @@ class HuggingFaceModel(Frozen):
         return name
 
 
-class RandomModel(Frozen):
+class RandomModel(StrictModel):
     """Random weights at full size: a known shape by name, or the fields of a ModelShape."""
 
     random: Annotated[

@@ -26,14 +26,14 @@ SOFTWARE = ("python", "harness", "kernel", "nvidia_driver", "cuda_driver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineIdentity:
     """``fingerprint``: 12 hexadecimal digits over the facts. ``words``: for a reader, not unique."""
 
     fingerprint: str
     words: str
 
 
-def machine_of(header: RunHeader) -> Machine:
+def machine_of(header: RunHeader) -> MachineIdentity:
     """The machine of a run: its processor, and its GPUs where a case ran on one."""
     environment = header.environment
     on_gpu = any(not case.device.startswith("cpu") for case in header.cases)
@@ -42,7 +42,7 @@ def machine_of(header: RunHeader) -> Machine:
     facts["gpus"] = [{name: gpu.get(name) for name in GPU_FACTS} for gpu in gpus]
     facts["devices"] = sorted({case.device.partition(":")[0] for case in header.cases})
     written = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    return Machine(fingerprint=hashlib.sha256(written.encode()).hexdigest()[:12], words=_words(environment, gpus))
+    return MachineIdentity(fingerprint=hashlib.sha256(written.encode()).hexdigest()[:12], words=_words(environment, gpus))
 
 
 def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
@@ -61,7 +61,7 @@ def software_of(header: RunHeader) -> dict[str, str]:
     return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
 
 
-UNKNOWN_NODE = Machine(fingerprint="unknown", words="a node that the record says nothing of")
+UNKNOWN_NODE = MachineIdentity(fingerprint="unknown", words="a node that the record says nothing of")
 
 
 def by_machine(run: Run) -> tuple[Run, ...]:
@@ -73,7 +73,7 @@ def by_machine(run: Run) -> tuple[Run, ...]:
     nodes = list(dict.fromkeys(sample.node for sample in run.samples if sample.node is not None))
     if not nodes:
         return (run,)
-    kinds: dict[tuple[Machine, str], list[str | None]] = {}
+    kinds: dict[tuple[MachineIdentity, str], list[str | None]] = {}
     for node in [*nodes, *([None] if any(sample.node is None for sample in run.samples) else [])]:
         kinds.setdefault(_kind(run, node), []).append(node)
     several = len(kinds) > 1
@@ -96,12 +96,12 @@ def of_one_machine(run: Run) -> Run:
     )
 
 
-def _name(machine: Machine, software: str) -> str:
+def _name(machine: MachineIdentity, software: str) -> str:
     """What tells one kind from another in a run's id."""
     return hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
 
 
-def _kind(run: Run, node: str | None) -> tuple[Machine, str]:
+def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
     """Of which kind a node is, with the versions of its software."""
     found = _environment(run, node)
     if found is None:

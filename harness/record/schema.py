@@ -106,7 +106,7 @@ Moment = Annotated[str, AfterValidator(_moment)]
 ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
 Facts = Annotated[dict[str, Any], AfterValidator(_facts)]
 """Of a machine."""
-Place = Annotated[int, Field(ge=0, lt=1 << 31)]
+TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
 """A group, a repeat, a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
@@ -155,9 +155,9 @@ class Sample(_Frozen):
     """
 
     case_id: str
-    group: Place
-    repeat: Place
-    process: Place = 0
+    group: TablePlace
+    repeat: TablePlace
+    process: TablePlace = 0
     warmup: bool
     seed: Seed
     rows: list[RowResult]
@@ -232,7 +232,7 @@ class CaseHeader(_Frozen):
     part: str
     arm: ArmValues
     label: str
-    batch_size: Annotated[Place, Field(ge=1)]
+    batch_size: Annotated[TablePlace, Field(ge=1)]
     task: str
     model: ModelShape
     model_source: dict[str, Any]

@@ -34,17 +34,17 @@ MARK = ".begun"
 REPORTS = ("report.html", "report.json")
 LONGEST_SHOWN = 200
 """Characters of what was found in a damaged record."""
-Lent = tuple[int, int]
+InheritedLock = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
 
 
 class RunStore:
     """The writing end of a run directory; a context manager."""
 
-    def __init__(self, directory: Path, lent: Lent | None = None) -> None:
+    def __init__(self, directory: Path, lent: InheritedLock | None = None) -> None:
         """``lent``: what another store of this directory holds, here or in the process that started this one."""
         self.directory = directory
-        self._lent: Lent | tuple[None, None] = lent or (None, None)
+        self._lent: InheritedLock | tuple[None, None] = lent or (None, None)
         self._samples: Journal | None = None
         self._events: Journal | None = None
         self._version = RECORD_VERSION
@@ -66,7 +66,7 @@ class RunStore:
         self.hold()
         write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
 
-    def hold(self) -> Lent:
+    def hold(self) -> InheritedLock:
         """Keep other processes out; returns what a child process needs to write here meanwhile, in this one's stead.
 
         Raises:

@@ -27,7 +27,7 @@ from typing import Literal
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.regression.gate_decision import ALPHA, Finding, GatePlan, Outcome, judge_look, judge_looks
+from harness.regression.gate_decision import ALPHA, GateFinding, GatePlan, Outcome, judge_look, judge_looks
 from harness.regression.gate_metrics import TimedMetric, check_timed
 from harness.regression.pair_order import PairOrder, PairStage
 
@@ -41,7 +41,7 @@ AFTER_SUSPICION: dict[Outcome, str] = {
 RUN_AGAIN = "see why those processes gave no figure, and run the gate again"
 
 
-def answer(metric: TimedMetric, first: Finding, rerun: Finding | None = None) -> Judgement:
+def answer(metric: TimedMetric, first: GateFinding, rerun: GateFinding | None = None) -> Judgement:
     """The judgement of a metric; of its re-run where it was suspected, for the figure that raised suspicion leans upwards."""
     if rerun is None:
         return judged(metric, first, STATES[first.outcome], described(metric, first))
@@ -51,7 +51,7 @@ def answer(metric: TimedMetric, first: Finding, rerun: Finding | None = None) ->
     return judged(metric, rerun, STATES[rerun.outcome], reason, sizes)
 
 
-def answer_without_rerun(metric: TimedMetric, usual: Finding, strict: Finding) -> Judgement:
+def answer_without_rerun(metric: TimedMetric, usual: GateFinding, strict: GateFinding) -> Judgement:
     """The judgement where no re-run can be had: what the usual level suspects fails only where the ``strict`` one agrees."""
     if usual.outcome != "slower" or strict.outcome == "slower":
         return answer(metric, strict if usual.outcome == "slower" else usual)
@@ -59,7 +59,9 @@ def answer_without_rerun(metric: TimedMetric, usual: Finding, strict: Finding) -
     return judged(metric, strict, "inconclusive", reason)
 
 
-def judged(metric: TimedMetric, shown: Finding, state: State, reason: str, sizes: dict[str, int] | None = None) -> Judgement:
+def judged(
+    metric: TimedMetric, shown: GateFinding, state: State, reason: str, sizes: dict[str, int] | None = None
+) -> Judgement:
     """A judgement that shows this finding."""
     limit = math.exp(metric.sign * math.log1p(metric.margin))
     most = "most" if metric.sign > 0 else "least"
@@ -72,7 +74,7 @@ def judged(metric: TimedMetric, shown: Finding, state: State, reason: str, sizes
     )  # fmt: skip
 
 
-def ratio(metric: TimedMetric, finding: Finding) -> Quantity:
+def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
     """NEW / BASE with a lower and an upper one-sided bound; a bound that so few pairs cannot give is None."""
     mean = finding.slowdown
     if mean is None:
@@ -95,7 +97,7 @@ def exponential(log: float) -> float | None:
     return math.exp(log) if log < 700 else None
 
 
-def described(metric: TimedMetric, finding: Finding) -> str:
+def described(metric: TimedMetric, finding: GateFinding) -> str:
     """What was seen and what follows, as half a sentence."""
     if finding.slowdown is None:
         return finding.fault or "nothing was measured"
@@ -106,7 +108,7 @@ def described(metric: TimedMetric, finding: Finding) -> str:
     return f"NEW / BASE {value} in {pairs} (bounds {low} and {high}{spread}), so {WORDS[finding.outcome]}"
 
 
-def more_pairs(metric: TimedMetric, finding: Finding) -> str:
+def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
     """How many pairs would decide it, at the mean and the spread seen."""
     mean, limit = finding.slowdown, math.log1p(metric.margin)
     if mean is None or mean.standard_error is None:
@@ -118,7 +120,7 @@ def more_pairs(metric: TimedMetric, finding: Finding) -> str:
     return f"about {enough} pairs in one look would decide it in 9 of 10 tries, if ratio and spread stay what they are"
 
 
-Stage = Literal["first", "re-run"]
+GateStage = Literal["first", "re-run"]
 ALPHA_WITHOUT_RERUN = 0.01
 """Stands in for a re-run that cannot be had: the most that a slowdown equal to the margin may fail."""
 
@@ -129,7 +131,7 @@ class NeedPairs:
 
     pairs: int
     keys: tuple[str, ...]
-    stage: Stage
+    stage: GateStage
     why: str
 
 

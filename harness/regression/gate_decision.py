@@ -67,7 +67,7 @@ def plan_of(pairs: int) -> GatePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class GateFinding:
     """What one metric's pairs say. ``slowdown`` is the mean of d, its sign turned where a higher figure is better.
 
     ``low_level`` and ``high_level`` are what its lower and upper bound were allowed to be wrong by. Where it is void there is
@@ -88,7 +88,7 @@ def judge_look(
     alpha: float,
     family: int | None = None,
     signs: tuple[int, ...] = (),
-) -> dict[str, Finding]:
+) -> dict[str, GateFinding]:
     """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
 
     Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
@@ -101,7 +101,7 @@ def judge_look(
     for one in metrics:
         values = pairs[one.key]
         if fault := fault_of(values):
-            found[one.key] = Finding(outcome="void", pairs=len(values), fault=fault)
+            found[one.key] = GateFinding(outcome="void", pairs=len(values), fault=fault)
         else:
             terms = place_terms(signs[: len(values)]) if signs else ()
             means[one.key] = freed_mean([one.sign * d for d in values], terms)
@@ -112,15 +112,15 @@ def judge_look(
         mean = means[one.key]
         passed = mean.p_below(math.log1p(one.margin)) <= alpha
         outcome: Outcome = "slower" if test.rejected else "passed" if passed else "open"
-        found[one.key] = Finding(outcome=outcome, pairs=mean.n, slowdown=mean, low_level=test.level, high_level=alpha)
+        found[one.key] = GateFinding(outcome=outcome, pairs=mean.n, slowdown=mean, low_level=test.level, high_level=alpha)
     return found
 
 
 def judge_looks(
     metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...] = ()
-) -> tuple[dict[str, Finding], int | None]:
+) -> tuple[dict[str, GateFinding], int | None]:
     """(findings so far, the look that lacks pairs or None): what a look has decided stays, whatever comes after it."""
-    found: dict[str, Finding] = {}
+    found: dict[str, GateFinding] = {}
     for look, share in zip(plan.looks, plan.shares, strict=True):
         undecided = [one for one in metrics if one.key not in found or found[one.key].outcome == "open"]
         if any(len(pairs.get(one.key, ())) < look for one in undecided):

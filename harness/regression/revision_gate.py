@@ -42,7 +42,7 @@ Floors = Callable[[Run], Mapping[str, NoiseFloor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateWish:
+class GateOptions:
     """What the user asks of a gate besides the two sides."""
 
     metrics: Sequence[str] = ()
@@ -52,7 +52,7 @@ class GateWish:
     plan: GatePlan = field(default_factory=GatePlan)
 
 
-def gate_revisions(revisions: Revisions, wish: GateWish, floors: Floors, progress: Progress) -> Judgements:
+def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, progress: Progress) -> Judgements:
     """Run pairs until every metric has its answer; the answer is kept in the work folder too.
 
     Raises:
@@ -102,7 +102,7 @@ class Counts:
 
 
 def _timed(
-    revisions: Revisions, base: Run, wish: GateWish, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
+    revisions: Revisions, base: Run, wish: GateOptions, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
 ) -> tuple[Judgement, ...]:
     """Raises: CountChangedError."""
     metrics = {metric.key: metric for metric in primary_metrics(base, wish.metrics)}

@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
 from harness.analysis.comparison import MANY_SAMPLES
-from harness.analysis.parallel import side_by_side
+from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
@@ -68,7 +68,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         partial(_samples, run, comparison, data), lambda: planner_view(panel_of(run, comparison)),
         *(partial(_part, run, comparison, pointers, part, f"part-{i}") for i, part in enumerate(_parts(comparison))),
     ]  # fmt: skip
-    (raw, downloads), planner, *parts = side_by_side(slow, len(run.samples) >= MANY_SAMPLES)
+    (raw, downloads), planner, *parts = parallel_map(slow, len(run.samples) >= MANY_SAMPLES)
     return environment.get_template("report.html.j2").render(
         header=header,
         machine=" and ".join(dict.fromkeys(wording.machine(header, case.device) for case in header.cases)) or "no machine",

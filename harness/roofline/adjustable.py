@@ -114,7 +114,7 @@ class AdjustableModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class PaperCell:
     """What Tables 3 and 4 are laid out by; Table 4 also by the NFE speedup."""
 
     batch_size: int
@@ -122,20 +122,20 @@ class Cell:
     block_size: int
 
 
-def slowdown(model: AdjustableModel, cell: Cell) -> float:
+def slowdown(model: AdjustableModel, cell: PaperCell) -> float:
     """time(k) / time(1), Table 3."""
     ntp_s, _, later_s = _three_passes_s(model, cell)
     return later_s / ntp_s
 
 
-def wall_speedup(model: AdjustableModel, cell: Cell, mean_passes: float, slowest_passes: float) -> float:
+def wall_speedup(model: AdjustableModel, cell: PaperCell, mean_passes: float, slowest_passes: float) -> float:
     """k * time(1) / (time(2k) + (l - 1) * time(k)), eq. 16 and Table 4; l is the mean of a row, or that of the slowest row."""
     ntp_s, first_s, later_s = _three_passes_s(model, cell)
     passes = slowest_passes if model.lockstep else mean_passes
     return cell.block_size * ntp_s / (first_s + (passes - 1) * later_s)
 
 
-def _three_passes_s(model: AdjustableModel, cell: Cell) -> tuple[float, float, float]:
+def _three_passes_s(model: AdjustableModel, cell: PaperCell) -> tuple[float, float, float]:
     """Seconds of an NTP pass, of the first pass of a block and of a later one."""
     batch, context, k = cell.batch_size, cell.kv_length, cell.block_size
     previous = min(k, context) if model.own_tokens else k

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
-from harness.config_file import Flag, Frozen, Name, Text, read_yaml
+from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
@@ -23,7 +23,7 @@ _FILE = Path(__file__).with_name("anchors.yaml")
 _INHERITED = ("device", "dtype", "prompt_tokens", "new_tokens", "split_vocab")
 
 
-class Source(Frozen):
+class Source(StrictModel):
     """Where a figure was read. ``grade``: V in the source's own files, S quoted by a third party, U one user's report."""
 
     text: Text
@@ -31,14 +31,14 @@ class Source(Frozen):
     date: Text | None = None
 
 
-class Rival(Frozen):
+class Rival(StrictModel):
     """What another predictor, ``name``, published for the same figure, in the same unit."""
 
     name: Text
     value: PositiveFloat
 
 
-class Group(Frozen):
+class Group(StrictModel):
     """Anchors that a prediction should meet.
 
     ``within_pct``  the largest error for each rung that is judged, and ``chosen`` by which rule
@@ -51,14 +51,14 @@ class Group(Frozen):
     chosen: Text
 
 
-class LeftOut(Frozen):
+class LeftOut(StrictModel):
     """A published figure that is not predicted, and why."""
 
     what: Text
     why: Text
 
 
-class System(Frozen):
+class System(StrictModel):
     """What the anchors of one system have in common; an anchor may say otherwise."""
 
     device: Name
@@ -70,7 +70,7 @@ class System(Frozen):
     source: Source
 
 
-class Anchor(Frozen):
+class Anchor(StrictModel):
     """One published figure: ``batch`` rows of ``prompt_tokens``, each continued by ``new_tokens``, and how fast that was.
 
     ``tokens_per_s``   new tokens of all rows over the whole time, prefill included
@@ -136,7 +136,7 @@ class Anchor(Frozen):
         )  # fmt: skip
 
 
-class AnchorTable(Frozen):
+class AnchorTable(StrictModel):
     """All anchors with the groups, reasons and shapes they name."""
 
     version: Literal[1]

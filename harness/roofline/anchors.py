@@ -22,7 +22,7 @@ from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 
 Rung = Literal["datasheet", "published", "anchored"]
-Finding = Literal["agrees", "disagrees", "disagrees_as_stated", "agrees_against_reason"]
+Agreement = Literal["agrees", "disagrees", "disagrees_as_stated", "agrees_against_reason"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Comparison:
 
     anchor: Anchor
     predictions: Mapping[Rung, Prediction]
-    finding: Finding
+    finding: Agreement
     rung: Rung
     rival_error: float | None
     modelled_bytes_per_s: float | None
@@ -161,7 +161,7 @@ def _predict(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> Predictio
     )
 
 
-def _judge(anchor: Anchor, table: AnchorTable, predictions: Mapping[Rung, Prediction], fitted: bool) -> tuple[Finding, Rung]:
+def _judge(anchor: Anchor, table: AnchorTable, predictions: Mapping[Rung, Prediction], fitted: bool) -> tuple[Agreement, Rung]:
     """What the predictions show, and the highest rung that was judged.
 
     A group's bar holds on each of its rungs, but not on the anchored one for the anchor that was fitted. An anchor with a

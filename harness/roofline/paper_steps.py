@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 from harness.errors import UserError
 from harness.roofline import paper
-from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
+from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operations import SAMPLER_SWEEPS, element_bytes
 from harness.roofline.paper import published_slowdowns, published_speedups
 from harness.roofline.speedup import predict_speedup
 
-Kind = Literal["fault", "omission", "choice"]
+StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
 OPS = "harness/roofline/operations.py"
 
@@ -39,7 +39,7 @@ class Correction:
     """
 
     name: str
-    kind: Kind
+    kind: StepKind
     reason: str
     source: str
     changes: dict[str, Any] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Step:
     """One correction and the figure before and after it. ``after`` is None where it cannot be priced; ``reason`` says why."""
 
     name: str
-    kind: Literal["reproduction"] | Kind
+    kind: Literal["reproduction"] | StepKind
     reason: str
     source: str
     before: float
@@ -179,7 +179,7 @@ class Waterfall:
     """
 
     figure: Literal["slowdown", "wall_speedup"]
-    cell: Cell
+    cell: PaperCell
     nfe_speedup: float | None
     passes_per_block: float | None
     published: float
@@ -195,7 +195,7 @@ class Waterfall:
         return products
 
 
-def explain_slowdown(cell: Cell, ceilings: Ceilings) -> Waterfall:
+def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
     """Table 3, time(k) / time(1): from the published cell to ``ceilings``, which must be of the datasheet rung.
 
     Raises:
@@ -214,7 +214,7 @@ def explain_slowdown(cell: Cell, ceilings: Ceilings) -> Waterfall:
     )
 
 
-def explain_speedup(cell: Cell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
+def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
     """Table 4, the wall speedup: from the published cell to ``ceilings``, which must be of the datasheet rung.
 
     The paper gives every row block size / ``nfe_speedup`` passes per block; here that is the mean, and in a batch the slowest

@@ -53,7 +53,7 @@ Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
 """What taking a unit yields; a dict is an event for the record."""
 
 
-class Keeper:
+class Recorder:
     """The way from entries to a run directory. ``held``: what that directory had before; ``marks``: say there which case is
     next, for another process that looks after this one.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.record.store import RunStore, finished_keys, read_run
-from harness.runner.stopping_rule import Pace
+from harness.runner.stopping_rule import StoppingRule
 from harness.scenario.plan import Plan, Slot
 from harness.scenario.scenario import Part
 
@@ -29,7 +29,7 @@ def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable
             )
 
 
-def missing_slots(plan: Plan, held: Run, pace: Pace) -> list[Slot]:
+def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
     """What is still to be taken; a case that goes on in a new process is warmed up anew."""
     done = finished_keys(held)
     counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
@@ -49,4 +49,4 @@ def default_directory(name: str, digest: str, plan: Plan) -> Path:
 
 def _finished(directory: Path, plan: Plan) -> bool:
     held = read_run(directory)
-    return not missing_slots(plan, held, Pace(plan, held))
+    return not missing_slots(plan, held, StoppingRule(plan, held))

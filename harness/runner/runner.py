@@ -18,9 +18,9 @@ from harness.runner.cluster.protocol import Cluster
 from harness.runner.cluster.scheduler import spread
 from harness.runner.job import Job, make_header
 from harness.runner.protocols import Machine
-from harness.runner.recorder import Failure, Keeper
+from harness.runner.recorder import Failure, Recorder
 from harness.runner.resume import default_directory, refuse_other_execution
-from harness.runner.subprocesses import KEPT, Errand, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
+from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.runner.worker import take, work_of
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here, refuse_other_world
@@ -67,7 +67,7 @@ def run(
     return directory
 
 
-def run_errand(errand: Errand, progress: Progress, machine: Machine | None = None) -> None:
+def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = None) -> None:
     """Do, in a fresh process, what another one has locked the directory for.
 
     Raises:
@@ -82,7 +82,7 @@ def run_errand(errand: Errand, progress: Progress, machine: Machine | None = Non
         held = store.resume(job.resolved, job.digest)
         own = [part for part in job.scenario.parts if part.name == errand.share.part]
         refuse_other_execution(own, held, machine.execution)
-        keeper = Keeper(store, progress, job.scenario.attempts, held, marks=True)
+        keeper = Recorder(store, progress, job.scenario.attempts, held, marks=True)
         keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
         machine.close()
 
@@ -96,7 +96,7 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
     else:
         store.create(make_header(job, machine, progress))
         held = read_run(store.directory)
-    keeper = Keeper(store, progress, job.scenario.attempts, held)
+    keeper = Recorder(store, progress, job.scenario.attempts, held)
     keeper.keep_all(take(work_of(job.plan, held), machine, progress))
     while keeper.again:
         keeper.again.clear()
@@ -107,7 +107,7 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
     """Have every unfinished share taken by a fresh process, one after the other, under the lock of this one."""
     directory = store.directory
     if not store.exists:
-        begin = Errand(scenario=Path(job.path), directory=directory, share=None, lent=store.hold())
+        begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold())
         expect_success(spawn(begin), "the process that begins the run")
         held = store.resume(job.resolved, job.digest)
     else:
@@ -136,7 +136,7 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
     """
     with RunStore(store.directory, store.hold()) as mended:  # without the line that the process was writing
         held = mended.resume(job.resolved, job.digest)
-        keeper = Keeper(mended, progress, job.scenario.attempts, held)
+        keeper = Recorder(mended, progress, job.scenario.attempts, held)
         if case_id := store.marked():
             keeper.keep(Failure(case_id=case_id, outcome="failed", reason=reason, part=share.part, process=share.process))
             return
@@ -148,19 +148,19 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
         progress.note(f"{who}: {reason}; another one takes what is missing")
 
 
-def _errand(job: Job, store: RunStore, share: Share) -> tuple[Errand, str]:
+def _errand(job: Job, store: RunStore, share: Share) -> tuple[ChildTask, str]:
     """What a fresh process is told for a share, and what people are."""
     part = next(part for part in job.scenario.parts if part.name == share.part)
     who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
     who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
-    errand = Errand(
+    errand = ChildTask(
         scenario=Path(job.path), directory=store.directory, share=share, lent=store.hold(),
         deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel,
     )  # fmt: skip
     return errand, who
 
 
-def _why_lost(errand: Errand, spawn: Spawner, who: str) -> str | None:
+def _why_lost(errand: ChildTask, spawn: Spawner, who: str) -> str | None:
     """Let a fresh process take its share; why it was killed, or that it hung, or None.
 
     Raises:

@@ -20,7 +20,7 @@ Times = Mapping[tuple[int, int], float]
 """Decode seconds per decode token of one case in one process, by (group, repeat)."""
 
 
-class Pace:
+class StoppingRule:
     """Follows a run sample by sample; ``held`` is what its record holds already (warm-ups of another process do not count).
 
     Each process of a part is warmed up, and repeated often enough, by itself.

@@ -27,7 +27,7 @@ from threading import Thread
 from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
-from harness.record.store import Lent
+from harness.record.store import InheritedLock
 from harness.scenario.plan import Share
 from harness.scenario.ranks import Ranks
 
@@ -97,7 +97,7 @@ PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); fro
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class ChildTask:
     """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the journals of the directory, locked by the process that sends it. ``deadline_s``: the longest that it may go
@@ -108,7 +108,7 @@ class Errand:
     scenario: Path
     directory: Path
     share: Share | None
-    lent: Lent
+    lent: InheritedLock
     deadline_s: float | None = None
     ranks: int = 1
 
@@ -116,7 +116,7 @@ class Errand:
 class Spawner(Protocol):
     """Starts a fresh process."""
 
-    def __call__(self, errand: Errand) -> int:
+    def __call__(self, errand: ChildTask) -> int:
         """Let a fresh process run the errand to its end; returns its exit status, negative for the signal that ended it.
 
         Raises:
@@ -132,14 +132,14 @@ class FreshInterpreter:
         self._calibrate = calibrate
         self._debug = debug
 
-    def __call__(self, errand: Errand) -> int:
+    def __call__(self, errand: ChildTask) -> int:
         """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one ends it."""
         with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
             children = start(self.command(errand), errand.ranks, Path(folder), errand.lent)
             try:
                 if errand.deadline_s is None:
                     return first_end(children)
-                patience = _Patience(errand.directory, errand.deadline_s)
+                patience = Watchdog(errand.directory, errand.deadline_s)
                 return first_end(children, min(LOOK_S, errand.deadline_s / 4), patience.look)
             except KeyboardInterrupt:
                 _interrupt(children[0])
@@ -147,7 +147,7 @@ class FreshInterpreter:
             finally:
                 end_all(children, GRACE_S)
 
-    def command(self, errand: Errand) -> Sequence[str]:
+    def command(self, errand: ChildTask) -> Sequence[str]:
         """The command line of the child."""
         words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path)]
         words += ["--debug"] if self._debug else []
@@ -158,7 +158,7 @@ class FreshInterpreter:
         return [*words, "--calibrate"] if self._calibrate else words
 
 
-class _Patience:
+class Watchdog:
     """With a child that shows that it lives by what it leaves in its directory; at an end where it leaves nothing so long."""
 
     def __init__(self, directory: Path, deadline_s: float) -> None:

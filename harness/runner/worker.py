@@ -26,7 +26,7 @@ from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.protocols import Decoded, Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
 from harness.runner.resume import missing_slots
-from harness.runner.stopping_rule import Pace
+from harness.runner.stopping_rule import StoppingRule
 from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
@@ -134,7 +134,7 @@ class Work:
     """
 
     missing: list[Slot]
-    pace: Pace
+    pace: StoppingRule
     share: Share | None = None
     later: tuple[Slot, ...] = ()
     node: str | None = None
@@ -154,7 +154,7 @@ class Work:
 
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
     """What a run lacks: in all, or of a share."""
-    pace = Pace(plan, held)
+    pace = StoppingRule(plan, held)
     missing = missing_slots(plan, held, pace)
     if share is None:
         return Work(missing=missing, pace=pace)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config_file import Frozen
+from harness.config_file import StrictModel
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
-from harness.scenario.replay import Acceptance, RecordedAcceptance, choice_id, replayed_speedup, with_choice
+from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replayed_speedup, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
@@ -52,7 +52,7 @@ def lossless_against(temperature: float) -> str:
     return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
 
 
-class NtpArm(Frozen):
+class NtpArm(StrictModel):
     """Next-token prediction: the baseline."""
 
     method: Literal["ntp"]
@@ -72,7 +72,7 @@ class SbdArm(SolverChoice):
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
     batching: Batchings = ("lockstep",)
-    acceptance: Acceptance = "real"
+    acceptance: AcceptanceChoice = "real"
 
     @model_validator(mode="after")
     def _solver_decides_real_acceptance(self) -> SbdArm:
@@ -137,7 +137,7 @@ class VerifiedSbdArm(SolverChoice):
         ]  # fmt: skip
 
 
-class SelfSpeculationArm(Frozen):
+class SelfSpeculationArm(StrictModel):
     """One-step drafts of the masked head, checked by the next-token head. ``form``: linear takes two passes an iteration,
     quadratic one of block_size x (block_size + 1) query tokens.
     """

@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from harness.config_file import Frozen, read_yaml
+from harness.config_file import StrictModel, read_yaml
 from harness.errors import ScenarioError, UserError
 from harness.paths import data_dir
 from harness.scenario.claims import (
@@ -266,7 +266,7 @@ OURS = "ours"
 """The shipped file with limits of ours for what the paper claims without a figure."""
 
 
-class ClaimFile(Frozen):
+class ClaimFile(StrictModel):
     """The whole file."""
 
     claims: tuple[Claim, ...] = Field(min_length=1)

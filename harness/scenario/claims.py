@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from harness.config_file import Count, Frozen, Name, NonNegative, Text
+from harness.config_file import Count, Name, NonNegative, StrictModel, Text
 from harness.scenario.metrics import METRICS, names_of
 
 METRIC_NAMES = names_of(lambda metric: metric.claimed)
@@ -37,7 +37,7 @@ THIS_PROCESS = "this process"
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-class Bound(Frozen):
+class Bound(StrictModel):
     """A metric and the least or the most it may be. A prediction error has a ``max`` alone: it is held against both signs."""
 
     metric: MetricName
@@ -77,7 +77,7 @@ class Bound(Frozen):
         return f"at least {self.min:g}" if self.min is not None else f"at most {self.max:g}"
 
 
-class Where(Frozen):
+class Where(StrictModel):
     """The cell that is meant; what is left out matches everything, and no arm at all means the best one.
 
     ``arm`` is a label as the report writes it, or best; block_size and gamma name SBD arms by their values.
@@ -105,7 +105,7 @@ class Where(Frozen):
         return self.arm in (None, BEST) and self.block_size is None and self.gamma is None
 
 
-class Claim(Frozen):
+class Claim(StrictModel):
     """One claim: a bound on one metric, or ``all`` of several, or the accuracy alone.
 
     ``within_points``: and the accuracy is at most so many percentage points below that of NTP, prompt by prompt

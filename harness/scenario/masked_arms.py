@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from harness.config_file import Frozen
+from harness.config_file import StrictModel
 from harness.scenario.axes import Counts, Numbers, Shares
 from harness.scenario.method import Method, number, per_token
 
@@ -17,7 +17,7 @@ MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weigh
 """What nested drafts are lossless against."""
 
 
-class FreeDaveArm(Frozen):
+class FreeDaveArm(StrictModel):
     """Nested drafts on the masked chain (arXiv 2510.00294). ``draft_steps``: states of a block that are fed side by side; each
     may save a pass and costs block_size query tokens.
     """
@@ -43,7 +43,7 @@ class FreeDaveArm(Frozen):
         ]  # fmt: skip
 
 
-class ApdArm(Frozen):
+class ApdArm(StrictModel):
     """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy. ``mixture``: R,
     the weight of the masked head where a draft is checked; more of it accepts more.
     """

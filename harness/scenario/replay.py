@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from harness.config_file import Frozen, Text, named_by_key
+from harness.config_file import StrictModel, Text, named_by_key
 from harness.scenario.method import ArmValues, ReplaySpec, number
 from harness.scenario.paper_table1 import BaseModelName, Sampling, nfe_speedup, tasks_of
 from harness.scenario.solvers import Younger, setting_id, setting_in_words
 
 
-class Table1Cell(Frozen):
+class Table1Cell(StrictModel):
     """One cell of the paper's Table 1 (arXiv 2509.04185)."""
 
     base_model: BaseModelName
@@ -31,19 +31,19 @@ class Table1Cell(Frozen):
         return task
 
 
-class ReplayFromSpeedup(Frozen):
+class ReplayFromSpeedup(StrictModel):
     """A mean NFE speedup, of which the distribution is assumed."""
 
     nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
 
-class ReplayFromTable1(Frozen):
+class ReplayFromTable1(StrictModel):
     """The NFE speedup of a cell of Table 1, of which the distribution is assumed."""
 
     table1: Table1Cell
 
 
-class ReplayFromTrace(Frozen):
+class ReplayFromTrace(StrictModel):
     """Drawn from what arms of the same method and block size did in a recorded run (its directory): ``arm`` by its label there,
     all of them without it.
     """
@@ -74,20 +74,20 @@ ReplaySource = Annotated[
 ]
 
 
-class Replay(Frozen):
+class Replay(StrictModel):
     """Real passes of the real shapes; only the sampler's decision is overridden."""
 
     replay: ReplaySource
 
 
-class TraceReplay(Frozen):
+class TraceReplay(StrictModel):
     """Real passes of the real shapes; drafts and checks go as those of a recorded run did."""
 
     replay: ReplayFromTrace
 
 
 _REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")
-Acceptance = Annotated[
+AcceptanceChoice = Annotated[
     Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
     _REAL_OR_REPLAYED,
 ]

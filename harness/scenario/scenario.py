@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, StrictModel
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import GREEDY, NtpArm
 from harness.scenario.axes import Counts, distinct
@@ -21,7 +21,7 @@ from harness.scenario.methods import Arm
 from harness.workloads.spec import SOURCES, Workload
 
 
-class HealthLimits(Frozen):
+class HealthLimits(StrictModel):
     """How much disturbance a timed sample may show before its times are void; shared machines need more.
 
     ``kernel``: by how much of its usual time the calibration kernel may take longer. ``steal``: share of the cores' time
@@ -32,7 +32,7 @@ class HealthLimits(Frozen):
     steal: NonNegative = 0.01
 
 
-class Until(Frozen):
+class Until(StrictModel):
     """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
 
     Looked at after 2, 4, 8, … repeats and never after more than ``at_most``.
@@ -51,7 +51,7 @@ NOT_MEASURED = ("claims", "attempts", "deadline_s")
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 
 
-class Part(Frozen):
+class Part(StrictModel):
     """One model on one device with the arms to be compared on it.
 
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
@@ -209,7 +209,7 @@ class Part(Frozen):
         return self
 
 
-class Scenario(Frozen):
+class Scenario(StrictModel):
     """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample.
 
     ``attempts``: so often a case is tried in all whose process died, hung or ran out of memory, by one run or by later ones;

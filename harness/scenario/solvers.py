@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.config_file import Frozen
+from harness.config_file import StrictModel
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
 from harness.scenario.plugins import with_plugins
 
-Figure = Literal["entropy", "confidence", "margin"]
+SlotFigure = Literal["entropy", "confidence", "margin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class SolverSpec:
     """
 
     sweep: Mapping[str, tuple[float, ...]]
-    reads: tuple[Figure, ...]
+    reads: tuple[SlotFigure, ...]
     words: str
     source: str
     rule: str = ""
@@ -136,7 +136,7 @@ SolverNames = Annotated[
 Younger = Field(exclude_if=lambda value: value is None)
 
 
-class SolverChoice(Frozen):
+class SolverChoice(StrictModel):
     """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
 
     solver: SolverNames = (DEFAULT_SOLVER,)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from harness.config_file import Count, Frozen, named_by_key
+from harness.config_file import Count, StrictModel, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
@@ -31,7 +31,7 @@ DRAFT_TOKENS = 5
 """Tokens a draft model is asked for at a time: between the 3 to 7 of arXiv 2211.17192, table 2."""
 
 
-class _Rival(Frozen):
+class _Rival(StrictModel):
     """What all of them share. ``draft_tokens``: tokens asked for at a time, at most."""
 
     draft_tokens: Counts = (DRAFT_TOKENS,)
@@ -87,7 +87,7 @@ class EarlyExitArm(_Rival):
         return self._variants(self.method, exit_layers=self.exit_layers)
 
 
-class _Stage(Frozen):
+class _Stage(StrictModel):
     draft_tokens: Count
 
 
@@ -109,7 +109,7 @@ class LookupStage(_Stage):
     max_ngram: Count
 
 
-Stage = Annotated[
+DraftingStage = Annotated[
     Annotated[DraftStage, Tag("draft")] | Annotated[ExitStage, Tag("exit_layers")] | Annotated[LookupStage, Tag("max_ngram")],
     Discriminator(
         named_by_key("draft", "exit_layers", "max_ngram"),
@@ -122,11 +122,11 @@ Stage = Annotated[
 ]
 
 
-class HierarchicalArm(Frozen):
+class HierarchicalArm(StrictModel):
     """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
 
     method: Literal["hierarchical"]
-    stack: tuple[Stage, ...] = Field(min_length=1)
+    stack: tuple[DraftingStage, ...] = Field(min_length=1)
     temperature: Numbers = (0.0,)
 
     @model_validator(mode="after")
@@ -221,7 +221,7 @@ def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
     return None if layers is None else with_layers(target, layers)
 
 
-def _rival(name: str, arm: type[Frozen], before: str = "") -> Method:
+def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
     """``before``: what ids and labels put in front of the stack."""
 
     def widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
-from harness.config_file import Frozen, Text
+from harness.config_file import StrictModel, Text
 from harness.errors import ScenarioError
 
 Check = Literal["exact", "contains", "number", "none"]
@@ -37,7 +37,7 @@ Pattern = Annotated[Text, AfterValidator(_regex)]
 """A regular expression of at most one group: what the group, or else the whole, matches last is what counts of a text."""
 
 
-class Prompt(Frozen):
+class Prompt(StrictModel):
     """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not; ``pattern``:
     what of the output is checked, where it is not all of it. ``cluster``: what it shares with related prompts, such as a
     document; filled in from the field that the workload names, and None where it names none.

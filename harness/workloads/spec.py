@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, Flag, Frozen, Text
+from harness.config_file import Count, Flag, StrictModel, Text
 from harness.errors import ScenarioError
 from harness.workloads.prompts import Check, Pattern, digest, read_prompts
 from harness.workloads.tasks import TASKS
@@ -54,7 +54,7 @@ def _with_fields(template: str) -> str:
 Template = Annotated[Text, AfterValidator(_with_fields)]
 
 
-class DatasetChoice(Frozen):
+class DatasetChoice(StrictModel):
     """``path``: a dataset's id on the hub (with ``name``, its configuration), a folder, or a file (JSONL, CSV, parquet).
 
     ``prompt``, ``answer``   text in which {field} stands for a row's field; without an answer nothing is scored
@@ -162,13 +162,13 @@ SOURCES = ("tasks", "prompts_file", "dataset", "synthetic")
 """Keys of a workload that say where its prompts come from."""
 
 
-class Synthetic(Frozen):
+class Synthetic(StrictModel):
     """Random prompt tokens of one length; there is nothing to check in what is written."""
 
     prompt_tokens: Count
 
 
-class Workload(Frozen):
+class Workload(StrictModel):
     """What is decoded: exactly one of tasks, prompts_file, dataset and synthetic.
 
     ``prompts`` counts per task; for a file it may be left out and is then all of them. ``prompts_sha256`` is filled in.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from harness.capacity.acceptance import Acceptance, from_passes, from_speedup, from_table1
+from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
 from harness.capacity.plan import Question, plan
 from harness.capacity.replica import paying_ranges
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
@@ -28,7 +28,7 @@ BF16 = Deployment(dtype="bfloat16")
 # 10 layers: 3e6 weights make Q, K and V (1000 x 3 x 10 x 100), 1e6 the output, 6e6 the FFN (3 x 1000 x 2000); LM head 1e7.
 SHAPE = ModelShape(name="toy", layers=10, hidden=1000, intermediate=2000, heads=10, kv_heads=10, head_dim=100, vocab=10_000)
 WORKLOAD = Workload(context_tokens=10_000, longest_tokens=10_000)
-FOUR_PASSES = Acceptance(block_size=10, passes_per_block=4, source="by hand")
+FOUR_PASSES = AssumedAcceptance(block_size=10, passes_per_block=4, source="by hand")
 
 
 def device(**figures: float | None) -> HardwareProfile:
@@ -150,7 +150,7 @@ def test_of_splits_that_reach_a_speed_the_one_with_most_per_gpu() -> None:
     assert auto.sbd == alone[2]
 
 
-def _scalar(profile: HardwareProfile, shape: ModelShape, acceptance: Acceptance, batch: int, context: int) -> Any:
+def _scalar(profile: HardwareProfile, shape: ModelShape, acceptance: AssumedAcceptance, batch: int, context: int) -> Any:
     return predict_speedup(
         shape, BF16, ceilings_from_profile(profile, "bfloat16"), block_size=acceptance.block_size,
         passes_per_block=acceptance.passes_at(batch), batch=batch, context_tokens=context,
@@ -167,7 +167,7 @@ def test_break_even_is_that_of_every_batch_alone(
 ) -> None:
     """Each batch from 1 to 60 priced by itself, in lockstep batches that take up to half as many passes again."""
     passes = k / speedup
-    acceptance = Acceptance(
+    acceptance = AssumedAcceptance(
         block_size=k, passes_per_block=passes, source="drawn", slowest_row=((8, passes), (60, min(passes * slower, k)))
     )
     shape, profile = KNOWN_SHAPES[name], load_profile(hardware)

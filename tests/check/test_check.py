@@ -17,7 +17,7 @@ import torch
 
 from harness.analysis.comparison import compare
 from harness.check import conduct, grid
-from harness.check.attention import CAPTURABLE, MASK, AttentionTime, Place, compare_ways, places, visible, way_of
+from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
 from harness.check.cells import energy_j_per_token, rows, unreached, widths
 from harness.check.exactness import exactness
 from harness.check.half_precision import HalfPrecisionPass
@@ -184,7 +184,7 @@ def test_the_engine_writes_the_tokens_of_the_plain_session() -> None:
     assert len(found) == 12 and all(found.values())
 
 
-def brute_force(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: Place) -> torch.Tensor:
+def brute_force(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: ReadPlace) -> torch.Tensor:
     """Attention by loops over rows, heads and queries: which keys a query may look at is spelled out anew."""
     out = torch.empty_like(q)
     shared = q.shape[1] // k.shape[1]
@@ -200,8 +200,8 @@ def brute_force(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, place: Place)
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", [Place(2, 5, 1, 0), Place(2, 5, 4, 0), Place(2, 5, 8, 4)])
-def test_every_way_attends_as_the_definition_says(way: str, place: Place) -> None:
+@pytest.mark.parametrize("place", [ReadPlace(2, 5, 1, 0), ReadPlace(2, 5, 4, 0), ReadPlace(2, 5, 8, 4)])
+def test_every_way_attends_as_the_definition_says(way: str, place: ReadPlace) -> None:
     """Against loops in float64: what is timed is the same attention, whichever way it takes."""
     torch.manual_seed(3)
     q = torch.randn(place.batch, 6, place.queries, 8, dtype=torch.float64)
@@ -215,8 +215,8 @@ def test_every_way_attends_as_the_definition_says(way: str, place: Place) -> Non
 
 def test_the_places_are_one_k_and_2k_queries() -> None:
     """Only the pass of 2k queries has causal ones, and its mask hides from the i-th what comes behind it."""
-    assert places([(1, 3, 2)]) == [Place(1, 3, 1, 0), Place(1, 3, 2, 0), Place(1, 3, 4, 2)]
-    hidden = (~visible(Place(1, 3, 4, 2), "cpu")).nonzero().tolist()
+    assert places([(1, 3, 2)]) == [ReadPlace(1, 3, 1, 0), ReadPlace(1, 3, 2, 0), ReadPlace(1, 3, 4, 2)]
+    hidden = (~visible(ReadPlace(1, 3, 4, 2), "cpu")).nonzero().tolist()
     assert hidden == [[0, 4], [0, 5], [0, 6], [1, 5], [1, 6]]
 
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.decoding.next_token import log_likelihoods
+from harness.decoding.next_token import answer_logprobs
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from tests.helpers.few_words import MASK_ID, few_words
@@ -40,8 +40,8 @@ def test_sums_and_greedy_are_those_of_the_module(architecture, session):
         pairs = [*PAIRS, ((2, 5), tuple(first))]
         expected = [by_hand(*pair) for pair in pairs]
         opened = StaticSession(few_words(architecture, seed=4)) if session == "static" else TransformersSession(module, "sdpa")
-        found = log_likelihoods(opened, pairs, (MASK_ID,), torch.device("cpu"))
-        again = log_likelihoods(opened, pairs[1:2], (MASK_ID,), torch.device("cpu"))
+        found = answer_logprobs(opened, pairs, (MASK_ID,), torch.device("cpu"))
+        again = answer_logprobs(opened, pairs[1:2], (MASK_ID,), torch.device("cpu"))
     for (total, greedy), (sum_, tokens), (_, answer) in zip(found, expected, pairs, strict=True):
         assert total == pytest.approx(sum_, abs=1e-9) and greedy == (tokens == list(answer))
     assert {greedy for _, greedy in found} == {True, False}

@@ -16,8 +16,8 @@ from harness.decoding.drafters import (
 )
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import (
+    answer_logprobs,
     decode_next_token,
-    log_likelihoods,
 )
 from harness.decoding.request import (
     DecodeRequest,
@@ -149,7 +149,7 @@ def test_a_replayed_check_does_not_speak_for_logits_that_say_nothing(chance):
 def test_a_likelihood_of_no_number_is_none():
     """One word that no answer holds is NaN: so is every sum of probabilities."""
     with pytest.raises(NoTokenError, match="NaN or infinite"):
-        log_likelihoods(Broken(float("nan"), since=1), [((1, 3), (4,))], (MASK_ID,), torch.device("cpu"))
+        answer_logprobs(Broken(float("nan"), since=1), [((1, 3), (4,))], (MASK_ID,), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", ACCEPTANCES)

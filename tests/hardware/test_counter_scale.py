@@ -15,7 +15,7 @@ from harness.meters import available
 from harness.meters.clock import HostClock
 from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
-from harness.meters.window import Figure, Unreadable
+from harness.meters.window import MeterFigure, Unreadable
 from tests.helpers.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
 
 PEAK, COPY_RATE, READ_RATE, SIZE = 4e12, 3.2e12, 3.6e12, 2**31
@@ -138,7 +138,7 @@ class Silent:
     """A counter that reads as told."""
 
     def __init__(self, *answers):
-        self.figures = {"dram_bandwidth_pct": Figure(unit="%", source="a silent counter")}
+        self.figures = {"dram_bandwidth_pct": MeterFigure(unit="%", source="a silent counter")}
         self.answers = list(answers)
 
     def open(self):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UnknownHardwareError
-from harness.hardware.figures import Figure
+from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.paths import data_dir
 from tests.helpers import DATA
@@ -24,7 +24,7 @@ def typed_rows() -> dict[str, dict[str, str]]:
         return {row["profile"]: row for row in csv.DictReader(file)}
 
 
-def figures(profile: HardwareProfile) -> Iterator[tuple[str, float, Figure | None]]:
+def figures(profile: HardwareProfile) -> Iterator[tuple[str, float, SourcedFigure | None]]:
     """(column of the table, its unit, the figure) for everything the table has of a profile."""
     peaks, ceilings = profile.peak_flops_per_s, profile.published_ceilings
     yield "bf16_tflops", TERA, peaks["bfloat16"]
@@ -46,7 +46,7 @@ def figures(profile: HardwareProfile) -> Iterator[tuple[str, float, Figure | Non
     yield "copy_gb_s", GIGA, ceilings.copy_bytes_per_s
 
 
-def values(figure: Figure | None) -> list[float]:
+def values(figure: SourcedFigure | None) -> list[float]:
     """The value and those of other sources; empty where nothing is known."""
     if figure is None or figure.value is None:
         return []
@@ -206,8 +206,8 @@ def test_a_profile_recorded_earlier_stays_readable():
 def test_an_absent_figure_needs_a_reason():
     """A value without a grade is refused, and an unknown without a source."""
     with pytest.raises(ValueError, match="needs a grade"):
-        Figure(value=1.0, source="somewhere")
+        SourcedFigure(value=1.0, source="somewhere")
     with pytest.raises(ValueError, match="source"):
-        Figure.model_validate({"value": None})
+        SourcedFigure.model_validate({"value": None})
     with pytest.raises(ValueError, match="at least 1 character"):
-        Figure(value=None, source="")
+        SourcedFigure(value=None, source="")

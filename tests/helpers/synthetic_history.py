@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.results import COMPARISON_VERSION
 from harness.record.schema import RECORD_VERSION
-from harness.regression.history.metrics import Figure, HistoryRecord, Revision
+from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 from harness.scenario.metrics import METRICS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,16 +25,16 @@ def commit(number: int) -> str:
     return sha1(str(number).encode()).hexdigest()
 
 
-def figure(value: float | None, metric: str = "wall_speedup", arm: str = ARM, cell: str = CELL) -> Figure:
+def figure(value: float | None, metric: str = "wall_speedup", arm: str = ARM, cell: str = CELL) -> TrackedFigure:
     """One figure without an interval."""
     known = METRICS[metric]
-    return Figure(
+    return TrackedFigure(
         cell=cell, arm=arm, metric=metric, value=value, low=None, high=None, n=40, unit=known.unit, better=known.better,
         reason=None if value is not None else "left out on purpose",
     )  # fmt: skip
 
 
-def record(number: int, *figures: Figure, **other: Any) -> HistoryRecord:
+def record(number: int, *figures: TrackedFigure, **other: Any) -> HistoryRecord:
     """The run of commit ``number``, measured a day after the one before; ``other`` replaces fields."""
     day = (START + timedelta(days=number)).isoformat(timespec="seconds")
     made = HistoryRecord(

@@ -29,8 +29,8 @@ from harness.roofline.recorded_acceptance import recorded_arms
 from harness.runner import subprocesses
 from harness.runner.resume import missing_slots
 from harness.runner.runner import run, run_errand
-from harness.runner.stopping_rule import Pace
-from harness.runner.subprocesses import PROGRAM, Errand, FreshInterpreter, expect_success
+from harness.runner.stopping_rule import StoppingRule
+from harness.runner.subprocesses import PROGRAM, ChildTask, FreshInterpreter, expect_success
 from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share, make_plan
 from harness.scenario.scenario import Scenario
@@ -104,7 +104,7 @@ def test_older_records_keep_their_samples_and_seeds():
     planned = {(slot.key, slot.case.sample_seed(slot.group, slot.repeat)) for slot in plan.slots() if not slot.warmup}
     taken = [(sample.key, sample.seed) for sample in held.samples if not sample.warmup]
     assert len(taken) > 100 and set(taken) <= planned
-    assert missing_slots(plan, held, Pace(plan, held)) == []
+    assert missing_slots(plan, held, StoppingRule(plan, held)) == []
 
 
 def test_processes_are_for_what_is_timed():
@@ -117,7 +117,7 @@ def test_each_process_is_repeated_until_its_own_ratios_stand_still():
     """Times that scatter by half in the first process and not at all in the second: four repeats there, two here."""
     part = {"repeats": {"standard_error": 0.01, "at_most": 4}, "processes": 2, "baseline_check": 0}
     plan, taken = plan_of(part), []
-    pace = Pace(plan)
+    pace = StoppingRule(plan)
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
@@ -352,7 +352,7 @@ class SlowChild:
 
     def watched(self, deadline_s):
         """What it ends with, under eyes that look four times in a deadline."""
-        patience = subprocesses._Patience(self.folder, deadline_s)
+        patience = subprocesses.Watchdog(self.folder, deadline_s)
         while True:
             try:
                 return self.wait(deadline_s / 4)
@@ -445,7 +445,7 @@ def test_a_child_finds_the_program_that_started_it(tmp_path):
     """A folder called harness where the user stands is not taken for it."""
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness" / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    errand = Errand(scenario=Path("s.yaml"), directory=Path("o"), share=None, lent=(3, 4))
+    errand = ChildTask(scenario=Path("s.yaml"), directory=Path("o"), share=None, lent=(3, 4))
     command = list(FreshInterpreter(calibrate=True, debug=True).command(errand))
     assert command[command.index(PROGRAM) + 2 :] == [
         "--debug", "run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--calibrate"

@@ -11,14 +11,14 @@ import pytest
 
 from harness.meters.host import WARM_UP_S, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, GPM, STATE, THROTTLE, THROTTLE_FIELDS, find_nvml
-from harness.meters.window import Absent, Figure, Unreadable, Windows
+from harness.meters.window import Absent, MeterFigure, Unreadable, Windows
 
 
 class Scripted:
     """A meter that writes down when it was opened and closed, and answers what it is told to."""
 
     def __init__(self, name, diary, answer=None, fails=None):
-        self.figures = {name: Figure(unit="s", source="script")}
+        self.figures = {name: MeterFigure(unit="s", source="script")}
         self.name, self.diary, self.answer, self.fails = name, diary, answer, fails
 
     def open(self):

@@ -21,7 +21,7 @@ from harness.progress import Silent
 from harness.record.schema import Run
 from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floor import NoiseFloor
-from harness.regression.revision_gate import GateWish, NoiseWish, gate_revisions, measure_noise
+from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
 from harness.regression.revisions import Commands, Revisions, default_work, launch
 from tests.helpers import ROOT
 from tests.helpers.running import running_in
@@ -51,12 +51,12 @@ def revisions(work: Path, launcher: PretendedLauncher, commands: Commands = SAME
 
 
 def gate(
-    work: Path, base: Callable[[int], Run | int], new: Callable[[int], Run | int], wish: GateWish | None = None,
+    work: Path, base: Callable[[int], Run | int], new: Callable[[int], Run | int], wish: GateOptions | None = None,
     floors: dict[str, NoiseFloor] | None = None,
 ) -> tuple[Judgements, PretendedLauncher]:  # fmt: skip
     """The answers, and what was launched for them."""
     launcher = PretendedLauncher(base=base, new=new)
-    found = gate_revisions(revisions(work, launcher), wish or GateWish(), lambda run: floors or {}, Silent())
+    found = gate_revisions(revisions(work, launcher), wish or GateOptions(), lambda run: floors or {}, Silent())
     return found, launcher
 
 
@@ -260,7 +260,7 @@ def test_memory_is_judged_by_its_median_over_the_pairs(tmp_path: Path) -> None:
 
 def test_deterministic_only_takes_one_pair(tmp_path: Path) -> None:
     """However slow NEW is."""
-    found, launcher = gate(tmp_path, lambda n: RUN, noisy(RUN, "new", factor=2), GateWish(deterministic_only=True))
+    found, launcher = gate(tmp_path, lambda n: RUN, noisy(RUN, "new", factor=2), GateOptions(deterministic_only=True))
     assert found.exit_code() == 0 and launcher.launched == ["base", "new"]
     assert {one.kind for one in found.judgements} == {"deterministic"}
 
@@ -400,5 +400,5 @@ def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Si
 
 def test_few_pairs_make_a_shorter_plan(tmp_path: Path) -> None:
     """--pairs 4 launches no more than eight processes."""
-    _, launcher = gate(tmp_path, noisy(RUN, "base"), noisy(RUN, "new"), GateWish(plan=plan_of(4)))
+    _, launcher = gate(tmp_path, noisy(RUN, "base"), noisy(RUN, "new"), GateOptions(plan=plan_of(4)))
     assert len(launcher.launched) == 8

@@ -10,7 +10,7 @@ from statistics import mean
 import pytest
 
 from harness.errors import UserError
-from harness.hardware.figures import Figure
+from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import ceilings_from_profile
@@ -50,7 +50,7 @@ def number(text: str) -> float:
     return float(above) / float(below or 1)
 
 
-def figures_of(system: System) -> dict[str, Figure]:
+def figures_of(system: System) -> dict[str, SourcedFigure]:
     """Every figure with a value, the published speedup among them."""
     every = {**system.figures, "speedup": system.speedup}
     return {name: figure for name, figure in every.items() if figure.value is not None}
@@ -92,7 +92,7 @@ def test_every_recipe_builds_once_its_figures_are_known(name: str) -> None:
     """With plausible figures in place of the missing ones each system has a trace and a price, also on another model."""
     system = SYSTEMS[name]
     filled = {
-        figure: value if value.value is not None else Figure(value=plausible(figure), grade="U", source="for the test")
+        figure: value if value.value is not None else SourcedFigure(value=plausible(figure), grade="U", source="for the test")
         for figure, value in system.figures.items()
     }
     system = system.model_copy(update={"figures": filled})

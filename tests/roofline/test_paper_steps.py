@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
-from harness.roofline.adjustable import MODEL, AdjustableModel, Cell, slowdown, wall_speedup
+from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.paper import published_slowdowns, published_speedups
@@ -47,7 +47,7 @@ def test_uncorrected_it_is_the_papers_model_in_all_512_cells(mode: paper.PaperMo
     assert len(rows) == 512
     for row in rows:
         k = int(row["block_size"])
-        cell = Cell(batch_size=int(row["batch_size"]), kv_length=int(row["kv_length"]), block_size=k)
+        cell = PaperCell(batch_size=int(row["batch_size"]), kv_length=int(row["kv_length"]), block_size=k)
         if "slowdown" in row:
             assert slowdown(model, cell) == pytest.approx(row["slowdown"], rel=1e-14)
         else:
@@ -61,7 +61,7 @@ def test_uncorrected_it_is_the_papers_model_in_all_512_cells(mode: paper.PaperMo
 )  # fmt: skip
 def test_fully_corrected_it_is_our_pricing(device: tuple[str, str], batch: int, context: int, k: int, share: float) -> None:
     """Both figures equal predict_speedup's to the last bit, whatever the cell, dtype and device; the slowest row counts."""
-    ceilings, cell = roof(*device), Cell(batch_size=batch, kv_length=context, block_size=k)
+    ceilings, cell = roof(*device), PaperCell(batch_size=batch, kv_length=context, block_size=k)
     passes = 1 + share * (k - 1)
     priced = predict_speedup(
         KNOWN_SHAPES["llama-3.1-8b"], device[1], ceilings,
@@ -153,7 +153,7 @@ def test_a_slowdown_goes_from_the_published_to_ours(key: tuple[int, int, int], d
     ceilings, shape = roof(dtype=dtype), KNOWN_SHAPES["llama-3.1-8b"]
     priced = predict_speedup(shape, dtype, ceilings, block_size=k, passes_per_block=k, batch=batch, context_tokens=context)
     check(
-        explain_slowdown(Cell(batch_size=batch, kv_length=context, block_size=k), ceilings),
+        explain_slowdown(PaperCell(batch_size=batch, kv_length=context, block_size=k), ceilings),
         published_slowdowns()[key],
         paper.slowdown(batch, context, k, "as_printed"),
         priced.later.expected_s / priced.ntp.expected_s,
@@ -169,14 +169,14 @@ def test_a_speedup_goes_from_the_published_to_ours(key: tuple[int, int, int, int
         KNOWN_SHAPES["llama-3.1-8b"], dtype, ceilings,
         block_size=k, passes_per_block=passes, batch=batch, context_tokens=context,
     )  # fmt: skip
-    found = explain_speedup(Cell(batch_size=batch, kv_length=context, block_size=k), nfe, ceilings)
+    found = explain_speedup(PaperCell(batch_size=batch, kv_length=context, block_size=k), nfe, ceilings)
     check(found, published_speedups()[key], paper.wall_speedup(batch, context, k, nfe, "as_printed"), priced.wall_speedup)
     assert (found.nfe_speedup, found.passes_per_block) == (nfe, passes)
 
 
 def test_each_step_is_a_correction_with_reason_and_source() -> None:
     """In order, none without effect on either table's figures, each with a sentence and where it is from."""
-    cell = Cell(batch_size=8, kv_length=65536, block_size=64)
+    cell = PaperCell(batch_size=8, kv_length=65536, block_size=64)
     slow, fast = explain_slowdown(cell, roof()), explain_speedup(cell, 4, roof())
     made = corrections(roof())
     assert [step.name for step in slow.steps] == ["as printed", *(one.name for one in made), "launches"]
@@ -191,8 +191,8 @@ def test_each_step_is_a_correction_with_reason_and_source() -> None:
 def test_cells_outside_the_tables_are_refused_with_what_they_hold() -> None:
     """The message names what was given and every size there is; another rung is refused too."""
     with pytest.raises(UserError, match=r"Table 3 .* batch size 2, .*it has: batch size 1, 4, 8, 16; KV length 16, 256.*64$"):
-        explain_slowdown(Cell(batch_size=2, kv_length=16, block_size=16), roof())
-    cell = Cell(batch_size=8, kv_length=16, block_size=16)
+        explain_slowdown(PaperCell(batch_size=2, kv_length=16, block_size=16), roof())
+    cell = PaperCell(batch_size=8, kv_length=16, block_size=16)
     for nfe in (3, 0, -1.5):
         with pytest.raises(UserError, match=rf"Table 4 .* NFE speedup {nfe}; .*batch size 1, 4, 8; .*NFE speedup 2, 4, 8$"):
             explain_speedup(cell, nfe, roof())

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.runner.stopping_rule import Pace, looks, pass_s, per_token_s, settled, timing_error
+from harness.runner.stopping_rule import StoppingRule, looks, pass_s, per_token_s, settled, timing_error
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
@@ -72,7 +72,7 @@ def plan_until(standard_error):
 def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
     """Times that scatter by 0.5 % need two repeats for an error of 1 %, such that scatter by half need all four."""
     plan, taken = plan_until(0.01), []
-    pace = Pace(plan)
+    pace = StoppingRule(plan)
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
@@ -85,7 +85,7 @@ def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
         (method, repeat) for method in ("ntp", "sbd") for repeat in range(repeats)
     }
     held = synthetic.build().model_copy(update={"samples": taken})
-    again = Pace(plan, held)
+    again = StoppingRule(plan, held)
     assert [slot.key for slot in plan.slots() if not slot.warmup and again.needs(slot)] == [
         slot.key for slot in plan.slots() if not slot.warmup and slot.repeat < repeats
     ]

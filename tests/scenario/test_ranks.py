@@ -21,7 +21,7 @@ from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.pricing import price_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.runner.runner import run, run_errand
-from harness.runner.subprocesses import Errand, end_all, first_end, start, threads_shared
+from harness.runner.subprocesses import ChildTask, end_all, first_end, start, threads_shared
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.ranks import RENDEZVOUS, Ranks, ranks_here, refuse_other_world
@@ -233,7 +233,7 @@ def test_each_process_is_told_who_it_is_and_has_its_share_of_the_cores(tmp_path:
 class EndsAtWhatDoesNotFit(InThisProcess):
     """A Spawner whose processes end where the ranks of a split model would: behind cases that cannot be run."""
 
-    def __call__(self, errand: Errand) -> int:
+    def __call__(self, errand: ChildTask) -> int:
         """The engines refuse batches of 2, and nothing more can be asked of them then; each case has two attempts."""
         self.errands.append(errand)
         torn = len(self.errands) > 1

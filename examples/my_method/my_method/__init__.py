@@ -2,14 +2,14 @@
 
 from typing import Any, Literal
 
-from harness.config_file import Frozen
+from harness.config_file import StrictModel
 from harness.scenario.arms import lossless_against
 from harness.scenario.axes import Counts
 from harness.scenario.method import Method, per_token
 from harness.scenario.solvers import SolverSpec
 
 
-class RepetitionArm(Frozen):
+class RepetitionArm(StrictModel):
     """Its keys in a scenario: drafts that the newest token repeats ``draft_tokens`` times."""
 
     method: Literal["repetition"]

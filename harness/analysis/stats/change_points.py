@@ -92,7 +92,7 @@ PENALTY = 2.0
 """Times σ² log n, the price of one more change to ruptures: that of the Schwarz criterion for a change of mean; its place, the
 other parameter, is left to the judge."""
 Scale = Literal["ratio", "difference"]
-Kind = Literal["step", "drift"]
+ChangeKind = Literal["step", "drift"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +108,12 @@ class Change:
     after: float
     size: float
     p: float
-    kind: Kind = "step"
+    kind: ChangeKind = "step"
     end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Plateau:
     """Changes that may stand together, with their p-values, and the noise's correlation with its last value about them."""
 
     changes: tuple[tuple[int, float], ...]
@@ -132,14 +132,14 @@ class Examined:
     points: NDArray[np.float64]
     judged: NDArray[np.float64]
     scale: Scale
-    stages: tuple[Stage, ...]
+    stages: tuple[Plateau, ...]
 
     @property
     def p(self) -> float:
         """The smallest level at which a change stands; 1 where none was proposed."""
         return min((stage.p for stage in self.stages if stage.changes), default=1.0)
 
-    def standing(self, level: float) -> Stage:
+    def standing(self, level: float) -> Plateau:
         """The first stage whose changes all stand at ``level``."""
         return next(stage for stage in self.stages if stage.p <= level)
 
@@ -166,7 +166,7 @@ def examine(values: Sequence[float], scale: Scale, min_segment: int = MIN_SEGMEN
     if not np.isfinite(points).all() or (scale == "ratio" and (points <= 0).any()):
         raise ValueError("a series needs finite values, and positive ones where changes are ratios")
     judged = np.log(points) if scale == "ratio" else points
-    stages = _stages(judged, min_segment) if len(points) >= 2 * min_segment else (Stage((), 0.0),)
+    stages = _stages(judged, min_segment) if len(points) >= 2 * min_segment else (Plateau((), 0.0),)
     return Examined(points, judged, scale, stages)
 
 
@@ -186,7 +186,7 @@ def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> t
     return tuple(_measured(one, stage, min_change)) if stage.changes else ()
 
 
-def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Stage, ...]:
+def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Plateau, ...]:
     """The proposals with their p-values, then without the weakest, whose neighbours become one level, and so on.
 
     ruptures is given a correlation a standard deviation low: it may propose too much. The judge takes it a standard error high,
@@ -204,9 +204,9 @@ def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Stage, ...]:
         ends = [0, *left, len(points)]
         places = zip(ends, left, ends[2:], strict=False)
         raw = [split_p(white[start:end], cut - start, min_segment) for start, cut, end in places]
-        stages.append(Stage(tuple((place, min(1.0, len(left) * p)) for place, p in zip(left, raw, strict=True)), phi))
+        stages.append(Plateau(tuple((place, min(1.0, len(left) * p)) for place, p in zip(left, raw, strict=True)), phi))
         del left[max(range(len(left)), key=lambda i: raw[i])]
-    return (*stages, Stage((), lag1_of_residuals(points, ())[0]))
+    return (*stages, Plateau((), lag1_of_residuals(points, ())[0]))
 
 
 def propose(points: NDArray[np.float64], min_segment: int) -> list[int]:
@@ -232,7 +232,7 @@ def _noise(points: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(steps**2) / 2)) if exact else robust
 
 
-def _measured(one: Examined, stage: Stage, min_change: float) -> list[Change]:
+def _measured(one: Examined, stage: Plateau, min_change: float) -> list[Change]:
     """The changes that are large enough; one that is too small is no boundary between levels."""
     left = _steps_and_drifts(one, stage)
     while True:
@@ -243,7 +243,7 @@ def _measured(one: Examined, stage: Stage, min_change: float) -> list[Change]:
         del left[min(small, key=lambda i: abs(changes[i].size))]
 
 
-def _steps_and_drifts(one: Examined, stage: Stage) -> list[tuple[float, int, Drift | None]]:
+def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, Drift | None]]:
     """In order: the p-value, the first index, and the line where it is no step."""
     steps = [(p, index, None) for index, p in stage.changes]
     left: list[tuple[float, int, Drift | None]] = list(steps)

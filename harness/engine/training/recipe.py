@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Frozen, Name, NonNegative, Text, read_yaml
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, StrictModel, Text, read_yaml
 from harness.errors import ScenarioError
 from harness.paths import data_dir
 from harness.workloads.spec import DatasetChoice
 
 
-class TrainRecipe(Frozen):
+class TrainRecipe(StrictModel):
     """The whole file.
 
     ``model``            a Hugging Face causal LM: hub id (with ``revision``) or folder

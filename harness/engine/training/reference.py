@@ -55,7 +55,7 @@ class Practice:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TrainingStage:
     """One training run; ``starts_from`` names the stage whose weights it goes on from, None: random ones of this ``size``."""
 
     starts_from: str | None
@@ -73,15 +73,15 @@ _END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
 _MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
 # A small model learns less from each example, and at a higher rate.
 _SMALL = Practice(steps=1500, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
-STAGES: dict[str, Stage] = {
-    "base": Stage(None, "ntp", _BASE, schedule="constant_with_warmup"),
-    "sbd": Stage("base", "sbd", _FIRST),
-    "sbd_end": Stage("sbd", "sbd", _END),
-    "sbd_more": Stage("sbd_end", "sbd", _MORE),
-    "ntp_only": Stage("base", "ntp", _FIRST),
-    "ntp_only_end": Stage("ntp_only", "ntp", _END),
-    "ntp_only_more": Stage("ntp_only_end", "ntp", _MORE),
-    "draft": Stage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
+STAGES: dict[str, TrainingStage] = {
+    "base": TrainingStage(None, "ntp", _BASE, schedule="constant_with_warmup"),
+    "sbd": TrainingStage("base", "sbd", _FIRST),
+    "sbd_end": TrainingStage("sbd", "sbd", _END),
+    "sbd_more": TrainingStage("sbd_end", "sbd", _MORE),
+    "ntp_only": TrainingStage("base", "ntp", _FIRST),
+    "ntp_only_end": TrainingStage("ntp_only", "ntp", _END),
+    "ntp_only_more": TrainingStage("ntp_only_end", "ntp", _MORE),
+    "draft": TrainingStage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
 }
 
 

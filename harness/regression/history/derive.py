@@ -13,14 +13,14 @@ from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import Run
-from harness.regression.history.metrics import Figure, HistoryRecord, Revision, utc
+from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
 from harness.scenario.metrics import METRICS
 
 ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
-def figures_of(comparison: Comparison) -> tuple[Figure, ...]:
+def figures_of(comparison: Comparison) -> tuple[TrackedFigure, ...]:
     """Every figure that is followed, cell by cell; those that hold for NTP by definition are left out."""
     return tuple(figure for cell in comparison.cells for arm in cell.arms for figure in _of_arm(cell, arm))
 
@@ -30,12 +30,12 @@ def cell_name(cell: Cell) -> str:
     return f"{cell.part}/{cell.task or ALL_TASKS}/b{cell.batch_size}"
 
 
-def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[Figure]:
+def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
     for name, quantity in _quantities(arm).items():
         if arm.is_ntp and name in ONE_BY_DEFINITION:
             continue
         metric = METRICS[name]
-        yield Figure(
+        yield TrackedFigure(
             cell=cell_name(cell), arm=arm.label, metric=name, value=quantity.value, low=quantity.low, high=quantity.high,
             n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
         )  # fmt: skip

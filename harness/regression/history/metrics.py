@@ -17,7 +17,7 @@ DEFAULT_METRICS = names_of(lambda one: one.by_default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class TrackedFigure:
     """One figure of one arm in one cell, ``value`` None with its ``reason``. ``cell``: part/task/b<batch size>."""
 
     cell: str
@@ -76,7 +76,7 @@ class HistoryRecord:
     record_version: int
     comparison_version: int
     samples: int
-    figures: tuple[Figure, ...]
+    figures: tuple[TrackedFigure, ...]
     added_at: str | None = None
 
 

@@ -30,7 +30,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
 from harness.regression.history.database import FIGURES, RECORDS, database_url, in_words, migrate, open_engine, shown
-from harness.regression.history.metrics import Figure, HistoryRecord, Revision
+from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
 REVISION = ("revision", "revision_has_changes", "branch", "committed_at")
@@ -169,7 +169,7 @@ def _known_before(found: RowMapping, row: dict[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in ("added_at", *untold)}
 
 
-def _record_of(row: RowMapping, figures: tuple[Figure, ...]) -> HistoryRecord:
+def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRecord:
     return HistoryRecord(
         **{name: row[name] for name in PLAIN},
         added_at=row["added_at"],
@@ -184,8 +184,8 @@ def _record_of(row: RowMapping, figures: tuple[Figure, ...]) -> HistoryRecord:
     )
 
 
-def _figure_of(row: RowMapping) -> Figure:
-    return Figure(**{field.name: row[field.name] for field in fields(Figure)})
+def _figure_of(row: RowMapping) -> TrackedFigure:
+    return TrackedFigure(**{field.name: row[field.name] for field in fields(TrackedFigure)})
 
 
 def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
@@ -194,7 +194,9 @@ def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
     return dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"]).returning(RECORDS.c.id)
 
 
-def _insert_figures(connection: Connection, record_id: int, figures: Sequence[Figure]) -> None:
-    rows = [{field.name: getattr(one, field.name) for field in fields(Figure)} | {"record_id": record_id} for one in figures]
+def _insert_figures(connection: Connection, record_id: int, figures: Sequence[TrackedFigure]) -> None:
+    rows = [
+        {field.name: getattr(one, field.name) for field in fields(TrackedFigure)} | {"record_id": record_id} for one in figures
+    ]
     if rows:
         connection.execute(insert(FIGURES), rows)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, Acceptance, from_table1
+from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, AssumedAcceptance, from_table1
 from harness.capacity.plan import Question, plan
 from harness.capacity.replica import gpus_needed
 from harness.capacity.results import DevicePlan, Goal, Workload
@@ -51,7 +51,7 @@ class Choice:
     label: str
     basis: Literal["measured", "replayed", "published"]
     model: str
-    acceptance: Acceptance
+    acceptance: AssumedAcceptance
     remark: str
     arguments: tuple[str, ...]
 
@@ -172,7 +172,7 @@ def _choice(found: _Arm) -> Choice:
         label=f"{arm.label}: {formatting.ratio(tokens)} fewer passes",
         basis=basis,
         model=cell.model,
-        acceptance=Acceptance(
+        acceptance=AssumedAcceptance(
             block_size=arm.block_size, passes_per_block=arm.block_size / tokens,
             source=f"NFE speedup {tokens:g} of {arm.label} in this run (part {cell.part}, batch {cell.batch_size}), {basis}",
         ),

@@ -156,7 +156,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class PlannerFigure:
     """One cell of the table: text with its range in small type and the values behind both, or the number of a reason."""
 
     text: str
@@ -175,7 +175,7 @@ class Line:
     context: int
     batch: int
     arm: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PlannerFigure, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +277,10 @@ def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
     """NTP and SBD, for one replica."""
     plan = point.plan
     speedup = _figure(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, formatting.ratio)
-    beside = {"NTP": (Figure(text=ITSELF, raw=1), Figure(text=NONE)), "SBD": (speedup, Figure(text=pays_at(point)))}
+    beside = {
+        "NTP": (PlannerFigure(text=ITSELF, raw=1), PlannerFigure(text=NONE)),
+        "SBD": (speedup, PlannerFigure(text=pays_at(point))),
+    }
     for name, arm in (("NTP", plan.ntp), ("SBD", plan.sbd)):
         yield Line(
             device=panel.devices[point.device], context=panel.contexts[point.context], batch=panel.batches[point.batch],
@@ -285,11 +288,11 @@ def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
         )  # fmt: skip
 
 
-def _arm(arm: ArmPlan | None, reason: str | None, reasons: _Reasons) -> tuple[Figure, ...]:
+def _arm(arm: ArmPlan | None, reason: str | None, reasons: _Reasons) -> tuple[PlannerFigure, ...]:
     if arm is None or arm.gpus is None:
         return (_figure(None, arm.reason if arm else reason, reasons, formatting.rate),) * 5
     return (
-        Figure(text=formatting.count(arm.gpus), raw=arm.gpus),
+        PlannerFigure(text=formatting.count(arm.gpus), raw=arm.gpus),
         _figure(arm.tokens_per_s_per_user, None, reasons, formatting.rate),
         _figure(arm.tokens_per_s_per_gpu, None, reasons, formatting.rate),
         _figure(arm.usd_per_million_tokens, arm.usd_reason, reasons, formatting.rate),
@@ -297,9 +300,9 @@ def _arm(arm: ArmPlan | None, reason: str | None, reasons: _Reasons) -> tuple[Fi
     )
 
 
-def _figure(band: Band | None, reason: str | None, reasons: _Reasons, write: Callable[[float], str]) -> Figure:
+def _figure(band: Band | None, reason: str | None, reasons: _Reasons, write: Callable[[float], str]) -> PlannerFigure:
     if band is None:
-        return Figure(text="none", reason=reasons.number(reason))
+        return PlannerFigure(text="none", reason=reasons.number(reason))
     ends = list(dict.fromkeys((write(band.low), write(band.high))))
     small = " – ".join(ends) if len(ends) > 1 else ""
-    return Figure(text=write(band.expected), small=small, raw=band.expected, low=band.low, high=band.high)
+    return PlannerFigure(text=write(band.expected), small=small, raw=band.expected, low=band.low, high=band.high)

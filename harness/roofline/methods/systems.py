@@ -16,9 +16,9 @@ from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from harness.config_file import Frozen, Text, read_yaml
+from harness.config_file import StrictModel, Text, read_yaml
 from harness.errors import InvariantError, UserError
-from harness.hardware.figures import Figure
+from harness.hardware.figures import SourcedFigure
 from harness.models import ModelShape
 from harness.models.shape import with_layers
 from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths
@@ -198,7 +198,7 @@ MARK = "priced, not run"
 _FILE = Path(__file__).with_name("systems.yaml")
 
 
-class PublishedSpeedup(Figure):
+class PublishedSpeedup(SourcedFigure):
     """A wall speedup as published: over what, on which hardware, with which model; None where the source does not say."""
 
     over: Text
@@ -206,7 +206,7 @@ class PublishedSpeedup(Figure):
     model: Text | None = None
 
 
-class System(Frozen):
+class System(StrictModel):
     """One published system. ``figures`` are what its recipe needs, ``auxiliary`` a second model with its source.
 
     ``lossless``: compared with what the output is unchanged, or how it differs.
@@ -216,7 +216,7 @@ class System(Frozen):
     reference: Text
     lossless: Text
     recipe: Text
-    figures: dict[str, Figure] = Field(default_factory=dict)
+    figures: dict[str, SourcedFigure] = Field(default_factory=dict)
     auxiliary: ModelShape | None = None
     auxiliary_source: Text | None = None
     speedup: PublishedSpeedup
@@ -263,7 +263,7 @@ class System(Frozen):
         return RECIPES[self.recipe].build(at, given, self.auxiliary)
 
 
-class Systems(Frozen):
+class Systems(StrictModel):
     """The file: every system once."""
 
     systems: tuple[System, ...]

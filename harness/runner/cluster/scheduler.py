@@ -21,7 +21,7 @@ from harness.record.schema import Run, RunHeader, Sample
 from harness.record.store import RunStore, read_run
 from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
 from harness.runner.job import Job
-from harness.runner.recorder import Begun, Failure, Keeper
+from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
 from harness.runner.worker import work_of
 from harness.scenario.plan import Share, Slot
@@ -101,7 +101,7 @@ class _Spread:
         self._order = order
         self._parts = {part.name: part for part in job.scenario.parts}
         self._held = store.resume(job.resolved, job.digest)
-        self._keeper = Keeper(store, progress, job.scenario.attempts, self._held)
+        self._keeper = Recorder(store, progress, job.scenario.attempts, self._held)
         self._flights: dict[Any, _Flight] = {}
         self._waiting: deque[Share] = deque()
         self._engines: dict[str, dict[str, Any]] = {}

@@ -14,7 +14,7 @@ from harness.analysis.stats.change_points import (
     ALPHA,
     Change,
     Examined,
-    Stage,
+    Plateau,
     changes_at,
     common_level,
     examine,
@@ -109,7 +109,7 @@ def _examined(*p_values: float) -> list[Examined]:
     """Series whose one proposal has these p-values; 1 for none."""
     points = np.array([1.0] * 5 + [2.0] * 5)
     return [
-        Examined(points, points, "difference", ((Stage(((5, p),), 0.0),) if p < 1 else ()) + (Stage((), 0.0),))
+        Examined(points, points, "difference", ((Plateau(((5, p),), 0.0),) if p < 1 else ()) + (Plateau((), 0.0),))
         for p in p_values
     ]  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_the_level_of_several_series_by_hand() -> None:
 def test_a_stage_stands_only_if_its_weakest_change_does() -> None:
     """Two changes at 0.01 and 0.001, alone the second has 0.0001: at 0.02 both are told, at 0.005 one."""
     points = np.array([1.0] * 5 + [2.0] * 5 + [1.0] * 5)
-    stages = (Stage(((5, 0.001), (10, 0.01)), 0.0), Stage(((5, 0.0001),), 0.0), Stage((), 0.0))
+    stages = (Plateau(((5, 0.001), (10, 0.01)), 0.0), Plateau(((5, 0.0001),), 0.0), Plateau((), 0.0))
     one = Examined(points, points, "difference", stages)
     assert one.p == 0.0001
     assert [[change.index for change in changes_at(one, level)] for level in (0.02, 0.005, 1e-5)] == [[5, 10], [5], []]
