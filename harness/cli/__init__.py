@@ -24,6 +24,7 @@ from harness.cli.eval import eval_command
 from harness.cli.gate import gate_command, noise_command
 from harness.cli.hardware import hardware_command
 from harness.cli.history import history_app
+from harness.cli.output import json_text
 from harness.cli.plan import plan_command
 from harness.cli.report import gallery_command, report_command, take_and_tell
 from harness.cli.roofline import roofline_command
@@ -126,11 +127,9 @@ def publish_command(
 @app.command("schema", short_help="JSON schema of scenario files")
 def schema_command() -> None:
     """Print the JSON schema of scenario files, for editors that complete them."""
-    import json
-
     from harness.scenario.scenario import Scenario
 
-    print(json.dumps(Scenario.model_json_schema(), indent=1, ensure_ascii=False))
+    print(json_text(Scenario.model_json_schema()))
 
 
 app.command("roofline", short_help="predict; the paper, other methods, anchors")(roofline_command)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
+
+from harness.cli.output import grid, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def print_anchors(as_json: bool) -> None:
 
     table = known_anchors()
     report = compare_anchors(table, known_profiles())
-    print(json.dumps(describe(table, report), indent=1, ensure_ascii=False) if as_json else render(table, report))
+    print(json_text(describe(table, report)) if as_json else render(table, report))
 
 
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
@@ -79,18 +80,9 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
 
 
 def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
-    from rich.table import Table
-
-    from harness.cli.hardware import printed
-
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("", no_wrap=True)
-    for head in ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool"):
-        shown.add_column(head, justify="right", no_wrap=True)
-    shown.add_column("verdict", min_width=34)
-    for one in compared:
-        shown.add_row(*_cells(one), verdict(table, one))
-    return printed(shown, at_least=160)
+    figures = ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool")
+    rows = [[*_cells(one), verdict(table, one)] for one in compared]
+    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",), at_least=160)
 
 
 def _cells(one: Comparison) -> Iterator[str]:

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from harness.cli.output import grid
 
 if TYPE_CHECKING:
     from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
@@ -81,55 +83,37 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
 
 def render(measured: MeasuredCeilings) -> str:
     """The ceilings as tables: rates by buffer size, rates by tokens and by queries, and what a pass costs besides."""
-    from io import StringIO
-
-    from rich.console import Console
-
     threads = "" if measured.threads is None else f", {measured.threads} threads"
-    text = StringIO()
-    console = Console(file=text, width=100, highlight=False, markup=False)
-    console.print(f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}\n")
-    console.print(_memory_table(measured))
     is_memory, why = measured.read_is_memory
-    console.print(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n", soft_wrap=True)
-    console.print(_rate_table("tokens", measured.matrix_flops_per_s))
-    console.print()
+    read, copied = measured.read_bytes_per_s.points, measured.copy_bytes_per_s.points
+    sizes = [
+        [f"{one.at / 2**20:,.0f}", _shown(one.value, 1e9), _shown(other.value, 1e9)]
+        for one, other in zip(read, copied, strict=True)
+    ]
+    heads = ("buffer, MiB", "read, GB/s", "copy, GB/s")
+    lines = [f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}\n"]
+    lines.append(grid(heads, sizes, right=heads))
+    lines.append(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n")
+    lines += [_rates("tokens", measured.matrix_flops_per_s), ""]
     if measured.attention_flops_per_s:
-        console.print("attention")
-        console.print(_rate_table("queries a KV head", measured.attention_flops_per_s))
-        console.print()
+        lines += ["attention", _rates("queries a KV head", measured.attention_flops_per_s), ""]
     for name, figure in (
         ("fixed cost per pass", measured.fixed_s_per_pass),
         ("fixed cost per layer", measured.fixed_s_per_layer),
         ("sampler per logit", measured.sampler_s_per_logit),
     ):
         shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
-        console.print(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})", soft_wrap=True)
-    for reason in _reasons(measured):
-        console.print(f"-: {reason}", soft_wrap=True)
-    return text.getvalue().rstrip()
+        lines.append(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})")
+    return "\n".join([*lines, *(f"-: {reason}" for reason in _reasons(measured))])
 
 
-def _memory_table(measured: MeasuredCeilings) -> Any:
-    from rich.table import Table
-
-    table = Table("buffer, MiB", "read, GB/s", "copy, GB/s", box=None, pad_edge=False)
-    for column in table.columns:
-        column.justify = "right"
-    for read, copied in zip(measured.read_bytes_per_s.points, measured.copy_bytes_per_s.points, strict=True):
-        table.add_row(f"{read.at / 2**20:,.0f}", _shown(read.value, 1e9), _shown(copied.value, 1e9))
-    return table
-
-
-def _rate_table(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> Any:
-    from rich.table import Table
-
-    table = Table(size, *(f"{dtype}, GFLOP/s" for dtype in curves), box=None, pad_edge=False)
-    for column in table.columns:
-        column.justify = "right"
-    for points in zip(*(curve.points for curve in curves.values()), strict=True):
-        table.add_row(str(points[0].at), *(_shown(point.value, 1e9) for point in points))
-    return table
+def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
+    heads = (size, *(f"{dtype}, GFLOP/s" for dtype in curves))
+    rows = [
+        [str(points[0].at), *(_shown(point.value, 1e9) for point in points)]
+        for points in zip(*(curve.points for curve in curves.values()), strict=True)
+    ]
+    return grid(heads, rows, right=heads)
 
 
 def _shown(value: float | None, unit: float) -> str:

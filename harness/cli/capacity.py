@@ -6,7 +6,6 @@ A capacity plan as CSV: a line per device and arm, or per device and context; em
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from harness.capacity.results import BreakEven, DevicePlan, Plan
+from harness.cli.output import json_text
 
 if TYPE_CHECKING:
     from harness.capacity.acceptance import AssumedAcceptance
@@ -114,7 +114,7 @@ def capacity_command(
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
     found = in_order(plan(question, profiles), sort)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        print(json_text(found.to_dict()))
     elif as_csv:
         print(to_csv(found, break_even), end="")
     else:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from io import StringIO
-from shutil import get_terminal_size
 from typing import Literal
 
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan
 from harness.capacity.wording import answer, own_break_even, pays_words
+from harness.cli.output import grid, wrapped
 from harness.formatting import rate, ratio
 
 ABSENT = "?"
@@ -42,7 +40,7 @@ def render(plan: Plan) -> str:
     columns = _columns(plan)
     rows = [[device.hardware, *(cell(device) for _, cell in columns)] for device in planned]
     table = _table(["\ndevice", *(head for head, _ in columns)], rows) + f"\n{LEGEND}"
-    parts = [f"{_wrapped(answer(plan))}", table if rows else "", _unplanned(plan), _prices(planned), _assumed(plan)]
+    parts = [f"{wrapped(answer(plan))}", table if rows else "", _unplanned(plan), _prices(planned), _assumed(plan)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -68,7 +66,7 @@ def render_break_even(plan: Plan) -> str:
         "does not fit", ((f"{device.hardware} at {found.context_tokens:,}", found.reason) for device in planned
                          for found in device.break_even if found.reason)
     )  # fmt: skip
-    parts = [_wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), _assumed(plan)]
+    parts = [wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), _assumed(plan)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -166,7 +164,7 @@ def _priced(device: DevicePlan) -> bool:
 
 
 def _assumed(plan: Plan) -> str:
-    return "\n".join(["assumed", *(_wrapped(note, "  - ", "    ") for note in plan.notes)])
+    return "\n".join(["assumed", *(wrapped(note, "  - ", "    ") for note in plan.notes)])
 
 
 def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
@@ -174,24 +172,9 @@ def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in named:
         by_reason.setdefault(str(reason), []).append(name)
-    lines = [_wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason.items()]
+    lines = [wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason.items()]
     return "\n".join([title, *lines]) if lines else ""
 
 
-def _wrapped(text: str, first: str = "", other: str = "") -> str:
-    width = max(get_terminal_size(fallback=(140, 50)).columns, 80)
-    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
-
-
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place in (0, len(heads) - 1) else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    text = StringIO()
-    Console(file=text, width=WIDEST, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    return grid(heads, rows, right=heads[1:-1], at_least=WIDEST)

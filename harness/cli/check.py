@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from harness.cli.output import json_text
 
 
 def check_command(
@@ -36,5 +37,5 @@ def check_command(
         print(check(out, minutes, dry=dry_run))
     finally:
         if out.exists():
-            (out / "doctor.json").write_text(json.dumps(examine(device), indent=1, ensure_ascii=False), encoding="utf-8")
+            (out / "doctor.json").write_text(json_text(examine(device)), encoding="utf-8")
     print(f"files  {out}")

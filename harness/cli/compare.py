@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from harness.cli.output import grid, json_text
 
 if TYPE_CHECKING:
     from harness.regression.changes import Change
@@ -46,7 +47,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
     if as_json:
-        print(json.dumps([runs_json(one) for one in found], indent=1, ensure_ascii=False))
+        print(json_text([runs_json(one) for one in found]))
         return
     for path, one in zip(runs[1:], found, strict=True):
         print(render(one, str(runs[0]), str(path)))
@@ -59,36 +60,23 @@ def words(given: list[str] | None) -> list[str]:
 
 def render(compared: RunsCompared, base: str, new: str) -> str:
     """A table of the figures that both runs have, the reasons of those that one lacks, and what was allowed to differ."""
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.table import Table
-
     from harness.regression.changes import OUTCOME_WORDS
 
-    text = StringIO()
-    console = Console(file=text, width=200, highlight=False, markup=False)
-    console.print(f"BASE {base}\nNEW  {new}\n", soft_wrap=True)
-    table = Table("figure", "of", "BASE", "NEW", "change (95 %)", "found", box=None, pad_edge=False)
-    for column in table.columns[2:5]:
-        column.justify = "right"
-    for one in compared.changes:
-        values = _shown(one, one.base), _shown(one, one.new), _changed(one)
-        table.add_row(one.metric, one.subject, *values, OUTCOME_WORDS[one.outcome])
-    console.print(table)
-    for one in compared.changes:
-        if one.outcome == "unknown":
-            console.print(f"?: {one.metric} of {one.subject}: {one.reason}", soft_wrap=True)
-    for line in dict.fromkeys(f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"):
-        console.print(f"unclear: {line}", soft_wrap=True)
+    values = ("BASE", "NEW", "change (95 %)")
+    rows = [
+        [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
+        for one in compared.changes
+    ]
+    lines = [f"BASE {base}\nNEW  {new}\n", grid(("figure", "of", *values, "found"), rows, right=values, at_least=200)]
+    lines += [f"?: {one.metric} of {one.subject}: {one.reason}" for one in compared.changes if one.outcome == "unknown"]
+    open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
+    lines += [f"unclear: {line}" for line in dict.fromkeys(open_)]
     known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
-    for line in dict.fromkeys(line for ratio in known for line in (ratio.method, ratio.reason) if line):
-        console.print(f"times, over the same prompts: {line}", soft_wrap=True)
-    for case_id in compared.one_sided:
-        console.print(f"only in one of them: {case_id}", soft_wrap=True)
-    for line in compared.unlike:
-        console.print(f"allowed to differ: {line}", soft_wrap=True)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    said = [line for ratio in known for line in (ratio.method, ratio.reason) if line]
+    lines += [f"times, over the same prompts: {line}" for line in dict.fromkeys(said)]
+    lines += [f"only in one of them: {case_id}" for case_id in compared.one_sided]
+    lines += [f"allowed to differ: {line}" for line in compared.unlike]
+    return "\n".join(lines) + "\n"
 
 
 def _shown(change: Change, value: float | str | None) -> str:

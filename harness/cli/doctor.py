@@ -8,13 +8,13 @@ What `sbd doctor --model` prints: a scenario that fits the checkpoint, and what 
 from __future__ import annotations
 
 import importlib.util
-import json
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.output import json_text
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 
@@ -33,9 +33,7 @@ def print_model(folder: Path, device: str | None, as_json: bool) -> None:
     """
     facts = read_model_facts(folder)
     text = scenario_text(facts, device or "cuda")
-    print(
-        json.dumps(to_json(facts, text), indent=1, ensure_ascii=False) if as_json else f"{render_model(facts)}\n{text}", end=""
-    )
+    print(json_text(to_json(facts, text)) if as_json else f"{render_model(facts)}\n{text}", end="")
     if as_json:
         print()
 
@@ -171,9 +169,9 @@ def _environment_lines(environment: dict[str, Any]) -> list[str]:
             continue
         reason = f"none: {reasons.get(name)}" if value is None else f"({reasons[name]})" if name in reasons else ""
         many = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
-        shown = "" if value is None or many else json.dumps(value, ensure_ascii=False)
+        shown = "" if value is None or many else json_text(value, indent=None)
         lines.append(f"  {name:26}{' '.join(word for word in (shown, reason) if word)}")
-        lines += [f"    {json.dumps(one, ensure_ascii=False)}" for one in value] if many else []
+        lines += [f"    {json_text(one, indent=None)}" for one in value] if many else []
     return lines
 
 
@@ -204,7 +202,7 @@ def doctor_command(
     if chosen.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"--device {chosen}: torch sees no CUDA device here; use cpu, or CUDA torch on a GPU machine")
     found = examine(chosen)
-    print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else render(found))
+    print(json_text(found) if as_json else render(found))
 
 
 def examine(device: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.output import json_text
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
@@ -194,7 +194,7 @@ def _print(stored: list[StoredFloors], as_json: bool) -> None:
     from harness.formatting import percent
 
     if as_json:
-        print(json.dumps([asdict(one) for one in stored], indent=1, ensure_ascii=False, default=str))
+        print(json_text([asdict(one) for one in stored]))
         return
     if not stored:
         print("no noise floor is kept; `sbd noise` measures one")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from harness.cli.output import grid, json_text
 
+if TYPE_CHECKING:
     from harness.hardware.figures import SourcedFigure
     from harness.hardware.profile import HardwareProfile
 
@@ -34,7 +33,7 @@ def hardware_command(
 
     chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
     if as_json:
-        print(json.dumps(describe(chosen), indent=1, ensure_ascii=False))
+        print(json_text(describe(chosen)))
     else:
         print(render_one(chosen[0]) if name else render_list(chosen))
 
@@ -50,45 +49,35 @@ def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:
 
 def render_list(profiles: list[HardwareProfile]) -> str:
     """One line per device."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("device", no_wrap=True)
-    for head in ("memory GB", "GB/s", "bf16 TFLOP/s", "ridge FLOP/byte", "USD/h"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("grade")
+    rows = []
     for profile in profiles:
         peak, bandwidth = profile.peak_flops_per_s["bfloat16"], profile.bandwidth_bytes_per_s
         headline = ((profile.memory_bytes, GIGA), (bandwidth, GIGA), (peak, TERA))
         ridge, price = profile.ridge_flops_per_byte(), profile.price_usd_per_hour.value
-        table.add_row(
+        rows.append([
             profile.name, *(shown(figure, unit) + ("*" if figure.also else " ") for figure, unit in headline),
             "?" if ridge is None else f"{ridge:.0f}", "?" if price is None else f"{price:.2f}",
             max((grade for grade in (peak.grade, bandwidth.grade) if grade), key=GRADES.index, default="?"),
-        )  # fmt: skip
-    return f"{printed(table)}\n{LEGEND}"
+        ])  # fmt: skip
+    figures = ("memory GB", "GB/s", "bf16 TFLOP/s", "ridge FLOP/byte", "USD/h")
+    return f"{grid(('device', *figures, 'grade'), rows, right=figures)}\n{LEGEND}"
 
 
 def render_one(profile: HardwareProfile) -> str:
     """Every figure of one device with unit, grade and source; below it what other sources say."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("figure", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    for head in ("unit", "grade"):
-        table.add_column(head, no_wrap=True)
-    table.add_column("source, or why it is not known", overflow="fold")
+    rows = []
     for label, unit, unit_name, figure in figures_of(profile):
-        table.add_row(label, shown(figure, unit), unit_name, figure.grade or "", with_date(figure.source, figure.date))
+        rows.append([label, shown(figure, unit), unit_name, figure.grade or "", with_date(figure.source, figure.date)])
         for other in figure.also:
-            table.add_row("  also", f"{other.value / unit:,.6g}", unit_name, other.grade, with_date(other.source, other.date))
+            rows.append(["  also", f"{other.value / unit:,.6g}", unit_name, other.grade, with_date(other.source, other.date)])
     ridge = profile.ridge_flops_per_byte()
     if ridge is not None:
-        table.add_row("ridge bfloat16", f"{ridge:,.0f}", "FLOP/byte", "", "derived: peak over bandwidth")
+        rows.append(["ridge bfloat16", f"{ridge:,.0f}", "FLOP/byte", "", "derived: peak over bandwidth"])
+    source = "source, or why it is not known"
+    table = grid(("figure", "value", "unit", "grade", source), rows, right=("value",), folds=(source,))
     names = f"name {', '.join(profile.match_names)}" if profile.match_names else "name: none, it is only asked for"
     head = f"{profile.name} ({profile.kind}), driver's {names}"
-    lines = [head, "", printed(table), *([f"\n{profile.notes}"] if profile.notes else [])]
+    lines = [head, "", table, *([f"\n{profile.notes}"] if profile.notes else [])]
     if profile.measured is not None:
         from harness.cli.calibrate import render
 
@@ -124,16 +113,3 @@ def shown(figure: SourcedFigure, unit: float) -> str:
 def with_date(source: str, date: str | None) -> str:
     """A source, with the date a price was seen."""
     return f"{source} ({date})" if date else source
-
-
-def printed(table: Table, at_least: int = 100) -> str:
-    """The table as text, at the width of the terminal but at least ``at_least`` characters."""
-    from io import StringIO
-    from shutil import get_terminal_size
-
-    from rich.console import Console
-
-    text = StringIO()
-    width = max(get_terminal_size(fallback=(160, 50)).columns, at_least)
-    Console(file=text, width=width, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -6,7 +6,6 @@ How `sbd history` prints: tables for people; a record as plain data.
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.output import grid, json_text
 from harness.errors import EXIT_REGRESSION, UserError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def list_command(
 
     with open_history(db) as history:
         found = history.records(_wanted(scenario, branch, fingerprint), limit)
-        print(json.dumps([described(one) for one in found], indent=1, ensure_ascii=False) if as_json else records_table(found))
+        print(json_text([described(one) for one in found]) if as_json else records_table(found))
 
 
 def _wanted(scenario: str | None, branch: str | None, fingerprint: str | None) -> Wanted:
@@ -145,7 +145,7 @@ def show_command(
 
     with open_history(db) as history:
         found = history.record(run_id)
-        print(json.dumps(described(found), indent=1, ensure_ascii=False) if as_json else record_table(found))
+        print(json_text(described(found)) if as_json else record_table(found))
 
 
 @history_app.command("rebuild", short_help="derive the figures again")
@@ -214,7 +214,7 @@ def trend_command(
         metrics = known_metrics(metric or [])
         with open_history(db) as history:
             found = trend(history, _wanted(scenario, branch, fingerprint), metrics, cell, min_change_pct / 100, last, outdated)
-    print(json.dumps(to_json(found), ensure_ascii=False) if as_json else trend_table(found))
+    print(json_text(to_json(found), indent=None) if as_json else trend_table(found))
     if html is not None:
         from harness.reporting.trend import write_trend
 
@@ -247,29 +247,19 @@ def described(record: HistoryRecord) -> dict[str, Any]:
 
 def records_table(records: Sequence[HistoryRecord]) -> str:
     """One line a run, the newest first."""
-    from rich.table import Table
-
-    from harness.cli.hardware import printed
-
     if not records:
         return "no run is kept that was asked for; `sbd history add RUN` keeps one"
-    shown = Table(box=None, pad_edge=False)
-    for head in ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine"):
-        shown.add_column(head, no_wrap=True)
-    for one in records:
-        shown.add_row(
-            one.run_id[:10], one.measured_at[:19].replace("T", " "), f"{one.scenario_name} [{one.scenario_digest[:8]}]",
-            _commit(one), one.revision.branch or "?", one.fingerprint, one.machine,
-        )  # fmt: skip
-    return printed(shown, at_least=128)
+    heads = ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine")
+    rows = [
+        [one.run_id[:10], one.measured_at[:19].replace("T", " "), f"{one.scenario_name} [{one.scenario_digest[:8]}]",
+         _commit(one), one.revision.branch or "?", one.fingerprint, one.machine]
+        for one in records
+    ]  # fmt: skip
+    return grid(heads, rows, at_least=128)
 
 
 def record_table(record: HistoryRecord) -> str:
     """One run: what is known of it, then a line a figure."""
-    from rich.table import Table
-
-    from harness.cli.hardware import printed
-
     facts = {
         "run": record.run_id, "path": record.path, "measured": record.measured_at, "added": record.added_at or "?",
         "scenario": f"{record.scenario_name} [{record.scenario_digest}]", "commit": _commit(record, whole=True),
@@ -278,17 +268,14 @@ def record_table(record: HistoryRecord) -> str:
         "software": ", ".join(f"{name} {version}" for name, version in record.software.items()) or "?",
         "versions": f"record {record.record_version}, formulas {record.comparison_version}; {record.samples} samples",
     }  # fmt: skip
-    shown = Table(box=None, pad_edge=False)
-    for head in ("cell", "arm", "figure"):
-        shown.add_column(head, no_wrap=True)
-    for head in ("value", "95 % interval", "n"):
-        shown.add_column(head, justify="right", no_wrap=True)
-    shown.add_column("unit")
+    rows = []
     for one in record.figures:
         interval = "" if one.low is None and one.high is None else f"{_end(one.low)}..{_end(one.high)}"
         unit = f"{one.unit}: {one.reason}" if one.reason else one.unit
-        shown.add_row(one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit)
-    return "\n".join([*(f"{name:9} {text}" for name, text in facts.items()), "", printed(shown, at_least=128)])
+        rows.append([one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit])
+    right = ("value", "95 % interval", "n")
+    table = grid(("cell", "arm", "figure", *right, "unit"), rows, right=right, folds=("unit",), at_least=128)
+    return "\n".join([*(f"{name:9} {text}" for name, text in facts.items()), "", table])
 
 
 def trend_table(found: Trend) -> str:

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from harness.analysis.judgement import Judgements
+from harness.cli.output import grid
 from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 
 if TYPE_CHECKING:
@@ -149,8 +145,6 @@ def _write(file: Path, text: str) -> Exception | None:
 
 
 HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
-NARROWEST = 100
-NO_TERMINAL = (140, 50)
 
 
 def table(judgements: Judgements, exit_code: int) -> str:
@@ -168,13 +162,8 @@ def table(judgements: Judgements, exit_code: int) -> str:
 
 
 def _grid(judgements: Judgements) -> str:
-    grid = Table(box=box.ROUNDED)
-    for head in HEADS:
-        grid.add_column(head, no_wrap=head in HEADS[:2], overflow="fold")
-    for one in gravest_first(judgements):
-        texts = (one.metric, one.subject, value_words(one), one.bound, one.reason)
-        grid.add_row(one.word, *(one_line(text) for text in texts), end_section=True)
-    text = StringIO()
-    width = max(get_terminal_size(fallback=NO_TERMINAL).columns, NARROWEST)
-    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(grid)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    rows = [
+        [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]
+        for one in gravest_first(judgements)
+    ]
+    return grid(HEADS, rows, folds=HEADS[2:], ruled=True)

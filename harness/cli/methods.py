@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness.cli.output import grid, json_text
 
 if TYPE_CHECKING:
     from harness.models import ModelShape
@@ -41,7 +42,7 @@ def print_methods(
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
-    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_methods(described))
+    print(json_text(described) if as_json else render_methods(described))
 
 
 def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Iterable[System]) -> dict[str, Any]:
@@ -116,23 +117,14 @@ def _price(price: MethodPrice, baseline: MethodPrice) -> dict[str, float]:
 
 def render_methods(found: dict[str, Any]) -> str:
     """The table, below it what keeps a system from being priced."""
-    from rich.table import Table
-
-    from harness.cli.hardware import printed
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    for head in ("passes", "query", "ms/token", "speedup"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("published", overflow="fold")
-    table.add_column("source", overflow="fold")
-    table.add_column("grade", no_wrap=True)
-    table.add_column("mark", no_wrap=True)
-    for method in found["methods"]:
-        mark = method["mark"] if method["price"] else "not priced"
-        table.add_row(
-            method["name"], *_numbers(method), _reported(method["speedup"]), method["reference"], method["grade"] or "", mark
-        )
+    numbers = ("passes", "query", "ms/token", "speedup")
+    rows = [
+        [method["name"], *_numbers(method), _reported(method["speedup"]), method["reference"], method["grade"] or "",
+         method["mark"] if method["price"] else "not priced"]
+        for method in found["methods"]
+    ]  # fmt: skip
+    heads = ("method", *numbers, "published", "source", "grade", "mark")
+    table = grid(heads, rows, right=numbers, folds=("published", "source"))
     head = (
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
         f"context {found['context_tokens']}: priced, not run"
@@ -140,7 +132,7 @@ def render_methods(found: dict[str, Any]) -> str:
     missing = [f"  {method['name']}: {why}" for method in found["methods"] for why in _grouped(method["missing"])]
     if missing:
         missing = ["", "not priced, for want of:", *missing]
-    return "\n".join([head, "", printed(table), "", LEGEND, f"assumed: {found['assumed']}", *missing])
+    return "\n".join([head, "", table, "", LEGEND, f"assumed: {found['assumed']}", *missing])
 
 
 def _numbers(method: dict[str, Any]) -> tuple[str, str, str, str]:

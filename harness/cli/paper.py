@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from harness.cli.output import grid, json_text
 
 if TYPE_CHECKING:
     from rich.bar import Bar
@@ -45,7 +46,7 @@ def explain_paper(given: dict[str, Any]) -> str:
             "--block-size, --nfe-speedup, --dtype or --json"
         )
     found = describe_explanation(given, given.get("dtype", "bfloat16"))
-    return json.dumps(found, indent=1, ensure_ascii=False) if "as_json" in given else render(found)
+    return json_text(found) if "as_json" in given else render(found)
 
 
 def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -91,29 +92,21 @@ def _as_data(waterfall: Waterfall) -> dict[str, Any]:
 
 
 def _waterfall(found: dict[str, Any], ours: str) -> str:
-    from rich.table import Table
-
-    from harness.cli.hardware import printed
-
     ends = (found["published"], found["ours"])
     figures = [*ends, *(step["after"] for step in found["steps"] if step["after"] is not None)]
     scale = min(figures), max(figures)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("step", no_wrap=True)
-    table.add_column("figure", justify="right", no_wrap=True)
-    table.add_column("factor", justify="right", no_wrap=True)
-    table.add_column(f"{scale[0]:<{BAR_WIDTH // 2}.3f}{scale[1]:>{BAR_WIDTH // 2}.3f}", no_wrap=True)
-    table.add_row("", "published", f"{ends[0]:.3f}", "", ratio_bar(ends[0], ends[0], scale))
+    bar = f"{scale[0]:<{BAR_WIDTH // 2}.3f}{scale[1]:>{BAR_WIDTH // 2}.3f}"
+    rows = [["", "published", f"{ends[0]:.3f}", "", ratio_bar(ends[0], ends[0], scale)]]
     for number, step in enumerate(found["steps"], 1):
         before, after = step["before"], step["after"]
         if after is None:
-            table.add_row(str(number), step["name"], "?", "", "not priced")
+            rows.append([str(number), step["name"], "?", "", "not priced"])
         else:
-            table.add_row(str(number), step["name"], f"{after:.3f}", f"x{after / before:.3f}", ratio_bar(before, after, scale))
-    table.add_row("", "ours", f"{ends[1]:.3f}", f"x{ends[1] / ends[0]:.3f}", ratio_bar(ends[1], ends[1], scale))
+            rows.append([str(number), step["name"], f"{after:.3f}", f"x{after / before:.3f}", ratio_bar(before, after, scale)])
+    rows.append(["", "ours", f"{ends[1]:.3f}", f"x{ends[1] / ends[0]:.3f}", ratio_bar(ends[1], ends[1], scale)])
+    table = grid(("", "step", "figure", "factor", bar), rows, right=("", "figure", "factor"))
     factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in found["factor_by_kind"].items() if kind in KINDS)
-    return f"{_title(found)}\nfrom the paper's to that of {ours}\n{factors}\n\n{printed(table)}"
+    return f"{_title(found)}\nfrom the paper's to that of {ours}\n{factors}\n\n{table}"
 
 
 def _title(found: dict[str, Any]) -> str:

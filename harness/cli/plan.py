@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.output import grid, json_text, wrapped
 from harness.cli.progress import format_duration
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def plan_command(
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
     described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
-    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render(described), end="\n" if as_json else "")
+    print(json_text(described) if as_json else render(described), end="\n" if as_json else "")
 
 
 def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
@@ -95,38 +95,28 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
 
 def render(described: dict[str, Any]) -> str:
     """The plan as a table with the reasons for what is missing below it."""
-    from io import StringIO
-    from shutil import get_terminal_size
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("case", overflow="fold")
-    for name in ("model", "device", "samples", "memory", "time"):
-        table.add_column(name, justify="right" if name in {"samples", "memory", "time"} else "left", no_wrap=True)
+    heads, right = ("case", "model", "device", "samples", "memory", "time"), ("samples", "memory", "time")
+    rows = []
     for case in described["cases"]:
         memory = f"{case['memory']['total_bytes'] / 1e9:.2f} GB" if case["memory"] else "?"
         place = f"{case['device']} {case['dtype']}"
-        table.add_row(case["case_id"], case["model"], place, str(case["samples"]), memory, _time(case["time"]))
-    text = StringIO()
-    console = Console(file=text, width=max(get_terminal_size(fallback=(160, 50)).columns, 100), highlight=False, markup=False)
-    console.print(table)
+        rows.append([case["case_id"], case["model"], place, str(case["samples"]), memory, _time(case["time"])])
+    lines = [grid(heads, rows, right=right, folds=("case",)), ""]
     bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
     total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
-    console.print(f"\n{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    lines.append(f"{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
     if margin := max((case["memory"]["margin_bytes"] for case in described["cases"] if case["memory"]), default=0):
-        console.print(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
+        lines.append(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
     if any(case["processes"] > 1 for case in described["cases"]):
-        console.print(f"{_processes(described)}; loading the model comes on top, each time")
+        lines.append(f"{_processes(described)}; loading the model comes on top, each time")
     if bounded:
-        console.print("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
+        lines.append("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
     if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):
-        console.print("replayed: passes per block follow a stated mean; their distribution is assumed")
+        lines.append("replayed: passes per block follow a stated mean; their distribution is assumed")
     reasons = (case[key] for case in described["cases"] for key in ("memory_reason", "time_reason"))
     for reason in dict.fromkeys(reason for reason in reasons if reason):
-        console.print(f"?: {reason}")
-    return text.getvalue()
+        lines.append(f"?: {reason}")
+    return "".join(f"{wrapped(line) if at > 1 else line}\n" for at, line in enumerate(lines))
 
 
 def _processes(described: dict[str, Any]) -> str:

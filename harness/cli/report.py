@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from harness.cli.output import json_text
 
 if TYPE_CHECKING:
     from harness.progress import Progress
@@ -137,7 +138,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
     judged = verdict(comparison, claims_for(record.header, (), ()), record.header)
     if as_json:
         found = {"version": REPORT_JSON_VERSION, "comparison": to_json(comparison), "judgements": judgements_json(judged)}
-        print(json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False))
+        print(json_text(found))
     if markdown is not None:
         text = export(judged, "markdown")
         if str(markdown) == STDOUT:
@@ -155,7 +156,7 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
     records = [one for run in runs for one in by_machine(read_run(run))]
     found = compare_several(records)
     if as_json:
-        print(json.dumps(to_json(found), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json_text(to_json(found)))
         return []
     from harness.reporting.side_by_side import write_side_by_side
 

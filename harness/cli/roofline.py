@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from harness.cli.output import json_text
 
 if TYPE_CHECKING:
     from harness.models import ModelShape
@@ -100,7 +101,7 @@ def roofline_command(
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
-    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else _render_prediction(described))
+    print(json_text(described) if as_json else _render_prediction(described))
 
 
 def describe_prediction(
@@ -178,7 +179,7 @@ def _print_batches(
     if nfe_speedup is not None:
         raise UserError(f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out")
     described = describe_batches(shape, hardware, dtype, run, block_size, batch, context)
-    print(json.dumps(described, indent=1, ensure_ascii=False) if as_json else render_batches(described))
+    print(json_text(described) if as_json else render_batches(described))
 
 
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:
@@ -187,7 +188,7 @@ def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool)
     tables = paper_tables(mode) if mode else side_by_side()
     if as_json:
         rows = [*tables["table3"], *tables["table4"]]
-        print(json.dumps({"version": tables["version"], "mode": tables["mode"], "rows": rows}, indent=1))
+        print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
         print(f"Table {number}: {title} ({'as printed, and corrected' if mode is None else mode})")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from harness.decoding.request import EndingRow, StopRule
-from harness.decoding.sampling import NO_NUMBERS, NO_TOKEN
-from harness.decoding.session import Segment, upload
+from harness.decoding.sampling import NO_NUMBERS
+from harness.decoding.session import NO_TOKEN, Segment, upload
 from harness.errors import NoTokenError
 from harness.record.trace import Role
 

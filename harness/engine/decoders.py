@@ -129,8 +129,9 @@ def next_token(asked: Decoding) -> Decoder:
 
 def set_block(asked: Decoding) -> Decoder:
     """Set Block Decoding."""
-    how = {"acceptance": asked.acceptance, "batching": asked.arm["batching"]}
-    return decode_set_block(asked.session, asked.request, **asked.blocks, **how)
+    return decode_set_block(
+        asked.session, asked.request, **asked.blocks, acceptance=asked.acceptance, batching=asked.arm["batching"]
+    )
 
 
 def verified_blocks(asked: Decoding) -> Decoder:
@@ -163,8 +164,9 @@ def apd(asked: Decoding) -> Decoder:
 
 def block_diffusion(asked: Decoding) -> Decoder:
     """As a public family of block models decodes."""
-    how = {"protocol": protocol_of(asked.arm), "acceptance": asked.acceptance}
-    return decode_block_diffusion(asked.session, asked.request, **asked.blocks, **how)
+    return decode_block_diffusion(
+        asked.session, asked.request, **asked.blocks, protocol=protocol_of(asked.arm), acceptance=asked.acceptance
+    )
 
 
 def draft_and_check(asked: Decoding) -> Decoder:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
@@ -33,14 +33,10 @@ from harness.hardware.figures import (
     Peaks,
     Power,
     Price,
+    SourcedFigure,
 )
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
-
-if TYPE_CHECKING:
-    from harness.hardware.figures import PeakDtype, SourcedFigure
-    from harness.hardware.profile import HardwareProfile
-
 
 Contradiction = tuple[tuple[str, ...], str]
 

@@ -29,7 +29,7 @@ from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
 from harness.scenario.method import PlannedPass, per_token
-from harness.scenario.methods import METHODS
+from harness.scenario.methods import method_of
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 from harness.scenario.speculative_arms import draft_shapes, stages
@@ -175,7 +175,7 @@ def deployment_of(case: Case) -> Deployment:
 
 def _widest_pass(case: Case) -> tuple[int, int]:
     """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
-    return METHODS[case.arm["method"]].widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
+    return method_of(case.arm).widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
 
 
 def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
@@ -219,7 +219,7 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
         described = describe_pass(one.role, rows, one.query_tokens, one.context_tokens, logits=one.logits, kept=one.kept)
         return one.count * price_pass(shape, how, described, ceilings).expected_s
 
-    planned = METHODS[case.arm["method"]].passes(case.arm, context, new_tokens, partial(_passes, case))
+    planned = method_of(case.arm).passes(case.arm, context, new_tokens, partial(_passes, case))
     total_s = sum(seconds(case.shape, deployment_of(case), one) for one in planned)
     whole = Deployment(dtype=case.part.dtype)
     for shape in draft_shapes(case.arm, case.shape):

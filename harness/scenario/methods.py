@@ -30,6 +30,11 @@ else:
     Arm = Annotated[Union[tuple(method.arm for method in METHODS.values())], Field(discriminator="method")]  # noqa: UP007 - made of a table
 
 
+def method_of(arm: dict[str, Any]) -> Method:
+    """The descriptor of an arm; generate(), which the baseline is held against, decodes as NTP does."""
+    return NTP if is_check(arm) else METHODS[arm["method"]]
+
+
 def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     """Its part of a case id."""
     if is_check(arm):

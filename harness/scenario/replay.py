@@ -111,7 +111,7 @@ def replayed_speedup(acceptance: Literal["real"] | Replay | TraceReplay) -> floa
 
 def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
     """Of a scenario's arm and one of its variants; None where the sampler decides."""
-    acceptance = getattr(arm, "acceptance", "real")
+    acceptance: Literal["real"] | Replay | TraceReplay = getattr(arm, "acceptance", "real")
     if acceptance == "real":
         return None
     speedup = replayed_speedup(acceptance)

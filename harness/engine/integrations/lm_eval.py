@@ -202,7 +202,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         found: dict[int, tuple[float, bool]] = {}
         for start in range(0, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]
-            found |= dict(zip(batch, self._engine.log_likelihoods([pairs[index] for index in batch]), strict=True))
+            found |= dict(zip(batch, self._engine.answer_logprobs([pairs[index] for index in batch]), strict=True))
         return [found[index] for index in range(len(pairs))]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:

@@ -1,0 +1,53 @@
+"""The one way that a command shows its answer: JSON for programs; tables and lines at the terminal's real width for people."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from shutil import get_terminal_size
+from typing import Any
+
+
+def json_text(value: Any, indent: int | None = 1) -> str:
+    """Plain values as JSON, with letters beyond ASCII as they are."""
+    return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+
+
+def columns(at_least: int = 100) -> int:
+    """Characters that a line of the terminal holds; ``at_least`` so many, and 160 where there is no terminal."""
+    return max(get_terminal_size(fallback=(160, 50)).columns, at_least)
+
+
+def wrapped(text: str, first: str = "", other: str = "") -> str:
+    """``text`` in lines of the terminal's width, the first one indented by ``first``."""
+    width = max(get_terminal_size(fallback=(140, 50)).columns, 80)
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
+
+
+def grid(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = (), folds: Collection[str] = (),
+    at_least: int = 100, ruled: bool = False,
+) -> str:  # fmt: skip
+    """A table as text, at the terminal's width.
+
+    ``right``: columns that are set to the right. ``folds``: columns that may break into lines; without one, no column does.
+    ``ruled``: with a frame and a rule below each row.
+    """
+    from io import StringIO
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.ROUNDED if ruled else None, pad_edge=ruled)
+    for head in heads:
+        fold = head in folds
+        table.add_column(
+            head, justify="right" if head in right else "left", no_wrap=not fold, overflow="fold" if fold else "ellipsis"
+        )
+    for row in rows:
+        table.add_row(*row, end_section=ruled)
+    text = StringIO()
+    Console(file=text, width=columns(at_least), highlight=False, markup=False, emoji=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
