@@ -26,10 +26,10 @@ def wrapped(text: str, first: str = "", other: str = "") -> str:
 
 
 def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = (), folds: Collection[str] = (),
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str] = (), folds: Collection[str] = (),
     at_least: int = 100, ruled: bool = False,
 ) -> str:  # fmt: skip
-    """A table as text, at the terminal's width.
+    """A table of texts (or drawings of rich) as text, at the terminal's width.
 
     ``right``: columns that are set to the right. ``folds``: columns that may break into lines; without one, no column does.
     ``ruled``: with a frame and a rule below each row.
