@@ -223,7 +223,7 @@ def test_a_fork_never_reaches_the_bench_machine() -> None:
 def test_the_readme_tells_every_format_and_exit_code() -> None:
     """What the program knows stands in the tables."""
     from harness import errors
-    from harness.reporting.exports import FORMATS
+    from harness.reporting.exports.formats import FORMATS
 
     text = (CI / "README.md").read_text(encoding="utf-8")
     assert [name for name in FORMATS if f"`{name}`" not in text] == []

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from harness.capacity.results import BreakEven, DevicePlan, Plan
 from harness.cli.output import json_text
 
 if TYPE_CHECKING:
     from harness.capacity.acceptance import AssumedAcceptance
-    from harness.capacity.results import Goal, Workload
+    from harness.capacity.results import DevicePlan, Goal, Plan, Workload
     from harness.models.deployment import Deployment
 
 
@@ -234,6 +233,8 @@ _SIDES = {"": "expected", "_low": "low", "_high": "high"}
 
 
 def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
+    from harness.capacity.results import BreakEven
+
     for device in plan.devices:
         for found in device.break_even or (None,):
             line = _of_device(plan, device) | {"reason": device.reason or (found and found.reason)}

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
-from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
-from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 
 if TYPE_CHECKING:
     from harness.analysis.judgement import Judgements
@@ -81,7 +79,7 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
 
 def _target(text: str) -> Target:
     from harness.errors import UserError
-    from harness.reporting.exports import FORMATS
+    from harness.reporting.exports.formats import FORMATS
 
     name, _, file = text.partition("=")
     if name not in FORMATS:
@@ -108,7 +106,7 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others are, and the table is printed.
     """
-    from harness.reporting.exports import export
+    from harness.reporting.exports.formats import export
 
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
@@ -152,18 +150,16 @@ def table(judgements: Judgements, exit_code: int) -> str:
 
     No line starts with text from outside: a CI runner would obey one that starts with ``::`` (or has ``##[`` anywhere).
     """
+    from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
+
     ordered = gravest_first(judgements)
-    parts = [_grid(judgements)] if ordered else []
+    rows = [
+        [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]
+        for one in ordered
+    ]
+    parts = [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
     for one in ordered:
         if one.remedy:
             parts.append(f"to decide {one_line(one.metric)} of {one_line(one.subject)}: {one_line(one.remedy)}")
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
     return "\n".join([*parts, said]).replace("##[", "# #[")
-
-
-def _grid(judgements: Judgements) -> str:
-    rows = [
-        [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]
-        for one in gravest_first(judgements)
-    ]
-    return grid(HEADS, rows, folds=HEADS[2:], ruled=True)

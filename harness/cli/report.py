@@ -128,7 +128,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
     from harness.analysis.verdict import claims_for, verdict
     from harness.record.journal import write_whole
     from harness.record.store import read_on_one_machine
-    from harness.reporting.exports import export
+    from harness.reporting.exports.formats import export
 
     page = None if as_json else write_page(run, out)
     if not as_json and markdown is None:

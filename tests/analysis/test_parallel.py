@@ -1,6 +1,6 @@
 """Pieces of work in forked processes: the same results in the same order, and what happens when one of them breaks.
 
-In processes of their own: a test's process has threads and torch, and is never forked.
+In processes of their own: a test's process has threads and torch, and is never parallel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pieces are fork
 
 def told(code):
     """What a process that runs ``code`` prints, line by line."""
-    begin = "import os, signal, threading\nfrom harness import forked\nos.sched_getaffinity = lambda _: {0, 1}\n"
+    begin = "import os, signal, threading\nfrom harness.analysis import parallel\nos.sched_getaffinity = lambda _: {0, 1}\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120
     )
@@ -31,7 +31,7 @@ def test_pieces_keep_their_order_and_run_elsewhere():
     """Every result at the place of its piece, each from another process than this one, which the pieces need not reach."""
     found = told("""
         here = os.getpid()
-        found = forked.side_by_side([lambda i=i: (i, os.getpid() != here) for i in range(9)])
+        found = parallel.parallel_map([lambda i=i: (i, os.getpid() != here) for i in range(9)])
         print(*[f"{i}:{away}" for i, away in found])
     """)
     assert found == [f"{i}:True" for i in range(9)]
@@ -45,7 +45,7 @@ def test_what_is_not_worth_it_or_not_safe_stays_here(alone):
         if {alone!r} == "a thread":
             threading.Thread(target=threading.Event().wait, daemon=True).start()
         given = pieces[:1] if {alone!r} == "pieces[:1]" else pieces
-        print(set(forked.side_by_side(given, {alone!r} != "worth_it=False")) == {{os.getpid()}})
+        print(set(parallel.parallel_map(given, {alone!r} != "worth_it=False")) == {{os.getpid()}})
     """)
     assert found == ["True"]
 
@@ -64,7 +64,7 @@ def test_what_a_piece_raises_is_raised():
         def wrong():
             raise UserError("no-such-part")
         try:
-            forked.side_by_side([lambda: 1, wrong])
+            parallel.parallel_map([lambda: 1, wrong])
         except UserError as error:
             print(error)
     """)
@@ -79,7 +79,7 @@ def test_a_killed_child_loses_nothing():
             if os.getpid() != here:
                 os.kill(os.getpid(), signal.SIGKILL)
             return "done"
-        print(*forked.side_by_side([fragile, fragile, lambda: "too"]))
+        print(*parallel.parallel_map([fragile, fragile, lambda: "too"]))
     """)
     assert found == ["done", "done", "too"]
 
@@ -87,19 +87,19 @@ def test_a_killed_child_loses_nothing():
 def test_a_report_is_the_same_to_the_byte():
     """Comparison and page of a run of two parts, one piece after the other and side by side."""
     found = told("""
-        from harness import compare, forked
+        from harness.analysis import comparison as compare, parallel
         from harness.reporting import page
-        from tests import synthetic_run as synthetic
+        from tests.helpers import synthetic_run as synthetic
         sbd = synthetic.Arm(label="SBD k=16 γ=0.35", gamma=0.35, passes_per_block=4)
         parts = [synthetic.Part(name=name, arms=(synthetic.NTP, sbd), batch_size=size) for name in "ab" for size in (1, 2)]
         run = synthetic.build(*parts, calibration=synthetic.calibration())
         pages, counted = [], []
-        whole = forked.side_by_side
+        whole = parallel.parallel_map
         def counting(pieces, worth_it):
             counted.append(len(pieces))
             return whole(pieces, least == 0)
         for module in (compare, page):
-            module.side_by_side = counting
+            module.parallel_map = counting
         for least in (10**9, 0):
             held = compare.compare(run)
             pages.append((compare.to_json(held), page.render(run, held)))

@@ -14,26 +14,24 @@ from harness.analysis.verdict import verdict
 from harness.record.store import read_run
 from harness.scenario.claim_text import load_claims
 from tests.helpers import ROOT
+from tests.helpers.crossed_mean import crossed_mean
 from tests.helpers.judged_runs import judged
 
 REPORTS = ROOT / "reports"
 
 
 def test_the_papers_claims_on_the_published_quickstart() -> None:
-    """Fewer passes are confirmed, 48 prompts leave the accuracy open, replayed passes are void; of one process no claim about
-    time is decided, though all of the interval misses it.
-    """
+    """Fewer passes are confirmed; the accuracy is lost and the clock falls short; replayed passes are void."""
     run = read_run(REPORTS / "quickstart")
     found = verdict(compare(run), load_claims("paper") + load_claims("ours"), run.header)
     words = [(one.cell["part"], one.metric, one.word) for one in found.judgements]
     assert words == [
         ("reference", "nfe_speedup", "confirmed"), ("bandwidth_bound", "nfe_speedup", "void"),
-        ("reference", "wall_over_nfe", "inconclusive"), ("bandwidth_bound", "wall_over_nfe", "inconclusive"),
-        ("reference", "accuracy_loss_points", "inconclusive"), ("bandwidth_bound", "accuracy_loss_points", "void"),
+        ("reference", "wall_over_nfe", "refuted"), ("bandwidth_bound", "wall_over_nfe", "inconclusive"),
+        ("reference", "accuracy_loss_points", "refuted"), ("bandwidth_bound", "accuracy_loss_points", "void"),
     ]  # fmt: skip
-    assert found.exit_code() == 4 and json.dumps(to_json(found), allow_nan=False)
-    assert [one.word for one in judged(run, "wall_over_nfe >= 0.9").judgements] == ["refuted", "refuted"], "scope: this process"
-    assert {one.word for one in judged(run, "wall_speedup >= 5").judgements} == {"refuted"}
+    assert found.exit_code() == 1 and json.dumps(to_json(found), allow_nan=False)
+    assert [one.word for one in judged(run, "wall_speedup >= 5 at part=reference").judgements] == ["refuted"]
 
 
 def test_the_published_wall_over_nfe_by_hand() -> None:
@@ -53,10 +51,10 @@ def test_the_published_wall_over_nfe_by_hand() -> None:
         fit &= sample.meters["steal_s"] <= 0.05 * window_s * 2 and sample.meters["compiled_graphs"] == 0
         passes = sum(role != "prefill" for role in sample.passes.role)
         if fit and passes:
-            found.setdefault((task, sample.group), {})[arm] = (sample.decode_s or 0) / passes
-    logs = np.log([pair["ntp"] / pair["sbd"] for pair in found.values() if len(pair) == 2])
-    assert claimed.sizes["prompts"] == len(logs)
-    assert claimed.value.value == pytest.approx(math.exp(logs.mean()), rel=1e-9)
+            found.setdefault(((task, sample.group), sample.process), {})[arm] = (sample.decode_s or 0) / passes
+    logs = {key: math.log(pair["ntp"] / pair["sbd"]) for key, pair in found.items() if len(pair) == 2}
+    assert claimed.sizes == {"prompts": len({prompt for prompt, _ in logs}), "processes": 3}
+    assert claimed.value.value == pytest.approx(math.exp(crossed_mean(logs)), rel=1e-9)
 
 
 def test_the_papers_claims_on_the_published_accuracy_run() -> None:

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgements
 from harness.analysis.stats.quantity import Quantity
-from harness.reporting.exports import FORMATS, export
+from harness.reporting.exports.formats import FORMATS, export
 from harness.reporting.exports.review import LONGEST
 from harness.reporting.exports.trackers import family_name
 from tests.helpers import synthetic_judgements as synthetic

@@ -160,7 +160,7 @@ def test_seeds_are_shared_by_arms_and_differ_between_samples() -> None:
 def test_the_plan_is_the_same_in_another_process() -> None:
     """Ids, seeds and order do not depend on the interpreter's hash seed."""
     program = (
-        "from harness.scenario.plan import make_plan; from harness.scenario.scenario import load_scenario\n"
+        "from harness.scenario.plan import make_plan; from harness.scenario.loading import load_scenario\n"
         "for s in make_plan(load_scenario('quickstart')).slots(): print(s.key, s.case.sample_seed(s.group, s.repeat))"
     )
     runs = [

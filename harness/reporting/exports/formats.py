@@ -1,0 +1,41 @@
+"""Every format by the name that ``--to`` knows it by."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from harness.analysis.judgement import Judgements, to_json
+from harness.reporting.exports.review import github_text, junit_text, markdown_text
+from harness.reporting.exports.trackers import bencher_text, bigger_text, prometheus_text, smaller_text
+from harness.reporting.exports.wording import finite
+
+
+def json_text(judgements: Judgements) -> str:
+    """The versioned JSON form of harness.analysis.judgement, text unchanged."""
+    return json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Judgements], str]] = {
+    "json": json_text,
+    "junit": junit_text,
+    "markdown": markdown_text,
+    "github": github_text,
+    "bigger-is-better": bigger_text,
+    "smaller-is-better": smaller_text,
+    "bencher": bencher_text,
+    "prometheus": prometheus_text,
+}
+
+
+def export(judgements: Judgements, name: str) -> str:
+    """The text of one format, encodable as UTF-8 and ending in a newline; the same judgements give the same text.
+
+    A lone surrogate (a file name that is no UTF-8) can stand in no file and becomes U+FFFD.
+
+    Raises:
+        KeyError: no such format.
+    """
+    return re.sub("[\ud800-\udfff]", "\ufffd", FORMATS[name](finite(judgements)))
+
