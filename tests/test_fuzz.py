@@ -286,7 +286,7 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
     from harness.hardware import profile
-    from harness.scenario import scenario
+    from harness.scenario import loading, scenario
 
     def endless(name: str) -> None:
         while True:
@@ -298,7 +298,7 @@ def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: Wor
         return {}
 
     monkeypatch.setattr("tests.helpers.watched_command.LONGEST_CPU_S", 0.3)
-    monkeypatch.setattr(scenario, "load_scenario", lambda path: 1 / 0)
+    monkeypatch.setattr(loading, "load_scenario", lambda path: 1 / 0)
     monkeypatch.setattr(profile, "load_profile", endless)
     monkeypatch.setattr(scenario.Scenario, "model_json_schema", elsewhere)
     fault = fault_of([command] if command == "schema" else [command, "x"], world.root)

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
-from harness.engine.training.recipe import TrainRecipe
 from harness.errors import MissingExtraError, UserError
-from harness.hardware.profile import HardwareProfile, load_profile
-from harness.models import KNOWN_SHAPES, ModelShape
-from harness.models.choice import HuggingFaceModel, shape_of
-from harness.models.known import KNOWN_MODELS
 
 if TYPE_CHECKING:
+    from harness.engine.training.cost import TrainingCost
     from harness.engine.training.recipe import TrainRecipe
-
+    from harness.hardware.profile import HardwareProfile
+    from harness.models import ModelShape
 
 # Options that mean something beside a recipe; everything else it says itself.
 _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
@@ -134,6 +130,9 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     Raises:
         UserError and its kind: the model's shape is not known here, or a device is not.
     """
+    from harness.engine.training.cost import UTILISATION, training_cost
+    from harness.hardware.profile import load_profile
+
     shape = shape_of_recipe(recipe)
     cost = training_cost(recipe, shape)
     per_step = recipe.sequences_per_step
@@ -158,6 +157,10 @@ def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
     Raises:
         UnknownModelError: a config that is none of a decoder-only transformer. UserError: none of them has it.
     """
+    from harness.models import KNOWN_SHAPES
+    from harness.models.choice import HuggingFaceModel, shape_of
+    from harness.models.known import KNOWN_MODELS
+
     by_source = {known.source: name for name, known in KNOWN_MODELS.items()}
     if recipe.model in by_source:
         return KNOWN_SHAPES[by_source[recipe.model]]

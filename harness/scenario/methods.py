@@ -15,6 +15,7 @@ from harness.scenario.arms_public import BLOCK_DIFFUSION
 from harness.scenario.masked_arms import APD, FREEDAVE
 from harness.scenario.method import Method, ReplaySpec, number
 from harness.scenario.plugins import with_plugins
+from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 
 _OWN = (
@@ -23,6 +24,8 @@ _OWN = (
 )  # fmt: skip
 
 
+# Here, and not where each table stands: a package may import any module of arms.
+SOLVERS.update(with_plugins(SOLVERS, "sbd.solvers", SolverSpec))
 METHODS = with_plugins({method.name: method for method in _OWN}, "sbd.methods", Method)
 if TYPE_CHECKING:
     Arm = Any

@@ -1,7 +1,7 @@
 """Which rule picks the masked slots that become final, and how boldly: the solvers a scenario can name, with their knobs.
 
 SOLVERS is the registry: the program's own, whose rules are the functions of the same names in harness.decoding.solvers, then
-those of installed packages (entry point group ``sbd.solvers``). Knows no torch, no model and no arm but its own keys.
+those of installed packages, which harness.scenario.methods adds. Knows no torch, no model and no arm but its own keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.config_file import StrictModel
 from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
-from harness.scenario.plugins import with_plugins
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
@@ -114,9 +113,7 @@ _OWN = {
         sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
     ),
 }  # fmt: skip
-SOLVERS = with_plugins(
-    {name: replace(spec, rule=f"harness.decoding.solvers:{name}") for name, spec in _OWN.items()}, "sbd.solvers", SolverSpec
-)
+SOLVERS = {name: replace(spec, rule=f"harness.decoding.solvers:{name}") for name, spec in _OWN.items()}
 
 
 def _known(name: str) -> str:
@@ -127,7 +124,7 @@ def _known(name: str) -> str:
     return name
 
 
-SolverName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(SOLVERS)})]
+SolverName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=list(SOLVERS)))]
 SolverNames = Annotated[
     tuple[SolverName, ...], Field(min_length=1),
     BeforeValidator(as_list, json_schema_input_type=SolverName | list[SolverName]), AfterValidator(distinct),

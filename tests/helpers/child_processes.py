@@ -32,14 +32,6 @@ class InThisProcess:
         return 0
 
 
-@pytest.fixture
-def shape():
-    """Any shape."""
-    from harness.models import KNOWN_SHAPES
-
-    return KNOWN_SHAPES["llama-250m"]
-
-
 REAL = """
 version: 1
 name: real

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pytest
-
 from harness.errors import DoesNotFitError
 from harness.meters.window import Readings
 from harness.record.trace import ForwardPass, Generation
@@ -98,19 +96,3 @@ def fake_machine(engine, free_bytes=None):
         profile=lambda scenario: (None, "a fake machine"),
         execution=lambda part: "eager",
     )
-
-
-@pytest.fixture
-def scenario(tmp_path):
-    """The scenario as a file."""
-    file = tmp_path / "fake.yaml"
-    file.write_text(SCENARIO)
-    return file
-
-
-@pytest.fixture
-def shape():
-    """Any shape."""
-    from harness.models import KNOWN_SHAPES
-
-    return KNOWN_SHAPES["llama-250m"]

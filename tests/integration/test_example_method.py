@@ -26,9 +26,9 @@ parts:
       - {method: ntp}
       - {method: repetition, draft_tokens: [1, 3]}
       - {method: sbd, block_size: 4, solver: leftmost, tokens: 2}
-    workload: {tasks: [word_problems], prompts: 2, max_new_tokens: 16}
+    workload: {tasks: [word_problems], prompts: 6, max_new_tokens: 48}
 claims:
-  - {metric: nfe_speedup, at_least: 0.5, where: {arm: "repetition n=3"}}
+  - {metric: nfe_speedup, min: 1.2, where: {arm: "SBD k=4 leftmost tokens=2"}}
 """
 
 

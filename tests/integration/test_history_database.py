@@ -140,7 +140,7 @@ def test_two_processes_writing_1000_records_lose_nothing(where: str) -> None:
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from harness import history
+from harness.regression.history import store as history
 from tests.helpers.synthetic_history import record
 from tests.integration.test_history_database import ALL_METRICS, BEFORE_KILL
 

@@ -67,7 +67,9 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
             for file in files:
                 assert archive.read(f"harness/_data/{file.relative_to(ROOT).as_posix()}") == file.read_bytes()
         assert "harness/_data/scenarios/claims/paper.yaml" in names
-        tables = ("paper_table1.csv", "roofline/paper_table3.csv", "roofline/paper_table4.csv", "anchors.yaml")
+        tables = (
+            "scenario/paper_table1.csv", "roofline/paper_table3.csv", "roofline/paper_table4.csv", "roofline/anchors.yaml",
+        )  # fmt: skip
         assert {f"harness/{table}" for table in tables} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)

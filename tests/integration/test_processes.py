@@ -37,6 +37,7 @@ from harness.scenario.scenario import Scenario
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.child_processes import REAL, InThisProcess
+from tests.helpers.child_processes import calibrated as calibrated
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.running import is_running
 
@@ -45,6 +46,14 @@ PART = {
     "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
     "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 6, "max_new_tokens": 33},
 }  # fmt: skip
+
+
+@pytest.fixture
+def shape():
+    """Any shape."""
+    from harness.models import KNOWN_SHAPES
+
+    return KNOWN_SHAPES["llama-250m"]
 
 
 def plan_of(*parts):
@@ -86,7 +95,7 @@ def test_the_plan_counts_every_process():
     assert "processes" not in render(once)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "gamma_selection", "reference_accuracy"])
+@pytest.mark.parametrize("name", ["gamma_selection", "reference_accuracy"])
 def test_older_records_keep_their_digest(name):
     """What a program that knew no processes wrote resolves today as it did then, so that a run begun then can go on now."""
     header = json.loads((ROOT / "reports" / name / "run.json").read_text())
@@ -469,9 +478,10 @@ def test_a_child_that_did_not_hear_the_interrupt_is_told(monkeypatch):
 
 INTERRUPTED = """
 import sys
-from harness import cli, processes
+from harness import cli
+from harness.runner import subprocesses
 idle = "import sys, time; print('begun', file=sys.stderr, flush=True); time.sleep(60)"
-processes.FreshInterpreter.command = lambda self, errand: [sys.executable, "-c", idle]
+subprocesses.FreshInterpreter.command = lambda self, errand: [sys.executable, "-c", idle]
 sys.argv = ["sbd", "run", *sys.argv[1:]]
 cli.main()
 """

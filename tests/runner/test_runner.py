@@ -20,6 +20,22 @@ from harness.runner.runner import run
 from tests.helpers.fake_machine import SCENARIO, FakeDecoded, FakeEngine, fake_machine, generation
 
 
+@pytest.fixture
+def scenario(tmp_path):
+    """The scenario as a file."""
+    file = tmp_path / "fake.yaml"
+    file.write_text(SCENARIO)
+    return file
+
+
+@pytest.fixture
+def shape():
+    """Any shape."""
+    from harness.models import KNOWN_SHAPES
+
+    return KNOWN_SHAPES["llama-250m"]
+
+
 def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scenario, shape, tmp_path):
     """4 prompts in 4 and 2 groups, 2 repeats, 2 arms: 24 samples; a pair differs in nothing but the arm.
 
