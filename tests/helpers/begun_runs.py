@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Runs that have begun: a header and a few samples on disk."""
 
 from __future__ import annotations
 

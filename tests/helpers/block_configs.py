@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Configs of public block models, as typed from their sources."""
 
 from __future__ import annotations
 

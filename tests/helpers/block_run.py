@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A run of one hand-written block, whose every figure is known."""
 
 from __future__ import annotations
 

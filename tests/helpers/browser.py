@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A real Chromium, and what a page does in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Runs whose fresh processes are this one, and a calibration that needs no measuring."""
 
 from __future__ import annotations
 

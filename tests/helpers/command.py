@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""The command line called in this process."""
 
 from __future__ import annotations
 

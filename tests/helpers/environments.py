@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Headers that differ in their environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A bench of kernels with known durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A machine and an engine that decode nothing and keep count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A claim held against a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Runs with other outputs than they had."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Measured passes of a device with known costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Random solvers for nested drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A session that keeps other KV than it is told."""
 
 from __future__ import annotations
 

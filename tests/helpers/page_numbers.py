@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Every number of a page, with the place in the JSON that it names."""
 
 from __future__ import annotations
 

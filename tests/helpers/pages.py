@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Synthetic runs as pages, and what a reader sees of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""The planner of the published quickstart, rendered."""
 
 from __future__ import annotations
 

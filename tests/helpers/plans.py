@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Plans of one-part scenarios."""
 
 from __future__ import annotations
 

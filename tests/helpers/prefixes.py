@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""The largest prefix by brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A source of noise that records what it is asked for."""
 
 from __future__ import annotations
 

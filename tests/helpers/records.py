@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Where the small records of every version lie."""
 
 from __future__ import annotations
 

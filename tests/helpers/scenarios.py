@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Scenarios as YAML, written to a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Decodes of every arm on a tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A bench whose survey is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Tiny random models in float64, prompts for them, and the logits they should give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""A few examples to train on."""
 
 from __future__ import annotations
 

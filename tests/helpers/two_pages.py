@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Two runs beside each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Packed passes unpacked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLACEHOLDER."""
+"""Next-word tables in place of a model, whose distribution is known."""
 
 from __future__ import annotations
 

@@ -1,0 +1,39 @@
+"""The one table of metrics: whoever uses a figure finds there what it needs of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.arm_figures import TOTALS
+from harness.analysis.comparison import compare
+from harness.scenario.metrics import METRICS, names_of
+from tests.helpers import ROOT
+from tests.helpers.judged_runs import judged
+from tests.helpers.pages import FULL
+
+
+def test_every_use_finds_its_words() -> None:
+    """A page names what is claimed, a gate says how it derives its figures, and each metric has a use."""
+    for metric in METRICS.values():
+        assert bool(metric.words) == metric.claimed, metric.name
+        assert bool(metric.what) == bool(metric.gated), metric.name
+        assert metric.claimed or metric.gated or metric.tracked, metric.name
+        assert metric.by_default <= metric.tracked, metric.name
+
+
+@pytest.mark.parametrize("name", names_of(lambda metric: metric.claimed))
+def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
+    """Of a full run every claimed figure is there, by both estimators where it is a mean of ratios, and a claim is answered."""
+    metric = METRICS[name]
+    bound = "<= 100" if metric.better == "lower" else ">= 0.01"
+    (found, *_) = judged(FULL, f"{name} {bound}").judgements
+    assert found.metric == name and found.unit == metric.unit and found.reason
+    arm = next(arm for cell in compare(FULL).cells for arm in cell.arms if not arm.is_ntp)
+    own = {"wall_speedup", "identical_to_ntp"}
+    assert name in arm.figures or name in own
+    assert (name + TOTALS in arm.figures) == metric.averaged or name in own
+
+
+def test_docs_name_the_table() -> None:
+    """A newcomer is sent to it."""
+    assert "scenario/metrics.py" in (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
