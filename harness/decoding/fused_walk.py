@@ -1,7 +1,7 @@
 """The sampler on a GPU: one walk over the vocabulary in the logits' own type, in Triton; imported only where Triton exists.
 
-A tile of the vocabulary is loaded once and stays in registers. It yields its maximum m and the lowest id
-that has it. S is its sum of exp(x - m), T that of (x - m) exp(x - m). A second kernel merges the tiles of a position, so that a single row uses the
+A tile of the vocabulary is loaded once and stays in registers. It yields its maximum m and the lowest id that has it. S is its
+sum of exp(x - m), T that of (x - m) exp(x - m). A second kernel merges the tiles of a position, so that a single row uses the
 whole GPU. The entropy is H = log S - T / S; no term is negative. Nothing waits for the device, and no shape decides what Python
 does, so both can be captured. Axes: B rows, n positions, V vocabulary.
 """

@@ -1,5 +1,6 @@
-"""What a pass says at temperature 0, as pure functions of tensors: a fuse makes few kernels of them. Above it the draw takes a
-generator, which no compiler takes. Axes: B rows, n positions, k slots of a block, V vocabulary.
+"""What a pass says at temperature 0, as pure functions of tensors: a fuse makes few kernels of them.
+
+Above it the draw takes a generator, which no compiler takes. Axes: B rows, n positions, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations

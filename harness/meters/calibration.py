@@ -83,9 +83,8 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """The engine whose fixed cost per pass is measured. ``engine``: its name in words. ``steps``: makes one-token passes of a
-    model. ``attend``: its attention of query (B, G, m, D) over keys and values (B, G, W, D). ``eager``: the host launches every
-    kernel.
+    """The engine whose fixed cost per pass is measured: its name in words, its one-token passes of a model, and its attention.
+    Query (B, G, m, D), keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
     """
 
     engine: str

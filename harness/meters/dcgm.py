@@ -2,7 +2,7 @@
 
 The meter reads ``dcgmi dmon``, NVIDIA's documented tool, whose table has kept its form since DCGM 2. DCGM's Python bindings
 come with DCGM's own packages, not from PyPI, and break with its versions. One dmon runs beside the work and prints a line every
-100 ms into a pipe; it dies with this process. The pipe is read at the window's ends only. Facts about dmon are from
+100 ms into a pipe; it ends with this process. The pipe is read at the window's ends only. Facts about dmon are from
 dcgmi/DeviceMonitor.cpp in NVIDIA/DCGM 4.6; none of this has run on a GPU of ours yet.
 """
 

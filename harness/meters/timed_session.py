@@ -10,10 +10,8 @@ from harness.meters.clock import Clock
 
 class MeteredSession:
     """Passes every call on to ``session`` and marks three points of each pass: its forward's start and end, and the sampler's
-    end.
-
-    Knows nothing of models. A decode may take several sessions, a draft model's beside the target's: those of ``beside`` share
-    one list of durations.
+    end. Knows nothing of models. A decode may take several sessions, a draft model's beside the target's: those of ``beside``
+    share one list of durations.
     """
 
     def __init__(self, session: Any, clock: Clock) -> None:

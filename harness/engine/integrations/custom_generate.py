@@ -5,8 +5,8 @@
 
 generate() reads its settings, checks the inputs and then calls ``sbd``, which decodes with the model's weights and our own KV.
 ``DIRECTORY`` is the same as a repository with ``custom_generate/generate.py``, for code that names one:
-``generate(**inputs, custom_generate=DIRECTORY, trust_remote_code=True)``. The loop refuses
-settings that it cannot honour (beams, logits processors, further stopping criteria, a given cache) and ignores none.
+``generate(**inputs, custom_generate=DIRECTORY, trust_remote_code=True)``. The loop refuses settings
+that it cannot honour (beams, logits processors, further stopping criteria, a given cache) and ignores none.
 """
 
 from __future__ import annotations
