@@ -6,7 +6,7 @@ plain integers, one per batch row.
 DraftModel drafts greedily with a smaller model or the first layers of the target. It has a KV cache of its own, as in
 transformers' ``generate(assistant_model=…)``. Before each proposal it goes back to where its row agrees with what was written,
 and reads what it missed. Another drafter below it may propose tokens that it checks (HSD, arXiv 2510.19705). It asks
-that one for at most one token fewer than it lacks, because its own pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
+that one for at most one token fewer than it lacks: its own pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
 
 PromptLookup (github.com/apoorvumang/prompt-lookup-decoding) drafts what followed the last few tokens at an earlier place in the
 row. It costs no pass. The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``.

@@ -38,7 +38,7 @@ def open_session(
     unless it is eager. Captured forwards are compiled layer by layer where the layers are found. On a CPU they are compiled
     whole. Layer by layer, a pass of six layers takes 1.4 times as long there (and a fifth of the time to compile).
 
-    ``ranks``: the ranks that the module's heads are split over. ``leaves_out``: an eager static one skips what need not be computed.
+    ``ranks``: the module's heads are split over so many. ``leaves_out``: an eager static one skips what need not be computed.
     """
     choose_kernels(module.device)
     if session == "plain":
