@@ -1,7 +1,7 @@
-"""Who decides what a pass makes final: a solver on what the model says of the block, or a replayed number.
+"""Rules that choose what a pass makes final: a solver on what the model says of the block, or a replayed number.
 
-Replayed acceptance reads the same entropies as the entropy-bounded solver, after the same forward pass and sampler, so a
-replayed run costs what a real one of the same acceptance would cost with that solver; only the choice is overridden.
+Replayed acceptance reads the same entropies as the entropy-bounded solver, after the same forward pass and sampler; only the
+choice is overridden. So a replayed run costs what a real one of the same acceptance would cost with that solver.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from harness.decoding.session import upload
 from harness.decoding.solvers import BlockView, Solver, lowest_entropy
 
 DRAWN_AHEAD = 16
-"""Blocks whose passes a replay draws at once: behind a forward that has emptied the caches the first draw costs as much as the
-other fifteen, and it is no part of what a real acceptance costs.
+"""Blocks whose passes a replay draws at once. Behind a forward that has emptied the caches the first draw costs as much as the
+other fifteen, and a real acceptance does not have that cost.
 """
 PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
@@ -61,7 +61,7 @@ class RuledAcceptance:
 
 
 class SolverAcceptance(RuledAcceptance):
-    """The real thing: a solver with its knobs, by name (``gamma=0.1``)."""
+    """A solver with its knobs, by name (``gamma=0.1``)."""
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
         bounds = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items() if isinstance(value, float)}
@@ -88,9 +88,8 @@ class EverySlot(RuledAcceptance):
 
 
 class ReplayedAcceptance(RuledAcceptance):
-    """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them.
-
-    Every row has a random stream of its own, so it draws the same passes whatever the other rows do.
+    """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them. Every row has its own
+    random stream, so it draws the same passes whatever the other rows do.
     """
 
     def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:

@@ -1,11 +1,10 @@
 """Adaptive parallel decoding (APD, arXiv 2506.00413) with the model's own next-token head as the auxiliary model.
 
-The masked head drafts the whole block in one step; a causal pass over the draft asks the next-token head. With the same noise
-both are asked again together, R x masked + (1 - R) x next-token logits, and the drafts count as far as that gives them anew;
-the first always does. Lossy: what counts is the masked head's token, and it counts where the mixture does not object. The
-larger R, the fewer objections: at 1 a draft is never refused. APD keeps an approximate cache; here the checking pass writes
-exact KV, and the next block's masks are fed in it too, as in harness.decoding.verified_blocks.
-Axes: B rows, k slots of a block, V vocabulary.
+The masked head drafts the whole block in one step; a causal pass over the draft asks the next-token head. A token is then drawn
+again, with the same noise, from the mixture R x masked + (1 - R) x next-token logits. Drafts count up to the first that differs
+from this draw; the first draft always counts. APD is lossy: the masked head's token counts where the mixture agrees. A larger R
+refuses fewer drafts, R = 1 none. APD keeps an approximate cache; here the checking pass writes exact KV. It also feeds the next
+block's masks, as in harness.decoding.verified_blocks. Axes: B rows, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ def decode_adaptive_parallel(
 
 
 class MixtureCheck:
-    """Masked and next-token head together, position by position; nothing is held against the first slot of a block."""
+    """Mixes masked and next-token logits position by position; the first slot of a block is always right."""
 
     def __init__(self, mixture: float) -> None:
         self._mixture = mixture
         self._of_drafts: Tensor | None = None
 
     def drafted(self, logits: Tensor) -> None:
-        """Remember them (the session may write over its own): a row checks next what it drafted last."""
+        """Keep a copy (the session may write over its own): a row checks next what it drafted last."""
         self._of_drafts = logits.clone()
 
     def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
@@ -54,11 +53,11 @@ class MixtureCheck:
         return tokens
 
     def verdicts(self, behind: Tensor) -> Tensor:
-        """For slot i + 1 the mixture of its two predictions; behind the last slot there is but one."""
+        """The mixture of the two predictions for slot i + 1; behind the last slot the next-token head's alone."""
         assert self._of_drafts is not None, "a block is drafted before it is checked"
         behind = widened(behind)
         mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
-        # A token that is never written has no logit to mix: 0 times minus infinity is no number.
+        # A token that is never written has no logit to mix: 0 times minus infinity is NaN.
         return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:

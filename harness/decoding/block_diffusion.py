@@ -1,8 +1,8 @@
-"""Decoding as the public families of block models do it, steered by a BlockProtocol; the rule that picks slots is any solver.
+"""Decoding as the public families of block models do it, by a BlockProtocol; the rule that picks slots is any solver.
 
-What a pass feeds and keeps is the business of the three layouts (blocks, window, canvas); this is the pass itself, the same
-for all. The mask token is never written, nor are slots decided that lie behind a stop or the length limit, which published
-code does and then cuts off. Axes: B rows, w slots of the block, V vocabulary.
+This module has the pass, the same for all; the three layouts (blocks, window, canvas) decide what it feeds and keeps. The mask
+token is never written. Slots behind a stop or the length limit are not decided; published code decides them and then cuts them
+off. Axes: B rows, w slots of the block, V vocabulary.
 """
 
 from __future__ import annotations

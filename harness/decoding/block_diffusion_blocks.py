@@ -1,10 +1,8 @@
 """One block after another over a KV cache: block diffusion as SDAR, LLaDA2, Fast-dLLM v2, BD3-LM and Nemotron decode.
 
-The prompt is read once. A block is fed until all its slots are known, then once more so that its KV is that of known tokens;
-``merged``, that second time is part of the next block's first pass. In a batch all rows open their blocks together, and a row
-that has nothing left to decide waits. Axes: B rows, w columns of the block, k of them unless the last block is cut.
-
-One row of a model whose blocks need not begin where the prompt ends. Plain integers only.
+The prompt is read once. A block is fed until all its slots are known, then once more so that its KV is that of known tokens.
+``merged``: that second time is part of the next block's first pass. In a batch all rows open their blocks together; a row with
+nothing left to decide waits. Axes: B rows, w columns of the block, k of them unless the last block is cut.
 """
 
 from __future__ import annotations
@@ -22,9 +20,8 @@ from harness.models.block_families import BlockProtocol
 
 
 class BlockDiffusionRow(BlockRow):
-    """A BlockRow whose first block begins with ``given`` tokens of the prompt: its slots are the columns behind them.
-
-    Columns: positions 0..k-1 of the fed block. In every block but the first they are the slots.
+    """A BlockRow, in plain integers, whose first block begins with ``given`` tokens of the prompt: its slots are the columns
+    behind them. Columns: positions 0..k-1 of the fed block. In every other block they are the slots.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, given: int = 0) -> None:

@@ -1,16 +1,14 @@
-"""The whole sequence in every pass, without a KV cache (LLaDA, arXiv 2502.09992; Dream, arXiv 2508.15487).
+"""Two layouts of block diffusion: Canvas feeds the whole sequence in every pass, Window opens k slots anew behind every pass.
 
-All slots of the answer are there from the start, every token sees every other, and only the slots of the current block may be
-decided: the block size is how far ahead a pass may decide. The first pass reads the prompt for the first time, as every other
-reads it again, so it is the prefill. Axes: B rows, A slots of the answer, w of them in the current block.
+Canvas (LLaDA, arXiv 2502.09992; Dream, arXiv 2508.15487) has no KV cache. All slots of the answer are there from the start and
+every token sees every other. Only the slots of the current block may be decided: the block size is how far ahead a pass may
+decide. The first pass is the prefill: every other pass reads the prompt again.
 
-A window of k slots that opens anew behind every pass (SDLM, arXiv 2509.24007): its leading sure slots stay, the rest is
-drafted again behind them.
-
-The newest token is fed twice in a pass: once as a clean token, whose KV is kept and which sees what is before it, and once as
-the window's first, which sees the whole window. The window does not see the clean copy. Every position predicts the token
-behind it, so the window's k positions predict k tokens. The prompt is read as NTP reads it; published code opens the first
-window in that pass, which is a pass of its own here. Axes: B rows, k slots.
+In a Window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again behind them. A pass feeds the newest
+token twice. The clean copy, whose KV is kept, sees what is before it. The window's first token is the second copy, which sees
+the whole window. The window does not see the clean copy. Every position predicts the token behind it, so the window's k
+positions predict k tokens. The prompt is read as NTP reads it. Published code opens the first window in that pass; here that is
+a pass of its own. Axes: B rows, A slots of the answer, w of them in the current block, k slots of the window.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class FeedPlan(Protocol):
         """Every pass until all rows have ended."""
 
     def of_slots(self, logits: Tensor) -> Tensor:
-        """(B, w, V): of a pass's logits those that predict the block's slots, in their order."""
+        """(B, w, V): those of a pass's logits that predict the block's slots, in their order."""
 
     def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """Put ``tokens`` (B, w) where ``chosen``; (B, w) the same tokens, -1 elsewhere."""
@@ -80,7 +80,7 @@ def right_aligned(rows: Sequence[Sequence[int]], width: int, device: torch.devic
 
 
 def positions_to(ends: Sequence[int], width: int, device: torch.device) -> Tensor:
-    """(B, width): consecutive positions of which the last is right before ``ends``; 0 on padding."""
+    """(B, width): consecutive positions that end right before ``ends``; 0 on padding."""
     return (upload(ends, device)[:, None] - width + torch.arange(width, device=device)).clamp(min=0)
 
 

@@ -1,25 +1,19 @@
-"""A draft model: a smaller one, or the first layers of the target, writes greedily what it takes to come next.
-
-It keeps a KV cache of its own, as transformers' ``generate(assistant_model=…)`` has it: before each proposal it goes back to
-where its row agrees with what was really written, and reads what it missed. It may itself be sped up by another drafter
-below it, whose tokens it checks as the target checks its own: a stack of drafts (HSD, arXiv 2510.19705). Such a model asks
-for no more than it still lacks less one, for its pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
-
-Who proposes the tokens that another model checks, as a protocol.
+"""Drafters: they propose the tokens that another model checks.
 
 A proposal decides how fast a row is and never what it writes, so a drafter may be wrong, short or silent. Token sequences are
 plain integers, one per batch row.
 
-Prompt lookup decoding (github.com/apoorvumang/prompt-lookup-decoding): what followed the last few tokens when they stood
-in the row before is the draft. No model drafts, so it costs no pass.
+DraftModel drafts greedily with a smaller model or the first layers of the target. It has a KV cache of its own, as in
+transformers' ``generate(assistant_model=…)``. Before each proposal it goes back to where its row agrees with what was written,
+and reads what it missed. Another drafter below it may propose tokens that it checks (HSD, arXiv 2510.19705). It asks
+that one for at most one token fewer than it lacks: its own pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
 
-The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``. Plain integers only.
+PromptLookup (github.com/apoorvumang/prompt-lookup-decoding) drafts what followed the last few tokens at an earlier place in the
+row. It costs no pass. The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``.
 
-Drafts of a model that cuts text into other tokens (universal assisted decoding): what the row says so far is put into the
-draft model's tokens, and what that model adds is put into the target's.
-
-The target checks token ids as ever, so a translation that goes wrong costs speed and nothing else. Knows no tokenizer: the
-two directions are handed in.
+TranslatedDrafts are of a model with another tokenizer (universal assisted decoding). The row's text is put into the draft
+model's tokens, and the text that this model adds into the target's. The target checks token ids, so a wrong translation costs
+speed and nothing else. Callers pass in the two directions.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from harness.record.trace import ForwardPass, Role
 Sequences = Sequence[Sequence[int]]
 """The tokens of every batch row: its prompt and what it has written."""
 Proposal = Generator[ForwardPass, None, list[list[int]]]
-"""Yields the drafter's own passes as they happen; the value it returns are the proposed tokens of every row."""
+"""Yields the drafter's own passes as they happen; returns the proposed tokens of every row."""
 
 
 class Drafter(Protocol):
@@ -56,7 +50,7 @@ class Drafter(Protocol):
 
 
 class NoDrafts:
-    """Proposes nothing: whoever asks goes on by itself, token by token."""
+    """Proposes nothing: the target goes on token by token."""
 
     tokens = 0
 
@@ -70,7 +64,7 @@ class NoDrafts:
 
 
 SLACK = 8
-"""Tokens that a row may have to read at once because nobody asked for it a few times."""
+"""Tokens that a row may have to read at once after proposals that did not ask for it."""
 
 
 class DraftModel:
@@ -97,7 +91,7 @@ class DraftModel:
         self._capacity = 0
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
-        """Make room. The prompts are read with the first token to draft behind, in a pass that NTP has no need of."""
+        """Make room. The prompts are read with the first token to draft behind, in a pass that NTP does not need."""
         room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
         self._capacity = max(map(len, prompts)) + room
         self._session.reset(len(prompts), self._capacity)
@@ -125,11 +119,11 @@ class DraftModel:
         return made
 
     def _lacks(self, made: Sequence[int], wanted: int) -> int:
-        """Tokens still to be drafted; none behind one that stops."""
+        """Tokens still to be drafted: 0 behind one that stops."""
         return 0 if made and made[-1] in self._stops else max(0, wanted - len(made))
 
     def _go_back(self, sequences: Sequences, wanted: Sequence[int]) -> None:
-        """Forget what was not written after all; the newest token is always read anew, for its answer is wanted."""
+        """Forget drafts that were not written; the newest token is always read anew, because its answer is wanted."""
         dropped = []
         for held, row, count in zip(self._held, sequences, wanted, strict=True):
             common = min(common_prefix(held, row), len(row) - 1) if count else len(held)
@@ -167,7 +161,7 @@ class DraftModel:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens the two lists begin with alike. Compares whole stretches: a row may be thousands of tokens long."""
+    """Length of the common prefix of two lists. Compares whole stretches: a row may be thousands of tokens long."""
     shorter = min(len(one), len(other))
     return bisect_left(range(shorter), True, key=lambda i: one[: i + 1] != other[: i + 1])
 
@@ -199,8 +193,8 @@ def looked_up(
 ) -> list[int]:
     """What followed the leftmost earlier place of the longest n-gram at the end that has one, up to ``tokens`` tokens.
 
-    Cut before the first token that may never be written, and where that leaves nothing the next place is tried; then cut
-    before the first that stops a row.
+    It is cut before the first token that may never be written; if nothing is left, the next place is tried. Then it is cut
+    before the first token that stops a row.
     """
     held = list(sequence)
     for size in range(min(max_ngram, len(held) - 1), 0, -1):
@@ -240,8 +234,8 @@ class Translation(Protocol):
         """The draft model's tokens of the same text."""
 
     def to_target(self, output: Sequence[int], before: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        """The target's tokens of the text that ``drafted`` adds to ``before``, both the draft model's, where the row's
-        ``output`` so far is the target's.
+        """The target's tokens of the text that ``drafted`` adds to ``before``, both in the draft model's tokens. ``output``:
+        the row so far in the target's.
         """
 
 
@@ -263,7 +257,7 @@ class TranslatedDrafts:
         self._drafter.begin(translated, room)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
-        """In the target's tokens, at most ``wanted``; ``tokens`` of its own where more than none are."""
+        """In the target's tokens, at most ``wanted``; asks for ``tokens`` of the drafter's own where ``wanted`` is above 0."""
         rows = [self._translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)]
         counts = [
             min(self.tokens, max(0, room - len(row))) if count else 0

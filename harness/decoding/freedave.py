@@ -1,13 +1,12 @@
-"""FreeDave (arXiv 2510.00294): several steps of one-token-a-pass masked decoding in one pass, and exactly what it would write.
+"""FreeDave (arXiv 2510.00294): several steps of one-token-a-pass masked decoding in one pass, with the same output.
 
-The block as it stands and guesses at its next states are fed side by side, each guess one token further: the slots that the
-last pass was surest of. What the masked head says of a state is its next step; where that is the next guess, the guess was
-right and its own distributions are already there. So a pass advances by every guess that was right and by one token more.
+A pass feeds the block and guesses at its next states side by side. Each guess has one token more, from the slots that the last
+pass was surest of. What the masked head says of a state is its next step. If that is the next guess, the guess is right and its
+own distributions are already there. So a pass advances by every right guess and by one token more.
+
 The reference is this model's masked head unmasking its likeliest slot pass by pass (the solver top_k with one token), not
-next-token prediction. The first pass of a block also commits the block before it, as in harness.decoding.set_block; every row
+next-token prediction. The first pass of a block also commits the block before it, as in harness.decoding.set_block. Every row
 of a batch goes on by itself. Axes: B rows, k slots of a block, d states fed at once, V vocabulary.
-
-One row of nested drafts: the block as it stands, the guesses at its next states, and how far they were right.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Seen:
 
 
 class NestedRow:
-    """The state of one batch row. ``states``: the open block as it stands, then guesses, each with one slot more; none once the
-    row has ended. ``finished``: the block before, to be committed with the first pass of the open one, else nothing.
+    """The state of one batch row. ``states``: the open block, then guesses, each with one slot more; empty once the row has
+    ended. ``finished``: the block before, to be committed with the first pass of the open one, else empty.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, most_states: int) -> None:
@@ -76,7 +75,7 @@ class NestedRow:
         return [one.masked for one in self._chain]
 
     def advance(self, seen: Sequence[Seen]) -> tuple[int, int]:
-        """Go on as far as the guesses were right, and one step more; how many tokens became known by it, and how many final."""
+        """Advance by the right guesses and one step more; returns how many tokens became known, and how many final."""
         before, steps = len(self._block.output), [(one.order[0], one.tokens[one.order[0]]) for one in seen]
         right = 0
         while right < len(self._guesses) and self._guesses[right] == steps[right]:
@@ -90,14 +89,14 @@ class NestedRow:
         return right + 1, len(self._block.output) - before
 
     def _open(self) -> None:
-        """Begin the next block: nothing is known of it, so nothing is guessed; a row that has ended feeds nothing more."""
+        """Begin the next block, without guesses; a row that has ended feeds nothing more."""
         slots = self._block.slots
         if not self._block.ended:
             self.finished = slots if self._block.open_block() else []
         self._chain, self._guesses = ([] if self._block.ended else [self._block]), []
 
     def _guess(self, seen: Seen) -> None:
-        """Nested guesses from what was seen one step before: the slots that were likeliest behind the one just taken."""
+        """Nested guesses from the step before: the slots that were likeliest behind the one just taken."""
         self._chain, self._guesses = [self._block], []
         for slot in seen.order[1:]:
             if len(self._chain) == self._most_states:
@@ -111,7 +110,7 @@ class NestedRow:
 
 
 def _step(block: BlockRow, slot: int, token: int) -> BlockRow:
-    """The block with one slot more decided; ``block`` stays as it is."""
+    """The block with one slot more decided; ``block`` is unchanged."""
     further = copy.copy(block)
     further.slots, further.masked, further.output = list(block.slots), list(block.masked), list(block.output)
     further.decide([token if one == slot else -1 for one in range(len(block.slots))])

@@ -1,9 +1,9 @@
-"""The sampler on a GPU: one walk over the vocabulary in the logits' own type, in Triton. Imported only where there is Triton.
+"""The sampler on a GPU: one walk over the vocabulary in the logits' own type, in Triton; imported only where Triton exists.
 
-A tile of the vocabulary is loaded once and stays in registers: its maximum m, the lowest id that has it, the sum S of
-exp(x - m) and the sum T of (x - m) exp(x - m). A second kernel merges the tiles of a position, so that a single row is spread
-over the whole GPU: H = log S - T / S, of which no term is negative. Nothing waits for the device, and no shape decides what
-Python does, so both can be captured. Axes: B rows, n positions, V vocabulary.
+A tile of the vocabulary is loaded once and stays in registers. It yields its maximum m and the lowest id that has it. S is its
+sum of exp(x - m), T that of (x - m) exp(x - m). A second kernel merges the tiles of a position, so that a single row uses the
+whole GPU. The entropy is H = log S - T / S; no term is negative. Nothing waits for the device, and no shape decides what Python
+does, so both can be captured. Axes: B rows, n positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 from harness.decoding.session import NO_TOKEN
 
 TILE = 4096
-"""Logits of one program: at 256 threads 16 each, which fit in registers. 128k tokens are 32 programs a position; where the
-vocabulary is smaller, several positions are one program's.
+"""Logits of one program: at 256 threads 16 each, which fit in registers. 128k tokens are 32 programs a position; in a smaller
+vocabulary one program takes several positions.
 """
 WARPS = 8
 MERGED = 64
@@ -25,8 +25,8 @@ MERGED = 64
 
 
 class FusedFigures:
-    """A harness.decoding.sampling.Figures of (B, n, V) usable logits: computed together when the first is asked for, but that
-    of the runner-up, which costs more, only with the margin.
+    """A harness.decoding.sampling.Figures of (B, n, V) usable logits. All are computed when the first is asked for; the
+    runner-up, which costs more, only with the margin.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
@@ -61,8 +61,8 @@ class FusedFigures:
 
 
 def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, entropy, confidence and margin of (B, n, V) logits, each (B, n); the margin is what memory held before unless
-    ``second``. Sums are in float32, in float64 of float64 logits. ``block``: logits of one program, a power of two.
+    """Tokens, entropy, confidence and margin of (B, n, V) logits, each (B, n); without ``second`` the margin is uninitialised.
+    Sums are in float32, for float64 logits in float64. ``block``: logits of one program, a power of two.
     """
     logits = logits if logits.stride(-1) == 1 else logits.contiguous()
     rows, positions, vocabulary = logits.shape

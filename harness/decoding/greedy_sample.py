@@ -1,5 +1,6 @@
-"""What a pass says at temperature 0, as pure functions of tensors: what a fuse makes few kernels of. Above it the draw takes a
-generator, which no compiler takes. Axes: B rows, n positions, k slots of a block, V vocabulary.
+"""What a pass says at temperature 0, as pure functions of tensors: a fuse makes few kernels of them.
+
+Above it the draw takes a generator, which no compiler takes. Axes: B rows, n positions, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 class FusibleFigures:
-    """A harness.decoding.sampling.Figures by operations of which a compiler makes two loops, maximum and sums.
+    """A harness.decoding.sampling.Figures in operations that a compiler fuses into two loops, maximum and sums.
 
-    H = log S - T / S with S the sum of exp(x - max) and T that of (x - max) exp(x - max); no term of it is negative.
+    H = log S - T / S. S is the sum of exp(x - max), T that of (x - max) exp(x - max); no term is negative.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
@@ -71,13 +72,13 @@ class FusibleFigures:
 
 
 def next_tokens(logits: Tensor) -> tuple[Tensor]:
-    """The likeliest token of each position, (B, n), from usable logits (B, n, V); sampling.NO_TOKEN where there is none."""
+    """The likeliest token of each position, (B, n), from usable logits (B, n, V); else NO_TOKEN."""
     return (_sampler(logits)(logits, 0.0).tokens,)
 
 
 @cache
 def block_sample(choose: Callable[..., Tensor]) -> BlockSample:
-    """The sampler of a block by an acceptance's rule: the same function for the same rule, for it is told apart by identity."""
+    """The sampler of a block by an acceptance's rule: one function for each rule, because a fuse compares identities."""
 
     def sample(logits: Tensor, masked: Tensor, block: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """From usable logits (B, k, V), and masked slots and tokens of the block (B, k): see open_blocks.decided."""
@@ -88,6 +89,6 @@ def block_sample(choose: Callable[..., Tensor]) -> BlockSample:
 
 
 def _sampler(logits: Tensor) -> FiguresOf:
-    """The device's own where that is one walk."""
+    """The device's own, if that is one walk."""
     own = sampler_of(logits.device.type)
     return FusibleFigures if own is TorchFigures else own

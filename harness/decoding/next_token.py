@@ -1,7 +1,4 @@
-"""Next-token prediction: one token a pass. The baseline every speedup is a ratio to.
-
-How likely the next-token head finds a given answer: one causal forward over prompts with their answers.
-"""
+"""Next-token prediction: one token a pass, the baseline of every speedup. Also the log-probability of given answers."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
     ended = [ending(out, most) for out in outputs]
-    # All at once: a sum in every pass would be one more operation behind a forward that has emptied the caches.
+    # All at once: a sum in every pass is one more operation behind a forward that has emptied the caches.
     starts = upload([[length] for length in lengths], request.device)
     positions = (starts + torch.arange(request.max_new_tokens, device=request.device)[:, None, None]).unbind(0)
     newest = Segment(tokens=tokens, positions=starts, visibility="causal", logits=1)
@@ -86,10 +83,9 @@ Pair = tuple[Sequence[int], Sequence[int]]
 def answer_logprobs(
     session: ModelSession, pairs: Sequence[Pair], suppressed_ids: Sequence[int], device: torch.device
 ) -> list[tuple[float, bool]]:
-    """Per pair, natural log of the probability that the next-token head writes the second after the first, and whether it is
-    what greedy decoding would write.
-
-    ``suppressed_ids`` have no probability, as for every arm. Sums are taken in float64.
+    """Per pair, natural log of the probability that the next-token head writes the second after the first, and whether greedy
+    decoding writes it. One causal forward reads both. ``suppressed_ids`` have no probability, as for every arm. Sums are taken
+    in float64.
 
     Raises:
         NoTokenError: the logits are no numbers.

@@ -1,7 +1,7 @@
 """The open block of every row: on the host one row's progress as integers, on the device what the model reads.
 
-OpenBlocks mirrors the integers of BlockRow, which say what is final. It is told only what a pass cannot know by itself: that a
-row opened its next block, or that slots behind a stop are no longer asked for. Axes: B rows, k slots.
+OpenBlocks mirrors the integers of BlockRow, which say what is final. The host tells it only two things: a row opened its next
+block, or slots behind a stop are no longer wanted. Axes: B rows, k slots.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ class Fed(NamedTuple):
 
 
 class OpenBlocks:
-    """``masked`` (B, k) bool: the slots that are still to be decided; ``logit_tokens`` (B): how many slots a block has. The
-    first block begins right behind each prompt.
-
-    The segments that are fed are made once and hold the state.
+    """``masked`` (B, k) bool: the slots still to be decided; ``logit_tokens`` (B): how many slots a block has. The first block
+    begins right behind each prompt. The fed segments are made once and hold the state.
     """
 
     def __init__(self, prompt_lengths: Sequence[int], block_size: int, mask_id: int, device: torch.device) -> None:
@@ -80,8 +78,8 @@ class OpenBlocks:
         self.masked = self._everything if everything else upload(masked, self._masks.device)
 
     def feed(self, active: Sequence[bool]) -> Fed:
-        """The blocks as they stand, behind those that they have just been opened after. Of a row that is not ``active`` nothing
-        is read: it waits, and its block is fed again, or it has ended.
+        """The blocks, in their first pass behind the blocks before them. A row that is not ``active`` waits or has ended: its
+        block is fed again and nothing of it is read.
         """
         fed, self._next = self._next, self._alone
         self._block.read = active
@@ -110,10 +108,9 @@ def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tu
 
 
 class BlockRow(EndingRow):
-    """The state of one batch row. ``slots`` holds the block's tokens, the mask id where a token is not known yet;
-    ``masked`` says which of them are still to be decided: not known, not behind a stop, not past the length limit;
-    ``deciding``: whether any is; ``decided``: the slots that the last pass decided; ``cut``: it took others out of the masked
-    set.
+    """The state of one batch row. ``slots``: the block's tokens, the mask id where one is not known. ``masked``: the slots
+    still to be decided: not known, not behind a stop, not past the length limit; ``deciding``: whether any is. ``decided``: the
+    slots that the last pass decided; ``cut``: it took others out of the masked set.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
@@ -133,7 +130,7 @@ class BlockRow(EndingRow):
 
     def open_block(self) -> int:
         """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,
-        which is to be committed (0: there is none).
+        which is to be committed (0: no block).
         """
         size = len(self.slots)
         finished = len(self.slots) if self._opened else 0
@@ -149,7 +146,7 @@ class BlockRow(EndingRow):
         """Take the tokens of one pass (-1: not decided); returns how many output tokens became final by it.
 
         Raises:
-            NoTokenError: a slot was chosen whose logits name no token, or none of those to be decided was.
+            NoTokenError: the logits of a chosen slot name no token, or no slot was decided.
         """
         slots, masked, stops = self.slots, self.masked, self._stop.token_ids
         limit, decided = self._limit, []
@@ -178,7 +175,7 @@ class BlockRow(EndingRow):
         self.masked[limit:] = [False] * (len(self.masked) - limit)
 
     def _advance(self, limit: int) -> int:
-        """Move the known prefix of the block to the output, as far as the first stop; slots at or behind ``limit`` are none."""
+        """Move the known prefix of the block to the output, up to the first stop; slots at or behind ``limit`` do not count."""
         output = self.output
         before = len(output)
         first = known = before - self._before_block

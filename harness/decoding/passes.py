@@ -1,11 +1,8 @@
-"""The prompt pass, the same work for every arm: causal, left-padded, the prompt kept, logits of its last token.
+"""The prompt pass, the same work for every arm, and causal passes with another number of tokens in every batch row.
 
-What an arm does beyond it, drafting included, is a pass of its own behind it: time that NTP does not need is decode time.
-
-One pass over tokens that stand in a row, another number of them in every batch row: what is fed, kept and recorded of it.
-
-Rows are aligned at their ends: padding stands before the tokens of a shorter row, so that the answers wanted are the last
-ones of every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabulary.
+The prompt pass is causal and left-padded; it keeps the prompt and returns the logits of its last token. What an arm does beyond
+it, drafting included, is a pass of its own in decode time. In a causal pass padding stands before the tokens of a shorter row,
+so the wanted answers are the last ones of every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabulary.
 """
 
 from __future__ import annotations
@@ -99,8 +96,8 @@ class CausalPass:
 def causal_pass(
     session: ModelSession, rows: Sequence[Sequence[int]], answers: int, device: torch.device
 ) -> tuple[Tensor, CausalPass]:
-    """Feed the tokens of each row behind its context; logits (B, m, V) of its last ``answers`` tokens, padding among them
-    where it has fewer. Nothing is kept yet.
+    """Feed the tokens of each row behind its context; logits (B, m, V) of its last ``answers`` tokens, with padding in rows
+    that have fewer. Nothing is kept yet.
     """
     context, fed = session.context_tokens, tuple(map(len, rows))
     width = max(fed)

@@ -1,8 +1,6 @@
-"""What a decoder is asked to do, the same for every arm.
+"""What a decoder is asked to do, when a row stops, and what a decoder returns: its passes, and the output of each row.
 
-What every decoder hands over in the end: its passes, and what each of its rows wrote.
-
-When a row has said enough, in token ids. Decoders are handed a rule and know no tokenizer.
+Stops are in token ids, because decoders know no tokenizer.
 """
 
 from __future__ import annotations
@@ -63,8 +61,8 @@ NEVER = StopRule()
 
 
 class Fuse(Protocol):
-    """Runs pure functions of tensors as few kernels, by whatever means the device has. A kind of call is made ready when it is
-    first met, which may take seconds; kinds are told apart by the function and by the shapes.
+    """Runs pure functions of tensors as few kernels. A kind of call is known by the function and the shapes; the first call of
+    a kind may take seconds.
     """
 
     def __call__(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:

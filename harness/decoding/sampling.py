@@ -1,11 +1,10 @@
-"""Pure functions on logits: from what the model says to a token and its entropy. Axes: B rows, n positions, V vocabulary.
+"""Pure functions on logits: from what the model says to a token and its entropy, with the noise of each output position.
 
-One draw of chance for every position of the output, whoever asks: what a draft and its check have in common.
-
-A token is the argmax of logits / temperature + noise of its position (Gumbel-max), so a draft is most often the very token
-that the next-token head will draw wherever the two distributions are close, however flat they are. What is written is exact:
-it is the next-token head's draw with the noise of its position, which is independent of all that stands before it; drafts
-change only how soon it is drawn. Axes: B rows, n positions, V vocabulary, W positions held at a time.
+A token is the argmax of logits / temperature + noise of its position (Gumbel-max). A draft and its check use the same noise.
+Where the two distributions are close, however flat, a draft is therefore most often the token that the next-token head draws.
+The output is exact: it is the next-token head's draw with the noise of its position. That noise is independent of all that
+stands before it; drafts change only how soon the token is drawn. Axes: B rows, n positions, V vocabulary, W positions held at a
+time.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ LEAST_LOG_P = -1e4
 
 class Figures(Protocol):
     """What (B, n, V) logits say at every position, figure by figure. All but ``tokens`` are of the distribution that entropies
-    are taken of: that at temperature 1 where decoding is greedy. Where a position names no token they are NaN.
+    are taken of: that at temperature 1 for greedy decoding. They are NaN where a position names no token.
     """
 
     @property
     def tokens(self) -> Tensor:
-        """(B, n): the likeliest token, of equals the one of lowest id; NO_TOKEN where there is none."""
+        """(B, n): the likeliest token, of equals the one of lowest id; NO_TOKEN where a position names none."""
 
     @property
     def entropy(self) -> Tensor:
@@ -49,7 +48,7 @@ class Figures(Protocol):
 
     @property
     def margin(self) -> Tensor:
-        """(B, n), float64: how far the largest probability lies above the next, if there is a next."""
+        """(B, n), float64: the largest probability less the next, if a next exists."""
 
 
 class TorchFigures:
@@ -112,8 +111,8 @@ def widened(logits: Tensor, temperature: float = 0.0) -> Tensor:
 
 
 def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
-    """The token of each position, (B, n): the argmax at temperature 0, else a sample of softmax(logits / temperature); NO_TOKEN
-    where there is none.
+    """The token of each position, (B, n): the argmax at temperature 0, else a sample of softmax(logits / temperature). NO_TOKEN
+    where a position names none.
     """
     if temperature == 0:
         return likeliest_token(logits)
@@ -124,7 +123,7 @@ def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tens
 
 
 def likeliest_token(logits: Tensor) -> Tensor:
-    """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where there is none."""
+    """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where a position names none."""
     return sampler_of(logits.device.type)(logits, 0.0).tokens
 
 
@@ -145,9 +144,8 @@ def refuse_no_token(token: int) -> None:
 
 
 def entropy(logits: Tensor, temperature: float) -> Tensor:
-    """Entropy of each position's distribution in nats, (B, n).
-
-    At temperature 0 it is the entropy at temperature 1 (design.md), else that of softmax(logits / temperature).
+    """Entropy of each position's distribution in nats, (B, n): at temperature 0 that at temperature 1, else that of
+    softmax(logits / temperature).
     """
     log_p = torch.log_softmax(widened(logits, temperature), dim=-1).clamp_(min=LEAST_LOG_P)
     nats: Tensor = -torch.linalg.vecdot(log_p.exp(), log_p)  # three times as fast as torch.special.entr
@@ -155,20 +153,19 @@ def entropy(logits: Tensor, temperature: float) -> Tensor:
 
 
 def likeliest(logits: Tensor, temperature: float, count: int) -> Tensor:
-    """The ``count`` largest probabilities of each position, largest first, (B, n, count) in float64.
-
-    At temperature 0 those at temperature 1, as the entropy.
+    """The ``count`` largest probabilities of each position, largest first, (B, n, count) in float64; at temperature 0 those at
+    temperature 1, as the entropy.
     """
     scaled = widened(logits, temperature)
     highest = scaled.amax(dim=-1, keepdim=True) if count == 1 else scaled.topk(count, dim=-1).values
-    # Relative to the largest, for a log-sum-exp of large logits is rounded where probabilities are not.
+    # Relative to the largest: a log-sum-exp of large logits is rounded where probabilities are not.
     total = (scaled - highest[..., :1]).exp_().sum(dim=-1, keepdim=True)
     return (highest - highest[..., :1]).exp().double() / total.double()
 
 
 class PositionNoise:
-    """The noise of the next ``width`` positions of every row. Offsets count from the first position that a row has not made
-    final. At temperature 0 there is none, and a token is the likeliest.
+    """The noise of the next ``width`` positions of every row. Offsets count from the first position that is not final. At
+    temperature 0 the noise is absent, and a token is the likeliest.
     """
 
     def __init__(self, request: DecodeRequest, width: int) -> None:
@@ -179,8 +176,8 @@ class PositionNoise:
         self._held: Tensor | None = None  # (B, W, V), offset 0 of a row at its start, the others behind it in a ring
 
     def draw(self, logits: Tensor, first: int | Sequence[int] | Tensor) -> Tensor:
-        """The token of each of n positions in a row, (B, n), sampling.NO_TOKEN where there is none; ``first``: offset of the
-        first of them, of all rows or of each.
+        """The token of each of n positions in a row, (B, n), NO_TOKEN where one names none. ``first``: offset of the first of
+        them, of all rows or of each.
         """
         if self._temperature == 0:
             return likeliest_token(logits)

@@ -1,10 +1,9 @@
-"""Self-speculation, the known forms of decoding a block model without loss: the masked head drafts k tokens in one step, the
-next-token head of the same weights checks them.
+"""Lossless self-speculation: the masked head drafts k tokens in one step, the next-token head of the same weights checks them.
 
-Linear: a pass that drafts, then a pass that checks. Quadratic: one pass that checks a draft and, behind every prefix of it,
-already drafts what would follow, of which only the drafts behind the accepted prefix are used: k (k + 1) query tokens. Both
-as in NVIDIA's Nemotron-Labs-Diffusion and TiDAR (arXiv 2511.08923), with the block head of SBD, which predicts its own
-positions. Axes: B rows, k slots of a block, V vocabulary.
+Linear: a pass that drafts, then a pass that checks. Quadratic: one pass of k (k + 1) query tokens checks a draft and also
+drafts what follows every prefix of it. Only the drafts behind the accepted prefix are used. Both are as in NVIDIA's
+Nemotron-Labs-Diffusion and TiDAR (arXiv 2511.08923), with the block head of SBD, which predicts its own positions. Axes: B
+rows, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ def decode_linear(
 def decode_quadratic(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int
 ) -> Generator[ForwardPass, None, Generation]:
-    """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation.
-
-    The first of them checks a block of masks, so only the next-token head's own token comes of it, and the first draft.
+    """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation. The first
+    pass checks a block of masks, so it yields only the next-token head's own token and the first draft.
     """
     room, noise = request.max_new_tokens + block_size * (block_size + 1), PositionNoise(request, 2 * block_size)
     rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
@@ -103,7 +101,7 @@ def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, ac
 
 
 def who_sees_whom(count: int, size: int) -> Tensor:
-    """(Q, Q) bool, Q = count (size + 1): drafts are causal; the masks of group g see the drafts up to g and their own group."""
+    """(Q, Q) bool, Q = count (size + 1). Drafts are causal; the masks of group g see the drafts up to g and their own group."""
     causal = torch.ones(count, count, dtype=torch.bool).tril()
     seen = torch.zeros(count * (size + 1), count * (size + 1), dtype=torch.bool)
     seen[:count, :count] = causal

@@ -1,9 +1,8 @@
-"""The one model call every decoder is written with (design.md), as a protocol.
+"""The protocol of the one model call that every decoder uses, and uploads to the device without a wait.
 
-A session holds a batch of rows and their committed KV. ``forward`` feeds segments and returns logits; nothing it fed
-stays until ``keep`` says so. Axes: B rows, n tokens of a segment, V vocabulary.
-
-From the host to the device without waiting for it: a plain torch.tensor(values, device=...) waits for all work before it.
+A session holds a batch of rows and their committed KV. ``forward`` feeds segments and returns logits; nothing it fed stays
+until ``keep`` says so. A plain torch.tensor(values, device=...) waits for all work before it; ``upload`` does not. Axes: B
+rows, n tokens of a segment, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ Visibility = Literal["causal", "bidirectional", "explicit"]
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """A run of tokens, the same width for every row. A token sees the committed context of its row, every earlier
-    segment of the call, and of its own segment the tokens up to itself (causal), all (bidirectional) or those that ``seen``
-    names (explicit).
+    """A run of tokens, the same width for every row. A token sees the committed context of its row and every earlier segment of
+    the call. Of its own segment it sees the tokens up to itself (causal), all (bidirectional) or those that ``seen`` names
+    (explicit).
 
-    A session keeps none, so a decoder may feed the same one again with other tensors: making one costs 10 to 20 us behind a
-    forward that has emptied the caches.
+    A session keeps no segment, so a decoder may feed the same one again with other tensors. Making one takes 10 to 20 us behind
+    a forward that has emptied the caches.
 
     ``tokens``     (B, n) ids
     ``positions``  (B, n) position of each token in its row
     ``logits``     number of last tokens of the segment whose logits are wanted (0 for none)
-    ``valid``      (B, n) bool on the CPU, False on padding, which nothing sees; None where there is none
-    ``read``       rows whose logits somebody reads, None for all: what becomes of the others is never looked at
+    ``valid``      (B, n) bool on the CPU, False on padding, which nothing sees; None without padding
+    ``read``       rows whose logits are read, None for all; the results of the others are not used
     ``seen``       (n, n) bool on the CPU, explicit segments only: True where the token of the row sees that of the column
 
     Raises:
@@ -52,7 +51,7 @@ class Segment:
 
 
 class ModelSession(Protocol):
-    """One model, one batch of rows, one KV cache. Both arms use the same object."""
+    """One model, one batch of rows, one KV cache. All arms use the same object."""
 
     @property
     def context_tokens(self) -> tuple[int, ...]:
@@ -76,7 +75,7 @@ class ModelSession(Protocol):
         """Commit, per row, the KV of the first so many tokens of the last forward; drop the rest of it."""
 
     def drop(self, tokens: Sequence[int]) -> None:
-        """Forget, per row, the newest so many committed tokens: a draft model's own that were not written after all."""
+        """Forget, per row, the newest so many committed tokens: a draft model's own that were not written."""
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """What the sampler made of the last forward's logits, (B, n), on the host: the one readback of a pass."""
@@ -89,7 +88,7 @@ def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) 
 
 
 def page_locked(held: Tensor, device: torch.device) -> Tensor:
-    """A copy that the device can fetch by itself; torch keeps its memory until it has, whoever lets go of it before."""
+    """A copy that the device can fetch by itself; torch keeps its memory until the device has fetched it."""
     return held.pin_memory() if device.type == "cuda" else held
 
 

@@ -1,9 +1,9 @@
 """Set Block Decoding (arXiv 2509.04185, algorithms 2 and 3): a block of masks, made final a set of slots a pass.
 
-The first pass of a block also carries the block before it: its causal half writes that block's exact KV, so committing
-costs no pass of its own. In lockstep all rows of a batch open a block together, and a row that has nothing left to
-decide waits; ragged, each row goes on to its next block at once, in passes where some rows commit and others do not.
-The trace shows both. Slots: positions 0..k-1 of the block.
+The first pass of a block also carries the block before it. Its causal half writes that block's exact KV, so committing costs no
+pass of its own. In lockstep all rows of a batch open a block together, and a row that has nothing left to decide waits. Ragged,
+each row goes on to its next block at once, in passes where some rows commit and others do not. The trace shows both. Slots:
+positions 0..k-1 of the block.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def decode_set_block(
 def _open_blocks(
     deciding: list[bool], rows: list[BlockRow], blocks: OpenBlocks, acceptance: Acceptance, batching: Batching
 ) -> list[bool]:
-    """Give the next block to the rows whose turn it is: all at once in lockstep, each as soon as it can use it if ragged.
-
-    Returns which rows have anything left to decide.
+    """Give the next block to rows: all at once in lockstep, each as soon as it can use it if ragged. Returns which rows have
+    anything left to decide.
     """
     if (batching == "lockstep" and any(deciding)) or all(row.ended for row in rows):
         return deciding
@@ -91,7 +90,7 @@ def _pass(
     read = session.read(_sample(logits, blocks, request, suppressed, acceptance))
     session.keep(fed.commits)
     final, decided, cut = [], [], False
-    for row, tokens in zip(rows, read, strict=True):  # one loop: each comprehension is a call, and caches are cold here
+    for row, tokens in zip(rows, read, strict=True):  # one loop: each comprehension is a call, and the caches are empty
         final.append(row.decide(tokens))
         decided.append(row.decided)
         cut |= row.cut

@@ -1,16 +1,12 @@
-"""Rules that pick which masked slots of a block become final. Axes: B rows, k slots of the block.
+"""Rules that pick which masked slots of a block become final. Axes: B rows, k slots of the block, V vocabulary.
 
-A solver is a pure function of what a pass says of the block (harness.decoding.solvers) and of its knobs:
+A solver is a pure function of what a pass says of the block (BlockView) and of its knobs:
 
     solver(view, **knobs) -> (B, k) bool, at least one slot in every row that has a masked one
 
-Ties go to the earlier slot, and nothing waits for the device. All are lossy: what they write is not what one token a pass
-would have written. Names, knobs and sources: harness.scenario.solvers.
-
-What a pass says of the open blocks, figure by figure: computed when a solver first asks for it, and then kept.
-
-A figure of the whole vocabulary costs the sampler a walk over it, so no solver pays for one that it does not read.
-Axes: B rows, k slots of the block, V vocabulary.
+Ties go to the earlier slot, and nothing waits for the device. All are lossy: their output is not that of one token a pass. A
+figure of the whole vocabulary costs the sampler a walk over it. A BlockView therefore computes a figure when a solver first
+asks for it, and keeps it. Names, knobs and sources: harness.scenario.solvers.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ class BlockView:
 
     @cached_property
     def tokens(self) -> Tensor:
-        """(B, k): the likeliest token of each slot, sampling.NO_TOKEN where there is none."""
+        """(B, k): the likeliest token of each slot, NO_TOKEN where a slot names none."""
         return self._figures.tokens
 
     @cached_property
@@ -57,7 +53,7 @@ class BlockView:
 
     @cached_property
     def margin(self) -> Tensor:
-        """(B, k), float64: how far the largest probability of each slot lies above the next, if there is a next."""
+        """(B, k), float64: the largest probability of each slot less the next, if a next exists."""
         return self._figures.margin
 
 
@@ -116,8 +112,8 @@ def factor(view: BlockView, *, factor: float) -> Tensor:
 
 @_by_name
 def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
-    """As Fast-dLLM released it: the likeliest slots up to the first with c_(n) < 1 - f / (n + 1), which is left out unless it
-    is the last masked one. So two masked slots always both become final. A slot just on the bound stays in.
+    """As Fast-dLLM released it: the likeliest slots up to the first with c_(n) < 1 - f / (n + 1). That first one is left out
+    unless it is the last masked one, so two masked slots always both become final. A slot just on the bound stays in.
     """
     cost, index = _ordered(-view.confidence, view.masked)
     rank = _ranks(view.masked)
@@ -131,8 +127,8 @@ def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
 def frechet(view: BlockView, *, delta: float) -> Tensor:
     """The n likeliest slots, n the largest with L_n - U_n > δ, and the likeliest one in any case.
 
-    L_n = c_(1) + … + c_(n) - (n - 1) is the Fréchet bound on all n being right (its floor at 0 decides nothing where δ ≥ 0),
-    and U_n = 1 - c_(n).
+    L_n = c_(1) + … + c_(n) - (n - 1) is the Fréchet bound on all n being right; U_n = 1 - c_(n). The bound's floor at 0
+    decides nothing where δ ≥ 0.
     """
     cost, index = _ordered(1 - view.confidence, view.masked)
     least = 1 - cost.cumsum(dim=-1)  # Σ c - (n - 1) = 1 - Σ (1 - c)
@@ -186,9 +182,8 @@ def _entropy_bounded(view: BlockView, cost: Tensor, gamma: float) -> Tensor:
 
 
 def _quota(masked: Tensor, steps: int) -> Tensor:
-    """(B, 1): how many slots the uniform schedule takes next, told from those that are left.
-
-    Counting what is left instead of passes, a row that is ahead of the schedule goes on where it is.
+    """(B, 1): how many slots the uniform schedule takes next. It counts the slots that are left instead of passes, so a row
+    ahead of the schedule goes on where it is.
     """
     share, remainder = divmod(masked.shape[-1], steps)
     behind = masked.sum(dim=-1, keepdim=True) > share * (steps - remainder)
@@ -213,7 +208,7 @@ def _lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
 
 def _before(cost: Tensor, masked: Tensor) -> Tensor:
     """(B, k, k) bool: True where the masked slot of the column comes before that of the row, by ``cost``. A NaN is before and
-    behind nothing. A block is narrow, so that comparing all pairs takes fewer and cheaper operations than to sort and go back.
+    behind nothing. In a narrow block, comparing all pairs takes fewer and cheaper operations than sorting and going back.
     """
     costs = torch.where(masked, cost, math.inf)
     mine, other = costs[:, :, None], costs[:, None]

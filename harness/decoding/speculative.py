@@ -1,15 +1,12 @@
-"""Speculative decoding in its plain form: somebody drafts, the target checks token for token (arXiv 2211.17192, greedy).
+"""Speculative decoding in its plain form: a drafter proposes, the target checks token for token (arXiv 2211.17192, greedy).
 
-A round: the drafter proposes up to n tokens behind each row; one pass of the target over the newest token and the drafts
-says what it would have written behind each of them; the longest prefix on which the two agree is final, and one token more,
-the target's own. Exactly that prefix's KV is kept. What is written is what next-token prediction writes: at temperature 0
-token for token; above it in distribution, because every token that counts is drawn from the target's own distribution behind
-tokens that count, and a draft counts where it equals the draw. That accepts less often than the p/q rule of the paper and is
-exact for drafts of any kind. Every row goes on by itself. Axes: B rows, m answers of a pass, V vocabulary.
+In a round the drafter proposes up to n tokens behind each row. One pass of the target over the newest token and the drafts says
+what it would write behind each of them. The longest prefix on which the two agree is final, and one token more, the target's
+own. Exactly that prefix's KV is kept. Every row goes on by itself.
 
-One row whose drafts another model makes and the target checks: what it has written, and how much is worth drafting.
-
-Plain integers only.
+The output is that of next-token prediction: at temperature 0 token for token, above it in distribution. Every token that counts
+is drawn from the target's own distribution behind tokens that count; a draft counts where it equals the draw. That accepts less
+often than the p/q rule of the paper and is exact for drafts of any kind. Axes: B rows, m answers of a pass, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ from harness.record.trace import ForwardPass, Generation
 
 
 class DraftedRow(EndingRow):
-    """The state of one batch row. ``sequence``: its prompt and its output, of which the target holds all KV but the newest
-    token's.
+    """The state of one batch row, in plain integers. ``sequence``: its prompt and its output; the target holds the KV of all
+    but the newest token.
     """
 
     def __init__(self, prompt: Sequence[int], request: DecodeRequest) -> None:
@@ -54,15 +51,14 @@ class DraftedRow(EndingRow):
         self._reason = self._request.stop.ending(self.output, self._request.max_new_tokens)
 
     def up_to_a_stop(self, drafts: Sequence[int]) -> list[int]:
-        """The drafts less those behind an id that stops: were it wrong, so would be all behind it."""
+        """The drafts less those behind an id that stops: if that id is wrong, so is all behind it."""
         ids = self._request.stop.token_ids
         end = next((i + 1 for i, token in enumerate(drafts) if token in ids), len(drafts))
         return list(drafts[: min(end, self.worth_drafting)])
 
     def check(self, drafts: Sequence[int], verdicts: Sequence[int]) -> Checked:
-        """Take what the target says behind the newest token and behind every draft, as far as what it was fed was right.
-
-        What it says behind a right token is final, whether drafted or not; a draft that differs ends it.
+        """Take what the target says behind the newest token and behind every draft, as far as what it was fed was right. What
+        it says behind a right token is final, whether drafted or not; a draft that differs ends it.
         """
         final = agreed = 0
         for index, token in enumerate(verdicts):
@@ -80,7 +76,7 @@ def decode_draft_and_check(
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation."""
     suppressed = request.never_written()
-    # A row may be as long as all it may write while another one's drafts make the pass wide.
+    # A row may have its full length while another row's drafts make the pass wide.
     rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
     passes = [prompt]
     yield prompt

@@ -1,16 +1,10 @@
 """One row that drafts a block and lets the next-token head check it: what is drafted, what counts, where it stopped.
 
-The draft is worth nothing by itself: every token that counts is the next-token head's own, so drafts decide how fast a row
-is and never what it writes. Plain integers only.
-
-What a drafted block is held against: by default what the next-token head says behind every slot of it.
-
-Axes: B rows, k slots of a block, V vocabulary.
-
-How far a check agrees with a draft, replayed from a record: for weights whose next-token head agrees with nothing yet.
-
-Everything is fed, computed and read back as in a check of its own; only the verdicts' tokens are put in the place of others,
-so a replayed run costs what a real one of the same agreement would cost. Plain integers only.
+Every token that counts is the next-token head's own, so drafts decide how fast a row is and never what it writes. A DraftCheck
+says what a drafted block is compared with: by default what the next-token head says behind every slot. ReplayedCheck replays
+from a record how far a check agrees with a draft, for weights whose next-token head agrees with nothing yet. It feeds, computes
+and reads back as a real check and replaces the verdicts' tokens only. So a replayed run costs what a real one of the same
+agreement would cost. Rows hold plain integers. Axes: B rows, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -40,11 +34,11 @@ class Checked:
 
 
 class VerifiedRow(EndingRow):
-    """The state of one batch row. ``slots`` holds the open block: first the newest final token, whose KV is not kept yet, then
-    the drafts, the mask id where there is none; ``masked`` says which slots are still to be drafted.
+    """The state of one batch row. ``slots``: the open block: first the newest final token, whose KV is not kept yet, then the
+    drafts, the mask id in undrafted slots. ``masked``: the slots still to be drafted.
 
-    What can never count is not drafted: slots behind a drafted stop (were the stop wrong, so would be all behind it) and
-    slots past the length limit. ``end``: slots worth checking; a draft that is the mask says that the block ends before it.
+    Slots that can never count are not drafted: those past the length limit and those behind a drafted stop. If that stop is
+    wrong, so is all behind it. ``end``: slots worth checking; a draft that is the mask says that the block ends before it.
     """
 
     KNOWN = 1
@@ -72,7 +66,7 @@ class VerifiedRow(EndingRow):
 
     @property
     def masked_next(self) -> list[bool]:
-        """The slots to be drafted of the block behind this one, should all of this one be right: none where it would end."""
+        """The slots to be drafted of the block behind this one, if all of this one is right: none where it would end."""
         stops = self._stop.token_ids.intersection(self.slots[self.KNOWN : self.end])
         return self._to_draft(0 if stops else self._left - self.end)
 
@@ -109,8 +103,8 @@ class VerifiedRow(EndingRow):
     def check(self, verdicts: Sequence[int]) -> Checked:
         """Take what the next-token head says behind every slot, as far as what it was fed was right; then open a new block.
 
-        What it says behind a right slot is final, whether drafted or not; a draft that differs ends it. Slots of the draft
-        are so kept one by one with the tokens that become final: the newest one has no KV yet.
+        What it says behind a right slot is final, whether drafted or not; a draft that differs ends it. The KV of one slot is
+        kept for each token that becomes final: the newest token has no KV yet.
         """
         final = agreed = 0
         for slot, token in enumerate(verdicts):
@@ -140,8 +134,8 @@ class VerifiedRow(EndingRow):
         self.masked = self._to_draft(0 if self.ended else self._left)
 
     def _to_draft(self, left: int) -> list[bool]:
-        """The slots worth drafting where ``left`` tokens may follow those that are known: the last of them needs no draft to
-        become final where the next-token head writes it.
+        """The slots worth drafting where ``left`` tokens may follow those that are known. The last of them needs no draft: the
+        next-token head writes it.
         """
         return [self.KNOWN <= slot < left for slot in range(self._size)]
 
@@ -159,15 +153,15 @@ class DraftCheck(Protocol):
         """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks."""
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
-        """What a row takes for the tokens drawn from these, behind every slot of its block."""
+        """The tokens that a row uses for the drawn ``verdicts``, behind every slot of its block."""
 
 
 class NextTokenCheck:
-    """The next-token head's own word, whatever the drafts were drawn from: without loss.
+    """The next-token head's own token, however the drafts were drawn: without loss.
 
-    Of a block that is wrong somewhere, what was drafted behind it is in vain and the next block's masks stand in the wrong
-    place. A block that ends before its first doubtful slot, of ``least_confidence`` or less, is right more often, and its
-    ``mask_id`` stands where it ends; at 0 it never ends early.
+    If a block is wrong somewhere, the drafts behind that slot are lost and the next block's masks stand in the wrong place. A
+    block that ends before its first doubtful slot, of ``least_confidence`` or less, is right more often. Its ``mask_id`` stands
+    where it ends; at 0 it never ends early.
     """
 
     def __init__(self, mask_id: int = -1, least_confidence: float = 0.0) -> None:
@@ -197,8 +191,8 @@ STAND_INS = (0, 1, 2)
 
 
 class ReplayedCheck(NextTokenCheck):
-    """Agrees with the drafts of a block one by one until it does not. ``misses``: the chance of that at each of the k-1 drafts,
-    given that all before it were right. Every row has a random stream of its own.
+    """Agrees with the drafts of a block one by one until it does not. ``misses``: the probability of that at each of the k-1
+    drafts, given that all before it were right. Every row has its own random stream.
     """
 
     def __init__(self, misses: Sequence[float], mask_id: int, seed: int) -> None:
@@ -208,10 +202,10 @@ class ReplayedCheck(NextTokenCheck):
         self._streams: dict[int, random.Random] = {}
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
-        """The drafts as far as the check agrees, a token that differs from the next one, then whatever was said.
+        """The drafts as far as the check agrees, a token that differs from the next one, then the given verdicts.
 
         Raises:
-            NoTokenError: what others are put in the place of names no token.
+            NoTokenError: a replaced verdict names no token.
         """
         stream = self._streams.get(row)
         if stream is None:

@@ -1,20 +1,16 @@
 """Set Block Decoding without loss: any solver drafts a block, the next-token head of the same weights checks it.
 
 Slot 0 of a block is the newest token of the next-token head, so it is right. A solver drafts the others in passes that keep
-nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then says what
-the next-token head thinks of it: its tokens count as far as it agrees, and one more, its own; exactly their KV is kept. The
-masks of the next block are fed in that pass too. If the whole block was right, that is the next block's first pass and costs
-none of its own, although slot 0 was still a mask to it; if not, those masks stand in the wrong place and are forgotten. The
-first block is drafted behind the prompt's pass, which is the same work as that of next-token prediction.
+nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then gives the
+next-token head's own tokens. Drafts count as far as it agrees, and one token more, its own; exactly their KV is kept. The same
+pass feeds the masks of the next block. If the whole block was right, that is the next block's first pass, although slot 0 was
+still a mask to it. If not, those masks stand in the wrong place and are forgotten. The first block is drafted behind the
+prompt's pass, which is the same work as that of next-token prediction.
 
-What is written is what next-token prediction writes: at temperature 0 token for token, above it in distribution, because
-every token that counts is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass
-may check some rows and draft others. Axes: B rows, k slots of a block, V vocabulary.
-
-The drafted block of every row where the model reads it: what a pass of verified decoding is fed, and where its drafts go.
-
-Mirrors the integers of harness.decoding.verification. Nothing is uploaded between two passes that only draft. Axes: B rows,
-k slots of a block.
+The output is that of next-token prediction: at temperature 0 token for token, above it in distribution. Every token that counts
+is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass may check some rows and draft
+others. DraftedBlocks mirrors the integers of harness.decoding.verification; passes that only draft upload nothing between them.
+Axes: B rows, k slots of a block, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,9 +31,9 @@ from harness.record.trace import ForwardPass, Generation, Role
 
 
 class DraftedBlocks:
-    """``checks``: rows whose block the next pass checks, up to the slots ``ends``; ``opens``: of these, the rows whose next
-    block rides along; ``drafts``: rows that feed a block of masks and drafts, their own or the one that rides along. ``masked``
-    (B, k) bool: the slots of that block which are still to be drafted.
+    """The drafted block of every row where the model reads it. ``checks``: rows whose block the next pass checks, up to the
+    slots ``ends``. ``opens``: rows among these whose next block the pass also feeds. ``drafts``: rows that feed a block of
+    masks and drafts, that one or their own. ``masked`` (B, k) bool: the slots of that block still to be drafted.
     """
 
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
@@ -106,7 +102,7 @@ class DraftedBlocks:
         self.masked = masked.bool()
 
     def _segment(self, tokens: Tensor, starts: Tensor, fed: list[int], *, causal: bool) -> Segment:
-        """One block of every row, of which so many slots are ``fed``; the others are padding."""
+        """One block of every row; ``fed`` slots of it count, the others are padding."""
         whole = all(count == self._size for count in fed)
         return Segment(
             tokens=tokens, positions=starts + self._slots, visibility="causal" if causal else "bidirectional",
@@ -203,10 +199,9 @@ def _sample(
     logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, acceptance: Acceptance, noise: PositionNoise,
     check: DraftCheck, known: int,
 ) -> Tensor:  # fmt: skip
-    """What a pass says, (B, k) or (B, 2k): behind each slot of the checked blocks the draw that decides on it, then the drafts
-    of this pass, -1 where there is none. ``known``: slots of a block that are final when it is opened.
-
-    Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it is right.
+    """What a pass says, (B, k) or (B, 2k): the draw behind each slot of the checked blocks, then this pass's drafts (-1: no
+    draft). ``known``: slots of a block that are final when it is opened. Draft and check of a position are drawn with the same
+    noise; how a draft is found decides only how often it is right.
     """
     size = blocks.masked.shape[1]
     said = []

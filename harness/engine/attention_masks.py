@@ -1,13 +1,8 @@
-"""What a list of segments says about its fed tokens: which are real, who may look at whom, whose logits are wanted.
+"""Attention masks: which tokens of a list of segments are real, which may attend to which, whose logits are wanted.
 
-Both sessions read segments through these functions. Axes: B rows, Q tokens of all segments together. Results are on the
-CPU unless a device is named.
-
-Attention masks in one form for every caller, and the one trap about them in one place.
-
-Axes: B rows, Q queries, K keys. A boolean mask says True where a query may attend. transformers adds a boolean mask to
-the scores under ``eager`` attention instead of applying it (a silent error), so this module turns it into additive
-floats there. Nothing here knows a model.
+Both sessions read segments through these functions. A boolean mask is True where a query may attend. Under ``eager`` attention
+transformers adds a boolean mask to the scores instead of applying it, without an error; here it becomes additive floats. Axes:
+B rows, Q queries (the tokens of all segments), K keys. Results are on the CPU unless a device is named.
 """
 
 from __future__ import annotations
@@ -24,15 +19,15 @@ _LARGEST_KEPT = 256
 
 
 def validity(segments: Sequence[Segment]) -> Tensor | None:
-    """(B, Q) bool, False on padding; None where there is none."""
+    """(B, Q) bool, False on padding; None without padding."""
     if all(s.valid is None for s in segments):
         return None
     return torch.cat([torch.ones(s.tokens.shape, dtype=torch.bool) if s.valid is None else s.valid for s in segments], dim=1)
 
 
 def inside(segments: Sequence[Segment], first: int = 0) -> Tensor:
-    """(Q - first, Q) bool: which fed token (second axis) a fed token from ``first`` on may look at, padding aside. See
-    Segment for the rule. Nothing of more lines is made on the way, for those of a prompt would be too many.
+    """(Q - first, Q) bool: which fed token (second axis) a fed token from ``first`` on may attend to, padding aside. See
+    Segment for the rule. No intermediate tensor has more lines, because a prompt has too many.
     """
     if all(s.seen is None for s in segments) and sum(s.tokens.shape[1] for s in segments) <= _LARGEST_KEPT:
         return _inside_of_blocks(tuple((s.tokens.shape[1], s.visibility) for s in segments))[first:]
@@ -41,12 +36,12 @@ def inside(segments: Sequence[Segment], first: int = 0) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _inside_of_blocks(shapes: tuple[tuple[int, str], ...]) -> Tensor:
-    """Made once per widths and visibilities: a decoder asks for the same few over and over. Nobody writes to it."""
+    """Cached by widths and visibilities: a decoder asks for the same few often. The result must not be written to."""
     return _inside(((width, visibility, None) for width, visibility in shapes), 0)
 
 
 def _inside(segments: Iterable[tuple[int, str, Tensor | None]], first: int) -> Tensor:
-    """Every segment sees all before it, and of itself what its visibility says, or its (n, n) where it brings one."""
+    """Every segment sees all before it, and of itself what its visibility says or its own (n, n) mask allows."""
     segments = tuple(segments)
     total = sum(width for width, _, _ in segments)
     visible = torch.zeros(total - first, total, dtype=torch.bool)
@@ -79,8 +74,8 @@ def wanted_logits(segments: Sequence[Segment], device: torch.device) -> Tensor |
 
 
 LINES = {"cuda": 16}
-"""By kind of device, of what number a line of a mask should be a multiple: on a GPU memory-efficient attention would copy any
-other mask in every layer.
+"""By kind of device, the divisor of the length of a mask's line. On a GPU memory-efficient attention copies any other mask in
+every layer.
 """
 
 
@@ -93,8 +88,8 @@ def attention_input(visible: Tensor, attention: str, dtype: torch.dtype) -> Tens
 
 
 def folded_mask(visible: Tensor, shared: int, dtype: torch.dtype) -> Tensor:
-    """(B, 1, shared Q, K) floats from ``visible`` (B, Q, K) bool: 0 where a query may attend, else minus infinity; the queries
-    once for each of the ``shared`` heads of a KV head. Made once per forward: from booleans every layer would make it anew.
+    """(B, 1, shared Q, K) floats from ``visible`` (B, Q, K) bool: 0 where a query may attend, else minus infinity. The queries
+    repeat for each of the ``shared`` heads of a KV head. One mask per forward serves every layer.
     """
     rows, queries, width = visible.shape
     padding = -width % LINES.get(visible.device.type, 1)

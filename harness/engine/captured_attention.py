@@ -1,10 +1,8 @@
-"""The ways in which a captured forward can read the buffers, by name.
+"""The attention kernels of captured forwards, by the name that a part's ``attention`` gives, and those that torch may choose.
 
-A part's ``attention`` picks one. sdpa, the default, is torch itself: its flash kernel over runs, or, for tensors which that
-does not take (float32, a CPU), scaled_dot_product_attention under a mask. Axes: B rows, Q query tokens, H query heads, G KV
-heads, D head dimension, C slots.
-
-Which attention kernels run: decided here for every arm, for prompts and for generate() alike, and named for the record.
+sdpa, the default, is torch itself: its flash kernel over runs. Tensors that this kernel does not take (float32, a CPU) get
+scaled_dot_product_attention under a mask. The choice holds for every arm, prompts and generate() included, and is recorded.
+Axes: B rows, Q query tokens, H query heads, G KV heads, D head dimension, C slots.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from harness.engine.kv_cache import CapturedAttention, Fed, SeenSlots
 
 
 class MaskedSlots:
-    """A harness.engine.kv_cache.CapturedAttention: every slot of a row is read, and those not seen weigh nothing."""
+    """A harness.engine.kv_cache.CapturedAttention that reads every slot of a row; slots not seen have weight 0."""
 
     def __init__(self, fed: Fed) -> None:
         self._fed = fed
@@ -40,8 +38,8 @@ class MaskedSlots:
 
 @dataclass(frozen=True, slots=True)
 class MaskedReading:
-    """A harness.engine.kv_cache.Reading. ``mask`` (B, 1, H / G * Q, C) as masks.folded_mask makes it: heads that share one are
-    further queries of their KV head.
+    """A harness.engine.kv_cache.Reading. ``mask`` (B, 1, H / G * Q, C) as attention_masks.folded_mask makes it: heads that
+    share a KV head are further queries of it.
     """
 
     mask: Tensor
@@ -59,7 +57,7 @@ OPTIONS: dict[str, Callable[[Fed], CapturedAttention]] = {"flash": FlashRuns, "m
 
 
 def option_of(attention: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """Which of OPTIONS a part's ``attention`` means for such tensors."""
+    """The entry of OPTIONS that a part's ``attention`` means for such tensors."""
     if attention != "sdpa":
         return attention
     return "flash" if flash_attention.takes_flash(device, dtype, head_dim) else "masked"
@@ -70,7 +68,7 @@ LEFT_OUT = "cudnn: torch's first choice on Hopper plans for 23 to 37 ms whenever
 
 
 def choose_kernels(device: torch.device | str, backends: Any = torch.backends.cuda) -> None:
-    """Told before anything runs on ``device``; holds for the whole process. ``backends`` may be a fake."""
+    """Forbid the kernel of LEFT_OUT in this process, before anything runs on ``device``. ``backends`` may be a fake."""
     if torch.device(device).type == "cuda":
         backends.enable_cudnn_sdp(False)
 
@@ -86,12 +84,12 @@ def kernels_left() -> list[str]:
 
 
 def captured_kernel(attention: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """What attends in passes that are captured into graphs, by what their part asks for."""
+    """The kernel that attends in passes captured into graphs, by the ``attention`` that their part asks for."""
     option = option_of(attention, device, dtype, head_dim)
     if option == "masked":
         return "scaled_dot_product_attention over whole rows, under a mask of what is used of each"
     if option == "flex":
         return "torch FlexAttention, compiled, over the blocks in use of each row"
-    # An implementation that somebody has activated takes the place of torch's own; older releases have only that.
+    # An activated implementation replaces torch's own; older releases have only torch's own.
     activated = getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)()
     return f"{flash_attention.OPERATOR} ({activated or 'flash attention 2'}) over the used part of each row"

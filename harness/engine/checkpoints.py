@@ -1,8 +1,8 @@
-"""Opens a checkpoint's weights and tokenizer; those of a public family of block models in the transformers class that their
-tensors fit, under our own masks, so that none of the code they come with runs.
+"""Opens a checkpoint's weights and tokenizer.
 
-The names of tensors are mapped by transformers as it loads; only a fused query_key_value is split here, which needs the whole
-checkpoint in memory once.
+A public family of block models is loaded into the transformers class that its tensors fit, under our own masks. None of the
+code in the checkpoint runs. transformers maps the names of tensors as it loads. Only a fused query_key_value is split here,
+which needs the whole checkpoint in memory once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """``config`` is the config.json as it stands; ``family`` None where it is of none."""
+    """``config`` is the config.json as it stands; ``family`` is None for a checkpoint of no public family."""
 
     module: Any
     tokenizer: Any
@@ -47,11 +47,11 @@ class Opened:
 def open_checkpoint(
     path: str, dtype: torch.dtype, attention: str, options: dict[str, Any], share: dict[str, Any] | None = None
 ) -> Opened:
-    """``options``: the revision, and whether the checkpoint's own code may run. ``share``: what transformers is to be told
-    where the model will be split over several processes; None: it stays whole.
+    """``options``: the revision, and whether the checkpoint's own code may run. ``share``: transformers' options to split the
+    model over several processes; None keeps it whole.
 
     Raises:
-        OSError, ValueError: there is no such checkpoint, or it cannot be loaded so.
+        OSError, ValueError: the checkpoint does not exist or cannot be loaded so.
         UnknownModelError: it is of a public family, but its tensors do not fit, or it is to be split.
     """
     revision = {key: value for key, value in options.items() if key == "revision"}
@@ -81,8 +81,8 @@ def open_checkpoint(
 
 
 def _refuse_others(info: Any, family: BlockModelFamily) -> None:
-    """transformers fills what is missing with random numbers and drops what it has no place for, and warns; the model would
-    write nonsense at the right speed.
+    """transformers fills missing tensors with random numbers, drops surplus ones, and only warns. The model would then write
+    nonsense at the right speed.
     """
     for kind, words in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond those of the native class,")):
         names = sorted(name for name in info[kind] if not name.endswith("inv_freq"))

@@ -1,11 +1,10 @@
-"""torch.compile around a model's forward: every kind of forward becomes one graph, whatever the context's length.
+"""torch.compile around a model's forward, or around its decoder layers as one function.
 
-A model whose decoder layers are one compiled function: of a layer's weights, its KV, and what all layers are given.
-
-Compiling a forward as a whole takes a minute per layer and per shape, because its graph holds every layer. Here the layer is
-an argument: torch.compile takes weights of a module as inputs, so layers that are built alike share one graph, and layers of
-another kind (a sliding window, experts) get another one. A layer's KV comes as an argument too, because a graph that read the
-layer's number would hold for that layer alone.
+Every kind of forward becomes one graph, for every context length. The graph of a whole forward holds every layer; compiling it
+takes a minute per layer and per shape. The compiled function of a layer takes its weights, its KV, and what all layers are
+given. torch.compile takes a module's weights as inputs, so layers that are built alike share one graph. Layers of another kind
+(a sliding window, experts) get another graph. The KV is an argument because a graph that reads the layer's number holds for
+that layer alone.
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ from harness.errors import ScenarioError
 from harness.scenario.scenario import Execution, Part
 
 KINDS_OF_FORWARD = 64
-"""Graphs of one model before torch.compile would silently fall back to eager; a run needs about ten."""
+"""Graphs of one model before torch.compile silently falls back to eager; a run needs about ten."""
 
 
 def execution_of(part: Part) -> Execution:
-    """How the forwards of a part are run here: what it asks for, or, where that is auto, graphs on a GPU and compiled on a CPU.
-
-    Where nothing can be compiled, or the model is split over processes, auto is eager on a CPU.
+    """How the forwards of a part run here: as it asks; for auto, graphs on a GPU and compiled on a CPU. auto is eager on a CPU
+    where nothing can be compiled or the model is split over processes.
 
     Raises:
-        ScenarioError: it asks for what this device cannot do, or for compiled forwards and the tool chain is missing.
+        ScenarioError: it asks for what this device cannot do, or for compiled forwards without the tool chain.
     """
     kind = part.device.partition(":")[0]
     if part.execution == "eager" or part.session == "plain":
@@ -58,22 +56,22 @@ def execution_of(part: Part) -> Execution:
 
 
 def allow_kinds_of_forward() -> None:
-    """Set torch.compile's number of graphs of one function; going over it is an error, not a slow forward."""
+    """Set torch.compile's limit of graphs per function; one graph more is an error, not a slow forward."""
     settings: Any = torch._dynamo.config
     settings.recompile_limit = KINDS_OF_FORWARD
     settings.fail_on_recompile_limit_hit = True
 
 
 def compiled(model: PreTrainedModel, dynamic: bool = True) -> Callable[..., Any]:
-    """The model's forward, compiled when first called. Lengths are symbolic where ``dynamic``, so a growing context compiles
-    nothing anew; where shapes never change they need not be.
+    """The model's forward, compiled at its first call. ``dynamic`` makes lengths symbolic, so a growing context compiles
+    nothing anew; fixed shapes do not need it.
     """
     allow_kinds_of_forward()
     return torch.compile(model.forward, dynamic=dynamic)
 
 
 def compiled_steps(model: PreTrainedModel) -> Callable[..., Any]:
-    """The model's forward, compiled where it feeds one token a row, and as it is where it reads a prompt."""
+    """The model's forward: compiled where it feeds one token a row, uncompiled where it reads a prompt."""
     whole, step = model.forward, compiled(model)
 
     @wraps(whole)
@@ -86,8 +84,8 @@ def compiled_steps(model: PreTrainedModel) -> Callable[..., Any]:
 
 @cache
 def can_compile(kind: str = "cpu") -> bool:
-    """Whether torch.compile works here for a ``kind`` of device, cpu or cuda: it wants a C++ compiler, Python's headers and,
-    for CUDA, Triton, so one line is tried.
+    """Whether torch.compile works for a ``kind`` of device, cpu or cuda; it compiles one line to find out. It needs a C++
+    compiler, Python's headers and, for CUDA, Triton.
     """
     try:
         torch.compile(lambda x: x + 1)(torch.zeros(2, device=kind))
@@ -100,40 +98,39 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def layer(module: nn.Module, hidden: Tensor, kv: LayerKv, options: dict[str, Any]) -> Any:
-    """One decoder layer of any model: what is compiled."""
+    """One decoder layer of any model: the function that is compiled."""
     return module(hidden, kv=kv, **options)
 
 
 class CompiledLayer(nn.Module):
-    """Stands where a decoder layer of a model stood; ``run`` is ``layer``, compiled."""
+    """Takes the place of a decoder layer of a model; ``run`` is ``layer``, compiled."""
 
     def __init__(self, inner: nn.Module, number: int, run: Callable[..., Any]) -> None:
         super().__init__()
         self.inner, self._number, self._run = inner, number, run
 
     def __getattr__(self, name: str) -> Any:
-        """A model may ask its layers what they are: the layer itself answers."""
+        """The attributes that a model asks of its layers are those of the layer itself."""
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
 
     def forward(self, hidden: Tensor, *, layout: KvLayout, **options: Any) -> Any:
-        """Of the whole layout, the layer is given its own part."""
+        """Give the layer its own part of the layout."""
         return self._run(self.inner, hidden, layout.of_layer(self._number), options)
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
-    """A model's decoder layers, where models of the Llama family have them; None where they are not there."""
+    """A model's decoder layers, where models of the Llama family have them; else None."""
     found = getattr(model.base_model, "layers", None)
     config: Any = model.config
     return found if isinstance(found, nn.ModuleList) and len(found) == config.num_hidden_layers else None
 
 
 def with_compiled_layers(model: PreTrainedModel, compile_one: Compile | None = None) -> PreTrainedModel | None:
-    """A view of ``model`` that shares all its modules and runs its layers compiled; None where its layers are not found.
-
-    Shapes are fixed, so each kind of forward is compiled anew: once for all layers of a kind.
+    """A view of ``model`` that shares all its modules and runs its layers compiled; None where its layers are not found. Shapes
+    are fixed, so each kind of forward is compiled anew: once for all layers of a kind.
 
     Args:
         compile_one: in place of torch.compile.
@@ -151,8 +148,8 @@ def with_compiled_layers(model: PreTrainedModel, compile_one: Compile | None = N
 
 
 def compiled_unit(model: PreTrainedModel, execution: Execution) -> str | None:
-    """What of a model is compiled at a time where a part runs so: a decoder layer, or, on a CPU and where no layers are to
-    be found, the whole forward; None where nothing is.
+    """What torch.compile compiles at a time: a decoder layer, or the whole forward; None where nothing is compiled. The whole
+    forward is compiled on a CPU, and where the layers are not found.
     """
     if execution != "compiled":
         return None

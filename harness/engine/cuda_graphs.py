@@ -1,11 +1,9 @@
-"""The static session with every kind of decode pass captured once and replayed, for devices with CUDA graphs.
+"""The static session with every kind of decode pass captured once as a CUDA graph and replayed.
 
-A replay takes neither shapes nor addresses from the host, so what changes from pass to pass (tokens, positions, how many tokens
-are committed) is copied into tensors that stay, without waiting for the device. Not captured are prompts, which come in many
-widths and are read once, and explicit visibility, which packed attention cannot express. Axes: B rows, Q tokens of a forward,
-V vocabulary.
-
-A forward captured once and replayed: CUDA graphs, which take the host's launches out of a pass.
+A replay spares the host its kernel launches. It takes neither shapes nor addresses from the host. What changes from pass to
+pass (tokens, positions, numbers of committed tokens) is copied into fixed tensors, without waiting for the device. Prompts are
+not captured: they come in many widths and are read once. Explicit visibility is not captured: packed attention cannot express
+it. Axes: B rows, Q tokens of a forward, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,19 +30,18 @@ Work = Callable[[], Tensor]
 
 
 class Capture(Protocol):
-    """Takes work on tensors that stay where they are; returns the same work to be called again, writing the same result."""
+    """Takes work on fixed tensors; returns a callable that repeats the work and writes the same result."""
 
     def __call__(self, work: Work) -> Work:
         """Capture; what is returned runs on the stream that is current when it is called."""
 
     def release(self) -> None:
-        """Told that all that was captured so far has been let go."""
+        """Called when all captures so far have been dropped."""
 
 
 class CudaGraphs:
     """Captures share one memory pool: what one returned is overwritten when any of them runs again. ``cuda`` may be a fake.
-
-    Warm-ups and captures run on one side stream, so that what a stream sets up when it is first used is there before a capture.
+    Warm-ups and captures run on one side stream, so the stream's first-use setup is done before a capture.
     """
 
     def __init__(self, cuda: Any = torch.cuda) -> None:
@@ -74,12 +71,12 @@ class CudaGraphs:
         return replay
 
     def release(self) -> None:
-        """A pool dies with the last of its graphs, and torch asserts that no later capture names it again."""
+        """The pool ends with the last of its graphs; torch asserts that no later capture names it again."""
         self._pool = None
 
 
 class CallingAgain:
-    """No graph, the work itself: what a device without CUDA graphs does, with the same bookkeeping."""
+    """The work itself instead of a graph, for devices without CUDA graphs, with the same bookkeeping."""
 
     def __call__(self, work: Work) -> Work:
         """See Capture."""
@@ -102,7 +99,7 @@ by_calling_again = CallingAgain()
 
 
 PassKind = tuple[tuple[int, str, int], ...]
-"""(tokens, visibility, wanted logits) of every segment of a call: what a graph is made for."""
+"""(tokens, visibility, wanted logits) of every segment of a call; each kind has its graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +117,13 @@ class Captured:
 
 
 class GraphedSession(StaticSession):
-    """A ModelSession like its parent, and exchangeable with it; ``forward`` is the model's own, or compiled; ``attention`` is
-    one of harness.engine.captured_attention, or sdpa.
+    """A ModelSession, exchangeable with its parent. ``forward``: the model's own, or compiled. ``attention``: a name of
+    harness.engine.captured_attention, or sdpa.
 
-    Graphs are made anew where a batch needs other buffers, see harness.roofline.storage. The logits of a pass are overwritten
-    by the next one.
+    Graphs are made anew where a batch needs other buffers, see harness.roofline.storage. The next pass overwrites the logits.
 
     Raises:
-        ScenarioError: attention in half precision wants another torch or a newer GPU.
+        ScenarioError: attention in half precision needs another torch or a newer GPU.
     """
 
     def __init__(
@@ -143,7 +139,7 @@ class GraphedSession(StaticSession):
         self._graphs: dict[PassKind, Captured] = {}
 
     def _release(self) -> None:
-        """The graphs go with the buffers that they were captured with."""
+        """Drop the graphs with the buffers that they were captured with."""
         self._graphs.clear()
         self._capture.release()
         super()._release()
@@ -173,7 +169,7 @@ class GraphedSession(StaticSession):
         return held.replay()
 
     def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
-        """Of every row the committed tokens, then, segment by segment, the real ones: all of them or none."""
+        """Every row's committed tokens, then, segment by segment, its real ones: all of them or 0."""
         rows = len(self._lengths)
         widths = [s.tokens.shape[1] for s in segments]
         return [
@@ -211,7 +207,7 @@ class GraphedSession(StaticSession):
 
 
 def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: int) -> tuple[Tensor, Tensor]:
-    """(B, Q) where in its row of ``length`` slots every fed token goes, padding to the last; and (parts, B) int32 what each of
+    """(B, Q) the slot of every fed token in its row of ``length`` slots, padding to the last. And (parts, B) int32 what each of
     ``parts``, (width, causal), sees, see CapturedAttention. ``counts``: see Captured.
     """
     seen, slots, used = counts[0], [], []

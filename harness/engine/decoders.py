@@ -1,6 +1,6 @@
-"""What a decoder gets of an arm, and the decoders of the program's own methods: harness.scenario.method names them.
+"""The decoders of the program's own methods, which harness.scenario.method names, and what a decoder gets of an arm.
 
-Whoever writes a method outside the program writes one such function. Knows no clock.
+A method outside the program is one such function too. Knows no clock.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Decoding:
 
     @property
     def mask_id(self) -> int:
-        """The token that stands for a position not yet decided.
+        """The token that stands for an undecided position.
 
         Raises:
-            ScenarioError: the model has none.
+            ScenarioError: the model has no mask token.
         """
         if self.model.mask_id is None:
             raise ScenarioError(
@@ -79,7 +79,7 @@ class Decoding:
 
     @cached_property
     def acceptance(self) -> Acceptance:
-        """Which slots of a block a pass decides: the arm's solver, or what it replays.
+        """The rule by which a pass decides slots of a block: the arm's solver, or what it replays.
 
         Raises:
             RecordError: the run to be replayed cannot be.
@@ -100,11 +100,11 @@ class Decoding:
 
 
 def decoder_of(asked: Decoding) -> Decoder:
-    """The decoder of the case's arm, not yet begun.
+    """The decoder of the case's arm, not yet started.
 
     Raises:
-        ScenarioError: the model has no mask token, which the arm needs; or it is of a public family whose weights are not
-            trained for the arm.
+        ScenarioError: the arm needs a mask token and the model has none; or the model's public family is not trained for the
+            arm.
         RecordError: the run to be replayed cannot be.
     """
     _check_family(asked.case, asked.model)
@@ -113,7 +113,7 @@ def decoder_of(asked: Decoding) -> Decoder:
 
 
 def _check_family(case: Case, model: LoadedModel) -> None:
-    """An arm decodes as the weights were trained to; what no family claims is taken at the scenario's word."""
+    """An arm decodes as the weights are trained to; for weights of no public family the scenario decides."""
     family, wanted = model.family, case.arm.get("family")
     reason = misuse(family, case.arm["method"])
     if family is not None and wanted is not None and not same_config(family.name, wanted):
@@ -170,13 +170,13 @@ def block_diffusion(asked: Decoding) -> Decoder:
 
 
 def draft_and_check(asked: Decoding) -> Decoder:
-    """Somebody drafts, the target checks."""
+    """A drafter proposes, the target checks."""
     return decode_draft_and_check(asked.session, asked.request, asked.drafter())
 
 
 @cache
 def _recorded_passes(run_dir: Path, block_size: int, label: str | None) -> list[int]:
-    """Read once a process: a run that is replayed does not change."""
+    """Cached in the process: a replayed run does not change."""
     return passes_per_block(run_dir, block_size, label)
 
 

@@ -1,14 +1,9 @@
-"""Who drafts for an arm: from the stages that a scenario names to loaded models with sessions of their own.
+"""The drafters of an arm: loads the draft models that a scenario's stages name, with sessions of their own.
 
-Draft models run like their target: same device, dtype, kind of session and execution.
-
-The first layers of a model as a model: they share its weights, its final norm and its LM head.
-
-What LayerSkip (arXiv 2404.16710) drafts with. A model that was not trained to exit there drafts badly and loses nothing else.
-
-From the token ids of one tokenizer to those of another, by way of the text, for drafts of a model with another tokenizer.
-
-Special tokens have no text, so they are not translated, but for one: where the draft model would stop, so would the target.
+Draft models run like their target: same device, dtype, kind of session and execution. An early exit runs the first layers of
+the target and shares its weights, final norm and LM head (LayerSkip, arXiv 2404.16710). A model that was not trained to exit
+there drafts badly and loses nothing else. Drafts of a model with another tokenizer are translated through the text. Special
+tokens have no text and are not translated, except the draft model's stop, which becomes the target's.
 """
 
 from __future__ import annotations
@@ -34,8 +29,8 @@ from harness.scenario.speculative_arms import draft_choice, draft_shapes, stages
 
 
 class TextTranslation:
-    """A harness.decoding.drafters.Translation. ``draft_stops``: ids at which the draft model stops; ``stop``: what
-    they mean to the target, None where it stops at several or at none.
+    """A harness.decoding.drafters.Translation. ``draft_stops``: ids at which the draft model stops. ``stop``: the target's id
+    for them, None where it stops at several or at none.
     """
 
     def __init__(self, target: TextTokenizer, draft: TextTokenizer, draft_stops: Collection[int], stop: int | None) -> None:
@@ -47,8 +42,8 @@ class TextTranslation:
         return self._draft.encode(self._target.decode(sequence))
 
     def to_target(self, output: Sequence[int], before: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        """The new text in the target's tokens. Where the target's tokenizer cuts the row's output as the target wrote it, the
-        new text is cut as it would be behind it; else by itself. Nothing where the drafts end within a letter.
+        """The new text in the target's tokens; nothing where the drafts end within a letter. If the target's tokenizer
+        reproduces the row's output, the new text is cut as its continuation; else by itself.
         """
         stops = drafted[-1] in self._draft_stops
         old, new = self._draft.decode(before), self._draft.decode([*before, *drafted])
@@ -68,7 +63,7 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     """A view of ``model`` that runs ``count`` of its layers; its cache holds the KV of those.
 
     Raises:
-        ScenarioError: a model that is not built like those of the Llama family.
+        ScenarioError: the model is not built like those of the Llama family.
     """
     inner: Any = getattr(model, "model", None)
     if inner is None or not all(hasattr(inner, name) for name in (*SHARED, "layers")) or not hasattr(model, "lm_head"):
@@ -96,7 +91,7 @@ Beside = Callable[[ModelSession], ModelSession]
 
 
 class DraftModels:
-    """The models of a part besides its target, each loaded when a case first asks for it and then kept."""
+    """The models of a part besides its target; each is loaded when a case first asks for it and then kept."""
 
     def __init__(
         self,
@@ -112,7 +107,7 @@ class DraftModels:
 
         Raises:
             UnknownModelError, DoesNotFitError: as harness.engine.loading.load_model.
-            ScenarioError: an early exit from a model that has none.
+            ScenarioError: the model has no early exit.
         """
         choice = draft_choice(stage)
         key = repr(stage["exit_layers"] if choice is None else choice)
@@ -126,10 +121,10 @@ class DraftModels:
 
 
 def drafter_of(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest, beside: Beside) -> Drafter:
-    """The drafter of a rival's case: its stages, the one below always made first.
+    """The drafter of a case with stages; the lowest stage is made first.
 
     Raises:
-        ScenarioError: a draft model whose tokens are not the target's, or that has none to translate.
+        ScenarioError: a draft model has other tokens than the target, or a model has no tokenizer to translate with.
         UnknownModelError, DoesNotFitError: a draft model that cannot be loaded.
     """
     shapes = draft_shapes(case.arm, case.shape or target.shape)
@@ -159,7 +154,7 @@ def _targets_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest
 
 
 def _own_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest) -> tuple[list[int], frozenset[int]]:
-    """(never drafted, stops) of a draft model with tokens of its own; it stops nowhere where the target does not."""
+    """(never drafted, stops) of a draft model with its own tokens; it stops nowhere if the target does not."""
     stops = model.stop_ids if request.stop.token_ids else frozenset()
     return [] if model.mask_id is None else [model.mask_id], stops
 

@@ -1,11 +1,8 @@
-"""One loaded model that can decode any arm, timed: where decoder, session, clock and acceptance meet.
+"""The engine: one loaded model that decodes any arm, timed, with its session, clock and meters.
 
-Both arms go through the same function, session object and synchronisation policy.
-
-Short decodes of one row at one context, NTP and SBD: the measured passes that predictions of all other cells start from.
-
-Random prompts, a replayed acceptance that makes every kind of pass, and the decoders themselves, so that what is measured is
-what a sample is made of. Knows no clock.
+All arms go through the same function, session object and synchronisation policy. ``measure_passes`` makes short decodes of one
+row at one context, NTP and SBD; the predictions of all other cells start from them. They use random prompts, the decoders of
+the samples, and a replayed acceptance that makes every kind of pass.
 """
 
 from __future__ import annotations
@@ -79,8 +76,7 @@ def bench_decoder(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
     """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
-
-    ``forward_s`` and ``sampler_s``, by pass, are None where somebody else's loop made the forwards.
+    ``forward_s`` and ``sampler_s``, by pass, are None where generate() made the forwards.
     """
 
     generation: Generation
@@ -93,8 +89,7 @@ class Decoded:
 
 class Engine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
-
-    ``measuring``: the session that passes are measured with, where that of the samples would have to make its graphs anew.
+    ``measuring``: the session that passes are measured with, where the samples' session would have to make its graphs anew.
     """
 
     def __init__(
@@ -120,7 +115,7 @@ class Engine:
 
     @property
     def shape(self) -> ModelShape:
-        """Of the model that was loaded."""
+        """The shape of the loaded model."""
         return self._model.shape
 
     @property
@@ -142,7 +137,7 @@ class Engine:
         }
 
     def fingerprint(self, part: Part) -> dict[str, Any]:
-        """What the model, or this rank's share of it, really runs on here, for the shapes of ``part``."""
+        """What the model, or this rank's share of it, runs on here, for the shapes of ``part``."""
         share = shard(self.shape, part.tensor_parallel)
         return fingerprint(part, replace(self._model, shape=share))
 
@@ -167,7 +162,7 @@ class Engine:
 
     @contextmanager
     def _as_it_fits(self) -> Iterator[None]:
-        """Where memory runs out, give back the KV and say so."""
+        """Where memory runs out, give back the KV and raise DoesNotFitError."""
         try:
             yield
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -176,7 +171,7 @@ class Engine:
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
 
     def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
-        """Time one decode: of a decoder of ours, or of generate()."""
+        """Time one decode, by our decoder or by generate()."""
         request = self._request(case, prompts, seed)
         if case.is_check:
             attend, forward = case.part.model_attention, self._forward_of_generate(case)
@@ -226,7 +221,7 @@ class Engine:
         return replace(decoded, forward_s=forward_s, sampler_s=session.sampler_s())
 
     def _generated(self, request: DecodeRequest, how: dict[str, Any]) -> Decoded:
-        """A yardstick that breaks is no reason to lose a run: whatever it raises is its own outcome."""
+        """Decode with generate(); its failure is the outcome of this case and does not end the run."""
         try:
             return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
         except (torch.OutOfMemoryError, MemoryError):
@@ -235,7 +230,7 @@ class Engine:
             raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
     def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
-        """None for the model's own, which transformers compiles where the cache is static; else the same compiled one."""
+        """The compiled forward; None for the model's own, which transformers compiles where the cache is static."""
         if case.arm["execution"] == "eager" or case.arm["cache"] == "static":
             return None
         if execution_of(case.part) == "eager":
@@ -245,7 +240,7 @@ class Engine:
         return self._compiled_generate
 
     def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
-        """Run ``decode`` with clock and meters around it; it calls what it is handed after the prefill and at the end."""
+        """Run ``decode`` with clock and meters around it; it calls its argument after the prefill and at the end."""
         marks: list[float] = []
 
         def mark() -> None:
@@ -326,7 +321,7 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)
     if group is not None:
         clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
-    gc.freeze()  # or collections in the middle of a decode would walk all of torch and the model
+    gc.freeze()  # else a collection during a decode walks all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
     return Engine(model, session, part.device, clock, meters, drafts, measuring, fuse_of(execution, part.device))

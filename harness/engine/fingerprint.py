@@ -1,8 +1,7 @@
-"""What a part's model really runs on here: the kernel of passes that are captured into graphs, and for all others the one that
-scaled_dot_product_attention picks for the part's own shapes.
+"""The attention kernels of a part: in captured passes, and as scaled_dot_product_attention picks them for the part's shapes.
 
-torch picks silently, by shape, mask, dtype and device; a slow pick can make or break a speedup. Axes: B rows, H query heads,
-G KV heads, Q fed tokens, C slots, D head dimension.
+torch picks silently, by shape, mask, dtype and device; a slow pick can change a speedup. Axes: B rows, H query heads, G KV
+heads, Q fed tokens, C slots, D head dimension.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from harness.models import ModelShape
 from harness.scenario.scenario import Part
 
 MOST_KV_BYTES = 2**28
-"""Keys of one layer take no more than this: a longer context is cut, and the answer's ``context_tokens`` says to what."""
+"""Limit of the keys of one layer. A longer context is cut; the answer's ``context_tokens`` is the length used."""
 TYPICAL_CONTEXT = 512
 
 
@@ -47,7 +46,7 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
 
 
 def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
-    """What attends in the part's decode passes where these are captured into graphs; prompts and explicit masks never are."""
+    """The kernel of the part's decode passes where these are captured into graphs; prompts and explicit masks never are."""
     device = torch.device(part.device)
     if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
         return None
@@ -98,11 +97,11 @@ def _context(part: Part, shape: ModelShape, rows: int, dtype: torch.dtype) -> in
 def _tensors(
     part: Part, shape: ModelShape, rows: int, query: int, context: int, masked: bool, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool]:
-    """Query (B, H, Q, D), keys and values (B, G, C, D), mask (B, 1, Q, C) or None, and whether heads are grouped by the kernel.
+    """Query (B, H, Q, D), keys and values (B, G, C, D), mask (B, 1, Q, C) or None; and whether the kernel groups heads.
 
     The static session reads the used part of wider buffers, with the query heads of a KV head behind one another. The plain one
-    leaves it to transformers, which, under a mask, does the same for a single token and repeats the KV heads for several.
-    Values are never looked at, nor written.
+    leaves it to transformers. Under a mask transformers does the same for one token and repeats the KV heads for several. The
+    values are neither read nor written.
     """
     heads, groups, width = shape.heads, shape.kv_heads, shape.head_dim
     static, grouped, slots = part.session == "static", heads != groups, context + query

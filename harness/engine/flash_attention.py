@@ -1,16 +1,17 @@
-"""Flash attention over packed runs of keys, by the operator beneath torch.nn.attention.varlen.
+"""Flash attention over packed runs of keys: one call of the kernel is the attention of a captured forward.
 
-varlen_attn itself takes neither shared KV heads nor used lengths in torch 2.11; the operator has taken both since 2.5. Its
-kernel reads as many keys of a run as are said to be used, from where the run is said to begin (``block_info.h``), so runs may
-overlap. Axes: N runs, T queries of all runs, K packed keys, H query heads, G KV heads, D head dimension.
+The module calls the operator beneath torch.nn.attention.varlen. varlen_attn itself takes neither shared KV heads nor used
+lengths in torch 2.11; the operator has taken both since 2.5. The kernel reads each run's used length from where the run begins
+(``block_info.h``), so runs may overlap.
 
-A captured forward's attention as one call of the flash kernel: every part, piece and own token is a run of that call.
+Every part, piece and own token is a run of the call. A long buffer is cut into pieces that run side by side, because flash
+attention splits only where the query is one token. The pieces' results are merged by log-sum-exp. Query heads that share a KV
+head are folded into the query, so that each KV head is read once. Tokens of a causal part attend together to all that was
+committed before it, as the pieces' queries. What they see of each other is a run for each token.
 
-A long buffer is cut into pieces that run side by side, because flash attention splits only where the query is one token; what
-each piece yields is merged by log-sum-exp. Query heads that share a KV head are folded into the query, so that each KV head is
-read once. Tokens of a causal part take all that was committed before it together, as the pieces' queries, and what they see of
-each other one by one, as runs of their own. Axes: B rows, Q query tokens, H query heads, G KV heads, D head dimension, P copies
-of the queries (one a piece, one more for what causal tokens see of each other), N runs, T = B * Q * H / G folded queries.
+Axes: B rows, Q query tokens, H query heads, G KV heads, D head dimension, K packed keys, N runs. T queries of all runs, in a
+captured forward T = B * Q * H / G folded ones. P copies of the queries: one a piece, one more for what causal tokens see of
+each other.
 """
 
 from __future__ import annotations
@@ -58,17 +59,17 @@ class Runs:
 
 
 def takes_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether the operator is there for such tensors: half precision on a GPU, heads of up to 256 in steps of 8."""
+    """Whether the operator takes such tensors: half precision on a GPU, heads of up to 256 in steps of 8."""
     in_half = dtype in (torch.float16, torch.bfloat16)
     return device.type == "cuda" and in_half and head_dim <= MOST_HEAD_DIM and head_dim % HEAD_DIM_STEP == 0
 
 
 def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = torch.cuda) -> None:
-    """Look at torch and the GPU before anything is decoded with them. ``schema``: of the operator, by default that of the
-    installed torch; it and ``cuda`` may be fakes.
+    """Check torch and the GPU before anything is decoded. ``schema``: of the operator, by default that of the installed torch;
+    it and ``cuda`` may be fakes.
 
     Raises:
-        ScenarioError: the operator is another one than ``attend`` calls, or the GPU is older than its kernels.
+        ScenarioError: the operator is not the one that ``attend`` calls, or the GPU is older than its kernels.
     """
     found = torch.ops.aten._flash_attention_forward.default._schema if schema is None else schema
     arguments = {one.name: one for one in found.arguments}
@@ -87,8 +88,8 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, runs: Runs, scaling: float | None) -> tuple[Tensor, Tensor]:
-    """Queries (T, H, D) of all runs over the keys and values (K, G, D) that each run has: output like the queries, log-sum-exp
-    (T, H) in float32. A run without keys has output 0 and a log-sum-exp beside which every other outweighs it.
+    """Queries (T, H, D) of all runs over the keys and values (K, G, D) of each run. Returns an output like the queries, and the
+    log-sum-exp (T, H) in float32. A run without keys has output 0 and a log-sum-exp that every other outweighs.
     """
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
         query, keys, values, runs.asked, runs.starts, runs.widest, runs.longest, 0.0, False, False,
@@ -172,7 +173,7 @@ def merge(outs: Tensor, lses: Tensor) -> Tensor:
 
 
 class _Run(NamedTuple):
-    """A run before the used lengths are known. With u used slots of ``whose`` it begins at slot base + min(u, furthest) and has
+    """A run before the used lengths are known. With u used slots of ``whose`` it begins at slot base + min(u, furthest). It has
     u - before keys, ``least`` to ``most``.
     """
 
@@ -195,10 +196,10 @@ def _pieces(fed: Fed, count: int) -> Iterator[_Run]:
 
 
 def _own(fed: Fed) -> Iterator[_Run]:
-    """The tokens of causal parts, each over those of its part up to itself; of other parts, runs without keys.
+    """The tokens of causal parts, each over those of its part up to itself; for other parts, runs without keys.
 
-    The own slots begin behind the used ones. A row that feeds padding there may have no room for it; nobody reads what it
-    yields, but it must not read behind the buffer.
+    The own slots begin behind the used ones. Padding may have no room there; its result is unused, but it must not read behind
+    the buffer.
     """
     for row in range(fed.rows):
         for part, (width, causal) in enumerate(fed.parts):

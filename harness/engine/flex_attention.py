@@ -1,8 +1,8 @@
-"""A captured forward's attention by torch's FlexAttention: the blocks of keys to visit stand in tensors.
+"""Attention of a captured forward by torch's FlexAttention: tensors say which blocks of keys to visit.
 
-Blocks that every query of a row sees whole are visited without a mask, those that only some see, or see in part, with one. On
-a GPU the kernel is compiled for the shapes at hand; uncompiled it is plain arithmetic, which a CPU runs too. Axes: B rows, Q
-query tokens, H query heads, G KV heads, D head dimension, C slots, N blocks of BLOCK slots.
+Blocks that every query of a row sees whole are visited without a mask, other blocks that a query sees with one. On a GPU the
+kernel is compiled for the shapes at hand; uncompiled it is plain arithmetic, also for a CPU. Axes: B rows, Q query tokens, H
+query heads, G KV heads, D head dimension, C slots, N blocks of BLOCK slots.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FlexBlocks:
 
 @dataclass(frozen=True, slots=True)
 class FlexReading:
-    """A harness.engine.kv_cache.Reading: which blocks one forward visits, and the kernel that does."""
+    """A harness.engine.kv_cache.Reading: the blocks that one forward visits, and the kernel that visits them."""
 
     mask: Any
     kernel: Callable[..., Any]
@@ -71,7 +71,7 @@ class FlexReading:
 
 @cache
 def _kernel(device_type: str) -> Callable[..., Any]:
-    """One for all forwards: torch.compile keeps what it has made with the function."""
+    """One kernel for all forwards: torch.compile keeps its results with the function."""
     kernel: Callable[..., Any] = flex_attention
     if device_type == "cpu":
         return kernel

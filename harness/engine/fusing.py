@@ -1,7 +1,7 @@
 """The sampler as few kernels: on a CPU inductor compiles it, once for every kind of call.
 
-torch.compile would check some dozens of guards in every call, which behind a forward that has emptied the caches cost more than
-the work. So a kind is told by the function and the shapes alone, and its kernels are called directly.
+torch.compile checks some dozens of guards in every call. Behind a forward that has emptied the caches they cost more than the
+work. Here the function and the shapes alone tell the kind, and its kernels are called directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.scenario.scenario import Execution
 
 
 def fuse_of(execution: Execution, device: str) -> Fuse | None:
-    """How the sampler of a part is run whose forwards are run so: compiled with them on a CPU; on CUDA with Triton as it is
+    """How the sampler of a part runs. On a CPU it is compiled where the forwards are; on CUDA with Triton it is called as
     written, around one walk over the vocabulary. None: operation by operation, as the reference.
     """
     kind = device.partition(":")[0]
@@ -42,7 +42,7 @@ class CompiledWork:
         self._made: dict[Any, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
 
     def __call__(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
-        """What ``work`` returns for the ``tensors``; a kind that is met for the first time is compiled, which takes seconds."""
+        """What ``work`` returns for the ``tensors``; the first call of a kind compiles it, which takes seconds."""
         first = tensors[0]
         kind = (work, first.dtype, first.stride(), *[one.shape for one in tensors])
         call = self._made.get(kind)
@@ -62,5 +62,5 @@ def compiled_work(
     graph = make_fx(functionalize(work), decomposition_table=select_decomp_table(), tracing_mode="fake")(*tensors)
     made: Any = compile_fx_inner(graph, list(tensors), is_inference=True)
     CAPTURES.made += 1
-    call: Callable[[list[Tensor]], Sequence[Tensor]] = made.current_callable  # without what inductor does around it for others
+    call: Callable[[list[Tensor]], Sequence[Tensor]] = made.current_callable  # without inductor's wrapper for other callers
     return call

@@ -1,8 +1,7 @@
-"""The yardstick of our own baseline: the same prompts decoded by transformers' ``generate()``, untouched.
+"""The check of our own baseline: the same prompts decoded by transformers' ``generate()``, unmodified.
 
-If our NTP arm were slower than what anybody gets by typing ``model.generate()``, every speedup over it would be a lie. So
-generate() keeps its own attention and cache; we only forbid the tokens that our arms may not emit either, and note when
-the prompt was read.
+An NTP arm slower than ``model.generate()`` would make every speedup over it wrong. generate() keeps its own attention and
+cache. We only forbid the tokens that our arms may not emit either, and note when the prompt was read.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ class _Suppress(LogitsProcessor):
 
 
 class _FirstToken(StoppingCriteria):
-    """Stops nothing; says when the first token of every row is chosen."""
+    """Stops nothing; marks when the first token of every row is chosen."""
 
     def __init__(self, mark: Callable[[], None]) -> None:
         self._mark = mark
         self._marked = False
 
     def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Any:
-        """One call per token, behind its choice; on a GPU perhaps some tokens late, which is to generate()'s advantage."""
+        """One call per token, after its choice; on a GPU perhaps some tokens late, to generate()'s advantage."""
         if not self._marked:
             self._mark()
             self._marked = True
@@ -62,8 +61,8 @@ def generate(
 ) -> Generation:
     """Decode greedily; ``mark`` is called twice: when the first token of every row is chosen, and at the end.
 
-    ``forward`` stands in for the model's own, compiled for example; transformers itself compiles a static cache on a GPU.
-    The trace is what generate() does, one token a pass; that it made so many passes is counted.
+    ``forward`` replaces the model's own, compiled for example; transformers itself compiles a static cache on a GPU. The trace
+    describes generate(), one token a pass; the number of passes is counted.
 
     Raises:
         ValueError: the request stops at text, or is not greedy.
@@ -99,10 +98,10 @@ def _settings(request: DecodeRequest, cache: Cache) -> Any:
 
 @contextmanager
 def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any] | None) -> Iterator[None]:
-    """The model with another attention and forward and without its own generation settings; afterwards as it was.
+    """The model with another attention and forward and without its own generation settings; restored afterwards.
 
-    Settings that are not given come from the checkpoint otherwise (a repetition penalty, say). A static cache is made as
-    long as the longest that the model ever had, which a fresh generate() would not do: that is forgotten each time.
+    Settings that are not given come from the checkpoint otherwise (a repetition penalty, say). A static cache is made as long
+    as the longest that the model ever had. A fresh generate() does not do that, so the length is reset each time.
     """
     ours, settings = model.config._attn_implementation, model.generation_config
     untyped: Any = GenerationConfig

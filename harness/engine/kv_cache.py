@@ -1,17 +1,15 @@
-"""Keys and values in buffers that are allocated once and written in place, and the attention that reads their used part.
+"""KV buffers that are allocated once and written in place, and the attention that reads their used part.
 
-transformers lets a model take its attention from outside (AttentionInterface); ours also keeps the cache, so any model
-whose layers call that interface runs unmodified, with no Cache object and no copy of the context per pass. Slot j of row b
-holds the row's j-th committed token: rows have no holes, whatever each of them kept. Axes: B rows, H query heads, G KV
-heads, Q fed tokens, C slots, D head dimension.
+transformers lets a model take its attention from outside (AttentionInterface); ours also keeps the cache. Any model whose
+layers call that interface runs unmodified, without a Cache object and without a copy of the context per pass. Slot j of row b
+holds the row's j-th committed token: rows have no holes, whatever each of them kept.
 
-Keys and values written to slots of fixed buffers, and what a captured forward knows of them before it reaches a layer.
+Layout gives slots by number and a mask, anew for every forward. UsedKv keeps the used length of each row in tensors, so a graph
+captured once serves every context length. A slot is written before anything is read. Each fed token sees the first so many
+slots of its row, whatever the visibility. What depends on shapes alone is made once per capture, what depends on the used
+lengths once per forward. harness.engine.captured_attention has the kernels that read.
 
-How much of each row is used stands in tensors, so a graph captured once serves every context length. Slot j of a row holds
-its j-th token and is written before anything is read, so each fed token sees the first so many slots of its row, whatever the
-visibility of its segment. What depends on shapes alone is made once per capture, what depends on the used lengths once per
-forward; a layer writes, and reads. Ways of reading: harness.engine.captured_attention.
-Axes: B rows, Q query tokens of all parts, H query heads, G KV heads, D head dimension, C slots of a row.
+Axes: B rows, H query heads, G KV heads, Q fed tokens of all parts, C slots of a row, D head dimension.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ class LayerKv(Protocol):
     """Where one forward writes and what it reads in one layer."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """Write the fed keys and values, (B, G, Q, D), then attend to what is used: query (B, H, Q, D), result (B, Q, H, D)."""
+        """Write the fed keys and values (B, G, Q, D), attend to the used slots: query (B, H, Q, D), result (B, Q, H, D)."""
 
 
 class KvLayout(Protocol):
-    """Where one forward writes and what it reads: travels from the session through transformers to ``attend``."""
+    """Where one forward writes and what it reads; goes from the session through transformers to ``attend``."""
 
     def of_layer(self, layer: int) -> LayerKv:
         """The same of one layer, by its number."""
@@ -54,7 +52,7 @@ class Layout(KvLayout):
     ``causal``            how many of the first tokens look at themselves and what was fed before them: those of a prompt,
                           before which nothing is committed
     ``places``            (B, causal) where each of these comes among its row's real ones, padding behind them; None: as fed
-    ``mask``              what the others may look at, see masks.folded_mask; None: every slot read
+    ``mask``              what the others may look at, see attention_masks.folded_mask; None: every slot read
     """
 
     keys: list[Tensor]
@@ -94,8 +92,8 @@ class Layout(KvLayout):
 
 
 def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor | None, scaling: float | None) -> Tensor:
-    """Attention of query (B, H, Q, D) over keys and values (B, G, Q, D) of which the n-th real query of a row sees the first n,
-    without a mask; result (B, H, Q, D). ``places``: see Layout; of padding the result means nothing.
+    """Causal attention without a mask: the n-th real query of a row sees its first n keys. Query (B, H, Q, D), keys and values
+    (B, G, Q, D), result (B, H, Q, D). ``places``: see Layout; the result of padding has no meaning.
     """
     index = None if places is None else places[:, None, :, None].expand_as(query)
     asked = query if index is None else torch.empty_like(query).scatter_(2, index, query)
@@ -119,12 +117,11 @@ class LayerSlots(LayerKv):
 
 
 def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
-    """Attention of query (B, H, Q, D) over keys and values (B, G, W, D), ``mask`` as masks.folded_mask makes it or None; result
-    (B, H, Q, D).
+    """Attention with the heads that share a KV head as further queries of it, so that each KV head is read once.
 
-    The heads that share a KV head become further queries of it, so that each KV head is read once: with one query a row that is
-    five to seven times as fast on a CPU as leaving the sharing to the kernel. In half precision a single query that shares its
-    KV head with none is asked twice there, which takes the kernel half as long as one (bfloat16; float16: six sevenths).
+    Query (B, H, Q, D), keys and values (B, G, W, D), result (B, H, Q, D). ``mask``: of attention_masks.folded_mask, or None.
+    With one query a row this is five to seven times as fast on a CPU as leaving the sharing to the kernel. In half precision a
+    single query with a KV head of its own is asked twice. The kernel then takes half as long (bfloat16; float16: six sevenths).
     """
     rows, heads, queries, width = query.shape
     groups = keys.shape[1]
@@ -140,8 +137,8 @@ def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor |
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: what the forward's ``layout`` says of this layer, or ``kv``, which already is of one;
-    (B, Q, H, D).
+    """transformers' attention interface; result (B, Q, H, D). The options hold the forward's ``layout``, or ``kv``, which is
+    already of this layer.
     """
     kv: LayerKv = options["kv"] if "kv" in options else options["layout"].of_layer(module.layer_idx)
     return kv.attend(query, key, value, options.get("scaling")), None
@@ -184,11 +181,11 @@ class Reading(Protocol):
 
 
 class CapturedAttention(Protocol):
-    """A way of reading the buffers, made once for a kind of forward."""
+    """Reads the buffers; made once for a kind of forward."""
 
     def read(self, used: Tensor) -> Reading:
-        """``used`` (parts, B) int32: the slots that a part sees from the start of its row, with the part itself where it is
-        bidirectional, without it where it is causal. Made of operations on the device alone.
+        """``used`` (parts, B) int32: the slots that a part sees from the start of its row. They include a bidirectional part
+        itself, not a causal one. Uses operations on the device alone.
         """
 
 
@@ -202,7 +199,7 @@ class UsedLayer(LayerKv):
     reading: Reading
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """See LayerKv. The buffers are written to in place, which torch.compile keeps so: a copy would be all of them."""
+        """See LayerKv. The buffers are written to in place, also under torch.compile: a copy would be all of them."""
         self.keys[self.places] = key.transpose(1, 2).flatten(0, 1)
         self.values[self.places] = value.transpose(1, 2).flatten(0, 1)
         return self.reading.attend(query, self.keys, self.values, scaling)
@@ -223,7 +220,7 @@ class UsedKv(KvLayout):
 
 
 class SeenSlots:
-    """Tells, of every fed token of a kind of forward, how many slots of its row it sees."""
+    """The number of slots of its row that every fed token of a kind of forward sees."""
 
     def __init__(self, fed: Fed) -> None:
         part = [number for number, (width, _) in enumerate(fed.parts) for _ in range(width)]
@@ -232,5 +229,5 @@ class SeenSlots:
         self._own = upload(own, fed.device, torch.int32)
 
     def of(self, used: Tensor) -> Tensor:
-        """(B, Q) int32 from (parts, B): what a token sees of its own causal part comes on top of what the part sees."""
+        """(B, Q) int32 from (parts, B): a token also sees its own causal part up to itself."""
         return used.T[:, self._part] + self._own

@@ -1,10 +1,9 @@
-"""From a scenario's model choice to a loaded module with its token ids. The only place that creates models to be measured.
+"""Loads a scenario's model choice as a module with its token ids: the only place that creates models to be measured.
 
-Where the C library puts tensors on a CPU, the same for every arm. Standard library only; does nothing without glibc.
-
-By default glibc gives the temporaries of a pass back to the kernel and faults them in again page by page: the sampler's
-took 3.3 ms a pass instead of 0.8 ms (vocabulary 32,000, block 16). Weights, on the other hand, are read a quarter slower
-out of the heap than out of mappings of their own (46 against 35 ms a pass of a 250M model). Both seen once, on a 2-core EPYC.
+The module also tells glibc where to put tensors on a CPU, the same for every arm; it does nothing without glibc. By default
+glibc gives the temporaries of a pass back to the kernel and faults them in again page by page. The sampler then took 3.3 ms a
+pass instead of 0.8 ms (vocabulary 32,000, block 16). Weights are read a quarter slower from the heap than from mappings of
+their own (46 against 35 ms, a 250M model). Both were seen once, on a 2-core EPYC.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model ready to decode. ``mask_id`` is None where the checkpoint has no mask token (NTP only); ``family`` where it is
-    of no public family of block models.
+    """A model ready to decode. ``mask_id``: None without a mask token (NTP only). ``family``: None for a model of no public
+    family of block models.
     """
 
     module: PreTrainedModel
@@ -82,7 +81,7 @@ class TextTokenizer:
         return ids
 
     def encode_more(self, text: str) -> list[int]:
-        """Ids of text that stands behind other text: no special tokens."""
+        """Ids of text behind other text: no special tokens."""
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
@@ -101,7 +100,7 @@ class TextTokenizer:
 
     @property
     def prefix_id(self) -> int | None:
-        """What stands before a text that has nothing before it: the token that begins a sequence, else the one that ends it."""
+        """The token before a text without a context: the one that begins a sequence, else the one that ends it."""
         begin: int | None = self._tokenizer.bos_token_id
         end: int | None = self._tokenizer.eos_token_id
         return end if begin is None else begin
@@ -113,7 +112,7 @@ class TextTokenizer:
 
 
 def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
-    """Load the model of a part onto its device: its share of it where there is a ``group`` to share it with.
+    """Load the model of a part onto its device; with a ``group``, this rank's share of it.
 
     Raises:
         UnknownModelError: it cannot be found, or its family is not supported.
@@ -147,7 +146,7 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
         tie_word_embeddings=shape.tied_embeddings,
     )
     torch.manual_seed(part.seed)
-    # What is to be split is larger than a GPU; every rank draws all of it, the same, and keeps its share.
+    # A split model is larger than a GPU; every rank draws the same whole model and keeps its share.
     with torch.device(part.device if group is None else "cpu"):
         auto: Any = AutoModelForCausalLM  # its methods carry no types
         module = auto.from_config(config, dtype=getattr(torch, part.dtype), attn_implementation=part.model_attention)
@@ -206,7 +205,7 @@ def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
 
 
 def _place(choice: ReferenceModel | HuggingFaceModel) -> tuple[str, str, dict[str, Any]]:
-    """Where a checkpoint is, what it is called, and what else transformers wants to know."""
+    """Where a checkpoint is, its name, and further options for transformers."""
     if isinstance(choice, HuggingFaceModel):
         options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
         return choice.huggingface, choice.huggingface, options
@@ -221,7 +220,7 @@ def _place(choice: ReferenceModel | HuggingFaceModel) -> tuple[str, str, dict[st
 
 @contextmanager
 def _said_by_transformers(name: str) -> Iterator[None]:
-    """Its complaints about a checkpoint in one line."""
+    """Report transformers' errors about a checkpoint in one line."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -238,7 +237,7 @@ def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
 
 
 def _refuse_undecodable(path: str, name: str, options: dict[str, Any], dtype: str) -> None:
-    """Before a weight is read: what the config that it will be loaded with tells."""
+    """Check the config that the checkpoint will be loaded with, before any weight is read."""
     revision = {key: value for key, value in options.items() if key == "revision"}
     with _said_by_transformers(name):
         config, _ = PreTrainedConfig.get_config_dict(path, **revision)
@@ -255,12 +254,12 @@ _SMALL_BYTES, _LARGE_BYTES = 128 * 1024, 1 << 30
 
 
 def map_what_comes() -> bool:
-    """Give every large allocation from now on a mapping of its own: call before weights are loaded."""
+    """Give every later large allocation a mapping of its own: call before weights are loaded."""
     return _set(_MMAP_THRESHOLD, _SMALL_BYTES)
 
 
 def keep_what_is_freed() -> bool:
-    """Take large allocations from the heap and keep freed ones for the next pass: call once the weights are there."""
+    """Take large allocations from the heap and keep freed ones for the next pass: call after weights are loaded."""
     return _set(_MMAP_THRESHOLD, _LARGE_BYTES) and _set(_TRIM_THRESHOLD, _LARGE_BYTES)
 
 
@@ -271,5 +270,5 @@ def _set(option: int, value: int) -> bool:
 
 
 def device_here() -> str:
-    """Where a command works that was told no device: on the GPU where there is one."""
+    """The default device of a command: the GPU if the machine has one."""
     return "cuda" if torch.cuda.is_available() else "cpu"

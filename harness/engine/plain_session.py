@@ -1,6 +1,6 @@
 """The plain model session: any transformers causal LM of the Llama family with a DynamicCache, eager execution.
 
-Traps this file exists to avoid (transformers 5): ``past_key_values`` always writes, so every forward is cropped back;
+It avoids these errors (transformers 5): ``past_key_values`` always writes, so every forward is cropped back;
 ``crop`` takes negative numbers only; a maskless call is causal unless ``is_causal=False`` is passed; boolean masks under
 eager attention are added, not applied. Axes: B rows, Q tokens of a forward, W committed cache slots, V vocabulary.
 """
@@ -20,8 +20,8 @@ from harness.engine.attention_masks import attention_input, inside, validity, wa
 class TransformersSession:
     """A harness.decoding.session.ModelSession over one loaded model.
 
-    Cache slot j of row b counts only where ``_valid[b, j]``: left padding and slots that a row did not keep are holes
-    that nothing attends to, so rows may commit different numbers of tokens.
+    Cache slot j of row b counts only where ``_valid[b, j]``. Nothing attends to the other slots: left padding, and slots that a
+    row did not keep. So rows may commit different numbers of tokens.
     """
 
     def __init__(self, model: PreTrainedModel, attention: str) -> None:
@@ -43,7 +43,7 @@ class TransformersSession:
         return self._valid.shape[1]
 
     def reset(self, rows: int, capacity: int) -> None:
-        """Forget everything and make room for ``rows`` rows; this cache grows as it must, whatever its ``capacity``."""
+        """Forget everything and make room for ``rows`` rows; this cache grows as needed, whatever its ``capacity``."""
         self._cache = DynamicCache(config=self._model.config)
         self._valid = torch.empty(rows, 0, dtype=torch.bool)
         self._holes = False
@@ -82,7 +82,7 @@ class TransformersSession:
             self._holes = not bool(self._valid.all())
 
     def drop(self, tokens: Sequence[int]) -> None:
-        """Forget, per row, the newest so many committed tokens: holes, or, behind what every row still holds, cut off."""
+        """Forget, per row, the newest so many committed tokens; slots that no row still holds at the end are cut off."""
         newer = self._valid.flip(1).cumsum(1).flip(1)  # committed tokens of the row from this slot on
         self._valid = self._valid & (newer > torch.tensor(list(tokens))[:, None])
         held = int(self._valid.any(dim=0).nonzero().max()) + 1 if self._valid.any() else 0

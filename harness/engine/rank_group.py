@@ -1,9 +1,8 @@
-"""The processes that share one model: where they meet, what the first one tells the others, and on what all must agree.
+"""The processes that share one model: where they meet, what rank 0 tells the others, and on what all must agree.
 
-torch.distributed underneath: what the model exchanges goes by gloo between CPUs and by NCCL between GPUs; what the processes
-say to each other goes by gloo, which lets a process wait without work.
-
-What timing and decoding have to know of other ranks: readbacks on which all agree, and a clock that waits for all.
+torch.distributed carries what the model exchanges: by gloo between CPUs, by NCCL between GPUs. What the processes say to each
+other goes by gloo, which lets a process wait without work. RankSession reads back tokens on which all ranks agree; RankClock
+waits for all ranks.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from harness.meters.clock import Clock
 from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
-"""Loading a large model takes tens of minutes, and no disk is equally fast for all."""
+"""Loading a large model takes tens of minutes, and disks differ in speed."""
 LOST_S = 60.0
-"""So long a rank that lost another one waits to be ended by who started them, so that one message is enough."""
+"""How long a rank that lost another one waits to be ended by its parent process, so that only one message appears."""
 LAST_WORDS = "last words"
 T = TypeVar("T")
 
@@ -58,11 +57,11 @@ class RankGroup:
         return init_device_mesh(torch.device(device).type, (self.ranks.world,), mesh_dim_names=("tp",))
 
     def backend(self, device: str) -> str:
-        """By what the model's own traffic goes."""
+        """The backend of the model's own traffic."""
         return "nccl" if device.startswith("cuda") else "gloo"
 
     def barrier(self) -> None:
-        """Wait for all others; work that they have handed to a GPU need not be done."""
+        """Wait for all other ranks; their work on a GPU may still be running."""
         dist.barrier(group=self._talk)
 
     def gathered(self, mine: T) -> list[T]:
@@ -72,10 +71,10 @@ class RankGroup:
         return found
 
     def read(self, tokens: Tensor) -> list[list[int]]:
-        """``tokens`` (B, n) on the host, after a look at those of rank 0.
+        """``tokens`` (B, n) on the host, compared with those of rank 0.
 
-        Every rank decides for itself, from logits that were gathered and so are the same bits everywhere. Should two ranks
-        decide differently nevertheless, they would feed different tokens from then on, or wait for each other for ever.
+        Every rank decides for itself, from gathered logits that have the same bits everywhere. Ranks that decide differently
+        would feed different tokens from then on, or wait for each other for ever.
 
         Raises:
             InvariantError: they are not the same.
@@ -92,10 +91,10 @@ class RankGroup:
         return mine
 
     def lead(self, order: Order, call: Callable[[], T]) -> T:
-        """Have every rank do what this one does: tell them, then call.
+        """Have every rank make the same call: send the order, then call.
 
         Raises:
-            ProcessEndedError: they did not come to the end of the order before, or one of them ended in this one.
+            ProcessEndedError: the others did not finish the order before, or one of them ended in this one.
         """
         if self._amid is not None:
             raise self._torn(self._amid)
@@ -111,7 +110,7 @@ class RankGroup:
         return result
 
     def next_order(self) -> Order | None:
-        """What rank 0 wants done now; None: nothing any more."""
+        """The next order of rank 0; None at the end."""
         heard: list[Order | None] = [None]
         dist.broadcast_object_list(heard, src=0, group=self._talk)
         return heard[0]
@@ -120,7 +119,7 @@ class RankGroup:
         """Let the others end.
 
         Raises:
-            ProcessEndedError: they did not come to the end of the last order.
+            ProcessEndedError: they did not finish the last order.
         """
         if self._amid is not None:
             raise self._torn(self._amid)
@@ -128,7 +127,7 @@ class RankGroup:
         dist.destroy_process_group()
 
     def leave_word(self, message: str) -> None:
-        """Before this process ends with ``message``: whoever loses its connection to it need not guess why."""
+        """Leave ``message`` before this process ends, for ranks that lose their connection to it."""
         _store().set(LAST_WORDS, message)
 
     def _tell(self, order: Order | None) -> None:
@@ -142,7 +141,7 @@ class RankGroup:
         )
 
     def _lost(self, error: RuntimeError) -> Exception:
-        """What a RuntimeError amid an order stands for: another process that ended, or a fault of this one."""
+        """The cause of a RuntimeError during an order: another process that ended, or a fault of this one."""
         if _store().check([LAST_WORDS]):
             time.sleep(LOST_S)
             return ProcessEndedError(_store().get(LAST_WORDS).decode())
@@ -155,7 +154,7 @@ class RankGroup:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether this is how torch.distributed says that another process has gone: gloo has no exception of its own for it."""
+    """Whether torch.distributed reports another process as gone; gloo has no exception of its own for it."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "onnection" in str(error))
 
 
@@ -171,7 +170,7 @@ def joined() -> RankGroup | None:
 
 
 class RankSession:
-    """Passes every call on to ``session``; what is read must be what rank 0 reads."""
+    """Passes every call on to ``session``; the tokens it reads must be those of rank 0."""
 
     def __init__(self, session: ModelSession, group: RankGroup) -> None:
         self._session = session
@@ -213,7 +212,7 @@ class RankSession:
 
 
 class RankClock:
-    """A clock by which nothing has begun before all ranks are there, and nothing has ended before all are done."""
+    """A clock whose synchronisation waits for all ranks."""
 
     def __init__(self, clock: Clock, group: RankGroup) -> None:
         self._clock = clock
@@ -229,7 +228,7 @@ class RankClock:
         return self._clock.now_s()
 
     def mark(self) -> Any:
-        """As the clock: single passes are not waited for, their collectives keep the ranks together."""
+        """As the clock: single passes do not wait for other ranks, because their collectives keep the ranks together."""
         return self._clock.mark()
 
     def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:

@@ -25,7 +25,7 @@ MOST_STEPS = 256
 
 
 def stepping(session: str, attention: str, execution: Execution) -> Stepping:
-    """Whose fixed cost a calibration measures; can be handed to another process."""
+    """The engine whose fixed cost a calibration measures; can be handed to another process."""
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
     attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
     return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend)
@@ -34,11 +34,11 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
 def open_session(
     module: Any, session: str, attention: str, execution: Execution, ranks: int = 1, leaves_out: bool = False
 ) -> ModelSession:
-    """The plain session with its attention, or a static one: on a GPU captured into graphs, with its attention, unless it is
-    eager. Captured forwards are compiled layer by layer where the layers are found; on a CPU they are compiled whole, for layer
-    by layer a pass of six layers takes 1.4 times as long there (and a fifth of the time to compile).
+    """The plain session with its attention, or a static one. On a GPU a static one is captured into graphs, with its attention,
+    unless it is eager. Captured forwards are compiled layer by layer where the layers are found. On a CPU they are compiled
+    whole. Layer by layer, a pass of six layers takes 1.4 times as long there (and a fifth of the time to compile).
 
-    ``ranks``: over so many the module's heads are split. ``leaves_out``: an eager static one computes nothing that need not be.
+    ``ranks``: the module's heads are split over so many. ``leaves_out``: an eager static one skips what need not be computed.
     """
     choose_kernels(module.device)
     if session == "plain":
@@ -52,7 +52,7 @@ def open_session(
 
 
 def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:
-    """Each call is one NTP pass behind the one before, at most MOST_STEPS of them, as a decoder makes it."""
+    """Each call is one NTP pass behind the one before, as a decoder makes it; at most MOST_STEPS calls."""
     opened = open_session(module, session, attention, execution)
     opened.reset(1, MOST_STEPS)
     token = torch.zeros(1, 1, dtype=torch.long, device=module.device)

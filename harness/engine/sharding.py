@@ -1,7 +1,7 @@
 """A model split over the ranks of a group by transformers' tensor parallelism: every rank keeps its share of the weights.
 
-Heads, inner widths and the vocabulary are split as the model's own plan says (Megatron-LM, arXiv 1909.08053, section 3);
-every rank computes the same hidden states and, gathered, the same logits.
+Heads, inner widths and the vocabulary are split as the model's own plan says (Megatron-LM, arXiv 1909.08053, section 3). Every
+rank computes the same hidden states and, gathered, the same logits.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.engine.rank_group import RankGroup
 from harness.errors import UnknownModelError, UserError
 
 OLDEST = (5, 23)
-"""The transformers whose way to split a model this was written for; it was another one before 5.21."""
+"""The transformers version that this was written for; before 5.21 it split models differently."""
 
 
 def refuse_older_transformers() -> None:
-    """Raises UserError where the functions that split a model are not there, or are others."""
+    """Raises UserError where the functions that split a model are missing or different."""
     if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
         raise UserError(
             f"tensor_parallel needs transformers {'.'.join(map(str, OLDEST))} or newer, this is {transformers.__version__}; "
@@ -30,15 +30,15 @@ def refuse_older_transformers() -> None:
 
 
 def loads_split(device: str) -> bool:
-    """Whether transformers can read every rank its own share of a checkpoint: it goes by the accelerator that is here, so not
-    for a model that is to stay on the CPU beside a GPU.
+    """Whether transformers can read every rank its own share of a checkpoint. It goes by the accelerator that is present, so
+    not for a model on the CPU beside a GPU.
     """
     accelerator: Any = torch.accelerator.current_accelerator()
     return torch.device(device).type == ("cpu" if accelerator is None else accelerator.type)
 
 
 def loading_options(group: RankGroup) -> dict[str, Any]:
-    """What ``from_pretrained`` wants to be told."""
+    """The options of ``from_pretrained``."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
     return {"distributed_config": DistributedConfig(tp_size=group.ranks.world)}
@@ -48,7 +48,7 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
     """Keep this rank's share of a model that every rank has whole, the same weights everywhere, on the CPU or on ``device``.
 
     Raises:
-        UnknownModelError: transformers has no plan how to split it.
+        UnknownModelError: transformers has no plan to split it.
     """
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism

@@ -1,11 +1,7 @@
-"""The fast model session: KV buffers allocated once, written in place, read as far as they are used.
+"""The fast model session: KV buffers allocated once, written in place, read as far as they are used; the same for every arm.
 
-The same for every arm. Axes: B rows, Q tokens of a forward, V vocabulary.
-
-The prompts that lie in a session's buffers: who decodes the same batch anew need not read them again.
-
-Decoding writes behind the prompts only, so their keys and values are there still, to the last bit, and take no memory of their
-own. Axes: B rows, V vocabulary.
+A batch that is decoded anew need not read its prompts again. Decoding writes behind the prompts only, so their keys and values
+are still in the buffers, to the last bit, without memory of their own. Axes: B rows, Q tokens of a forward, V vocabulary.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from harness.scenario.scenario import Execution
 
 @dataclass(frozen=True, slots=True)
 class HeldPrompts:
-    """``segment`` was fed alone, with nothing before it, and ``logits`` (B, m, V) came of it. Its rows have ``lengths``."""
+    """The prompts in a session's buffers. ``logits`` (B, m, V) came of ``segment``, fed alone with nothing before it."""
 
     segment: Segment
     logits: Tensor
@@ -35,13 +31,13 @@ class HeldPrompts:
 
     @classmethod
     def of(cls, segments: Sequence[Segment], logits: Tensor) -> HeldPrompts | None:
-        """What a forward with nothing before it leaves; None where it was not over prompts alone, to be gone on with."""
+        """What a forward with nothing before it leaves; None unless it was over prompts alone."""
         segment = segments[0]
         if len(segments) > 1 or segment.visibility != "causal" or segment.logits > 1 or segment.read is not None:
             return None
         rows, width = segment.tokens.shape
         lengths = (width,) * rows if segment.valid is None else tuple(segment.valid.sum(dim=1).tolist())
-        # Whoever made the segment and asked for the logits may write to both.
+        # The caller may write to the segment and to the logits.
         return cls(replace(segment, tokens=segment.tokens.clone()), logits.clone(), lengths)
 
     def answers(self, segments: Sequence[Segment]) -> bool:
@@ -54,7 +50,7 @@ class HeldPrompts:
         )
 
     def lie_before(self, committed: Sequence[int]) -> bool:
-        """Whether a forward behind so many committed tokens of each row writes over none of the prompts."""
+        """Whether a forward behind so many committed tokens of each row overwrites no prompt."""
         return all(length <= kept for length, kept in zip(self.lengths, committed, strict=True))
 
 
@@ -68,14 +64,13 @@ MOST_READ = 3 / 4
 
 
 class StaticSession:
-    """A harness.decoding.session.ModelSession over one loaded model of the Llama family, or, where it is split over so many
-    ``ranks``, over this one's share of its heads.
+    """A harness.decoding.session.ModelSession over one loaded model of the Llama family. With several ``ranks`` it is over this
+    one's share of the heads.
 
-    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: compiled
-    forwards are made by torch.compile, one graph for every kind of forward, each the first time it is met. A graph takes many
-    seconds to make, so there are few: prompts are read eagerly, and passes of several tokens all bring a mask.
-    ``leaves_out``: what need not be computed is not, where forwards are eager: rows that nobody reads, and prompts that
-    lie in the buffers still. A timed batch never does that.
+    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``:
+    torch.compile makes one graph for every kind of forward, at its first use. A graph takes many seconds to make, so there are
+    few: prompts are read eagerly, and passes of several tokens all bring a mask. ``leaves_out``: eager forwards skip rows that
+    nobody reads, and prompts that are still in the buffers. A timed batch never does that.
     """
 
     def __init__(
@@ -120,11 +115,11 @@ class StaticSession:
             self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, head_dim_of(config))
 
     def _release(self) -> None:
-        """Let the buffers go, and all that refers to them."""
+        """Drop the buffers and all that refers to them."""
         self._keys, self._values, self._held = [], [], None
 
     def _allocate(self, layers: int, rows: int, heads: int, slots: int, width: int) -> None:
-        """New buffers; what is in them does not matter, but it must be numbers."""
+        """New buffers; their content does not matter, but no value may be NaN."""
         self._release()
         shape = (rows, heads, slots, width)
         self._keys, self._values = (
@@ -138,7 +133,7 @@ class StaticSession:
         positions = torch.cat([s.positions for s in segments], dim=1)
         self._query = tokens.shape[1]
         self._fed = validity(segments)
-        held, self._held = self._held, None  # a forward that fails leaves nobody knows what
+        held, self._held = self._held, None  # a failed forward leaves undefined content
         if any(self._lengths):
             logits = self._computed(segments, tokens, positions)
             self._held = held if held is not None and held.lie_before(self._lengths) else None
@@ -171,8 +166,8 @@ class StaticSession:
         return logits.new_zeros(len(self._lengths), *logits.shape[1:]).index_copy_(0, rows, logits)
 
     def _rows_read(self, segments: Sequence[Segment]) -> Tensor | None:
-        """Those that feed anything of which somebody reads the logits; None where that is nearly all of them, for then copying
-        their KV out of the buffers costs more than it saves.
+        """The rows that feed anything whose logits are read. None for nearly all rows: copying their KV out of the buffers then
+        costs more than it saves.
         """
         read = torch.ones(len(self._lengths), dtype=torch.bool) if self._fed is None else self._fed.any(dim=1)
         for segment in segments:
@@ -227,7 +222,7 @@ class StaticSession:
 
 
 def head_dim_of(config: Any) -> int:
-    """D of a transformers configuration, of which older ones do not name it."""
+    """D of a transformers configuration; older ones do not name it."""
     width: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return width
 

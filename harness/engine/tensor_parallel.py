@@ -1,4 +1,4 @@
-"""An engine whose model is split over ranks: the first one is the runner's, the others do as they are told."""
+"""An engine whose model is split over ranks: rank 0 belongs to the runner, the others follow its orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 
 GRACE_S = 20.0
-"""So long a rank that failed leaves it to rank 0 to say so."""
+"""How long a rank that failed waits for rank 0 to report it."""
 
 
 class SplitEngine:
@@ -48,7 +48,7 @@ class SplitEngine:
         return self._engine.meters
 
     def fingerprint(self, part: Part) -> dict[str, Any]:
-        """As the engine's, for this rank's share of the heads; and over what the model was split, by which backend."""
+        """As the engine's, for this rank's share of the heads; with the ranks and the backend of the split."""
         ranks = {"processes": self._group.ranks.world, "backend": self._group.backend(self._device)}
         return self._engine.fingerprint(part) | {"tensor_parallel": ranks}
 
@@ -83,7 +83,7 @@ def open_split_engine(part: Part) -> SplitEngine:
 
 
 def dismiss() -> None:
-    """Let the ranks that follow end; nothing where there are none.
+    """Let the ranks that follow end, if any.
 
     Raises:
         ProcessEndedError: see RankGroup.dismiss.
@@ -104,9 +104,8 @@ def refuse_too_few_gpus(part: Part, count: int) -> None:
 
 
 def follow() -> None:
-    """Do what rank 0 says until it says no more. Writes nothing; prints nothing unless rank 0 does not know what went wrong.
-
-    Does not return after an error: whoever started the processes ends them when one of them fails.
+    """Do what rank 0 says until it says no more. Writes nothing; prints nothing unless rank 0 does not know the error. Does not
+    return after an error: the parent process ends all ranks when one of them fails.
     """
     says = _silenced()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 answers it, between two orders
@@ -121,7 +120,7 @@ def follow() -> None:
 
 
 def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
-    """Most often rank 0 has met the same error and says so, and the end of this process comes while it waits for that."""
+    """Most often rank 0 has met the same error and reports it, and this process is ended while it waits for that."""
     if is_lost(error):
         time.sleep(LOST_S)  # rank 0 has gone, or another one that has said why
         os._exit(EXIT_TOOL_ERROR)
@@ -145,7 +144,7 @@ def _obey(group: RankGroup) -> None:
 
 
 def _silenced() -> TextIO:
-    """Send all that this process prints nowhere; returns what was its stderr."""
+    """Discard all output of this process; returns its former stderr."""
     kept = os.fdopen(os.dup(2), "w")
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)

@@ -53,9 +53,9 @@ class DeviceMemoryMeter:
 
 
 def find_meters(device: str, ranks: int = 1) -> Available:
-    """All meters that work here for a part that runs on ``device`` (cpu, cuda, cuda:1), the first of so many where it is split.
-
-    Where the device counts its memory traffic, known bytes are streamed for 4 s to learn what the counter's percent means.
+    """All meters that work here for a part on ``device`` (cpu, cuda, cuda:1); ``ranks``: how many it is split over, this one
+    first. Where the device counts its memory traffic, known bytes are streamed for 4 s to learn what the counter's percent
+    means.
     """
     meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
     absent: list[Absent] = []

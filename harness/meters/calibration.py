@@ -64,7 +64,7 @@ class Bench(Protocol):
 
     def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
         """Attention of ``queries`` queries a KV head over keys and values that stay in the cache; and its flops. None where it
-        cannot be told from launching it.
+        cannot be told from its launch.
         """
         ...
 
@@ -83,8 +83,8 @@ class Bench(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """Whose fixed cost per pass is measured: ``engine`` in words, what makes one-token passes of a model by it, and its
-    attention of query (B, G, m, D) over keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
+    """The engine whose fixed cost per pass is measured: its name in words, its one-token passes of a model, and its attention.
+    Query (B, G, m, D), keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
     """
 
     engine: str

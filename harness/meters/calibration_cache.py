@@ -60,7 +60,7 @@ def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path,
         progress(f"{reason}; measured once more")
         calibration = measure(bench, dtype, model_bytes, progress)
     if why_unusable(calibration, dtype):
-        return calibration  # the record keeps it with its reason; nobody else is to use it
+        return calibration  # only the record keeps it, with its reason
     try:
         _write(path, calibration)
     except OSError as error:
@@ -88,7 +88,7 @@ def _digest(bench: Bench, dtype: str, model_bytes: int) -> str:
 
 
 def _write(path: Path, calibration: Calibration) -> None:
-    """Whole or not at all: a reader never sees half a file."""
+    """Whole or not at all: a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")

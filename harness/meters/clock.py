@@ -1,9 +1,7 @@
-"""Wall time. The host clock is the claim; a device clock adds per-pass times without synchronising inside the loop.
+"""Wall time: the host clock for claims, a device clock for per-pass times without synchronising inside the loop.
 
-A Clock hands out marks; spans between marks become seconds only when asked for, after the work is done.
-
-CUDA's own clock: event pairs recorded into the stream, read once after the last synchronisation. The only importer of
-torch.cuda among the meters.
+A Clock hands out marks; spans between marks become seconds only when asked for, after the work is done. CUDA's own clock
+records event pairs into the stream and reads them once, after the last synchronisation.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class HostClock:
         return time.perf_counter()
 
     mark = staticmethod(time.perf_counter)
-    """The host time, without a call of ours around it: it is asked for in every pass."""
+    """The host time without a wrapper of ours, because every pass asks for it."""
 
     def spans_s(self, marks: Sequence[tuple[float, float]]) -> list[float]:
         """Differences of host times."""
@@ -80,9 +78,8 @@ def cuda_index(device: str) -> int:
 
 
 class CudaClock:
-    """Host time after a device synchronisation for the claim, events for single passes.
-
-    ``cuda`` is the torch.cuda module (or a fake with synchronize and Event).
+    """Host time after a device synchronisation for claims, events for single passes. ``cuda`` is the torch.cuda module (or a
+    fake with synchronize and Event).
     """
 
     def __init__(self, device: str, cuda: Any = None) -> None:

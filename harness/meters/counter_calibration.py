@@ -1,7 +1,7 @@
 """What one percent of a memory counter is worth here: known bytes are streamed for a second or two under its window.
 
-A counter in percent says nothing in bytes until it is held against bytes that are known. Buffers are far larger than the
-cache, so all of them come from memory. Knows no vendor: it is handed a meter of ``dram_bandwidth_pct``.
+A counter in percent says nothing in bytes until it is compared with known bytes. Buffers are far larger than the cache, so all
+of them come from memory. Knows no vendor: it is handed a meter of ``dram_bandwidth_pct``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TorchStreams:
 def find_scale(
     device: str, meter: Meter, cuda: Any = torch.cuda, clock: Callable[[], float] = time.perf_counter
 ) -> BandwidthScale | str:
-    """The scale of ``meter`` on a CUDA device, or why there is none; the buffers are given back."""
+    """The scale of ``meter`` on a CUDA device, or why it has none; the buffers are given back."""
     try:
         interface = memory_interface(device, cuda)
         return measure_scale(TorchStreams(device, cuda), meter, interface, clock)

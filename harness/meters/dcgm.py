@@ -1,8 +1,8 @@
 """DCGM field 1005 (DCGM_FI_PROF_DRAM_ACTIVE, now ..._DRAM_UTIL_RATIO): memory bandwidth of data-centre GPUs before Hopper.
 
-Asked through ``dcgmi dmon``, NVIDIA's documented tool: DCGM's Python bindings come with DCGM's own packages, not from PyPI,
-and break with its versions, while dmon's table has kept its form since DCGM 2. One dmon runs beside the work and prints a
-line every 100 ms into a pipe that is read at the window's ends only; it dies with this process. Facts about dmon are from
+The meter reads ``dcgmi dmon``, NVIDIA's documented tool, whose table has kept its form since DCGM 2. DCGM's Python bindings
+come with DCGM's own packages, not from PyPI, and break with its versions. One dmon runs beside the work and prints a line every
+100 ms into a pipe; it ends with this process. The pipe is read at the window's ends only. Facts about dmon are from
 dcgmi/DeviceMonitor.cpp in NVIDIA/DCGM 4.6; none of this has run on a GPU of ours yet.
 """
 
@@ -27,7 +27,7 @@ DCGM = {
 }
 FIELD, INTERVAL_S = 1005, 0.1
 ROWS_ACROSS = 2
-"""Rows at a window's beginning that may speak of the time before it: one is under way, its sample an interval old."""
+"""Rows at a window's beginning that may cover the time before it: one is in progress, its sample an interval old."""
 START_S = 10.0
 NONE_YET = "N/A"
 _PIPE_BYTES = 2**20
@@ -88,7 +88,7 @@ class DcgmMeter:
         self._opened_s = self._clock()
 
     def close(self) -> Mapping[str, float]:
-        """The mean of the rows since, less those that may speak of the time before the window."""
+        """The mean of the rows since, less those that may cover the time before the window."""
         lasted_s, text = self._clock() - self._opened_s, self._drain()
         if self._process.poll() is not None:
             raise Unreadable(_said(text, self._process.returncode))
@@ -115,7 +115,7 @@ class DcgmMeter:
 
 
 def find_dcgm(uuid: str, dcgmi: str = "dcgmi", patience_s: float = START_S) -> DcgmMeter | Absent:
-    """The meter of the GPU with this UUID (torch's, with or without "GPU-"), or why there is none and what to do."""
+    """The meter of the GPU with this UUID (torch's, with or without "GPU-"), or why it has none and what to do."""
     program = shutil.which(dcgmi)
     if program is None:
         return _absent("there is no dcgmi here", "install DCGM (datacenter-gpu-manager) and start its host engine")

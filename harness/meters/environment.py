@@ -1,12 +1,8 @@
-"""Which machine this is and in what state: what a reader needs to judge a time, or to repeat it.
+"""The machine and its state: what a reader needs to judge a time, or to repeat it.
 
-Reads package metadata, the system's own files (environment_host), a torch that is loaded (environment_torch) and NVIDIA's
-driver (environment_gpu); loads no heavy module and measures nothing. What cannot be read is None, with its reason under
-``reasons``; a value that needs a warning has it there too.
-
-What git knows of a checkout. It is asked, never told anything; what it does not answer is None, with why.
-
-How torch was built and set, and the devices it sees. Asks the torch that is loaded; loads none.
+Reads package metadata, git, the system's own files (environment_host), NVIDIA's driver (environment_gpu) and torch. Loads no
+heavy module, asks a torch that is loaded, changes nothing and measures nothing. What cannot be read is None, with its reason
+under ``reasons``; a value that needs a warning has it there too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of the GPUs that stays as it is during a run: versions, modes, limits, links.
+"""Facts of NVIDIA's driver about the GPUs that do not change during a run: versions, modes, limits, links.
 
 Creates no CUDA context. ``nvml`` is the module pynvml or a fake of it.
 """
@@ -119,7 +119,7 @@ def _text(value: Any) -> str:
 
 
 def _named(nvml: Any, prefix: str, value: int) -> str:
-    """The end of the constant that has this value: ``HOPPER``; the number where there is none."""
+    """The end of the constant that has this value: ``HOPPER``; the number if no constant has it."""
     names = [name.removeprefix(prefix) for name in sorted(vars(nvml)) if name.startswith(prefix)]
     return next((name for name in names if getattr(nvml, prefix + name) == value), str(value))
 

@@ -1,7 +1,4 @@
-"""The host: processor, what of it this process may use, and what else shapes its speed. Reads the system's files only.
-
-The host's processor, cache and memory, as the system tells them.
-"""
+"""The host: processor, cache, memory, and what of them this process may use. Reads the system's files only."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _V1_UNLIMITED = 1 << 62
 """Version 1 of control groups writes no limit as the largest number of whole pages."""
 
 Reading = tuple[Any, str | None]
-"""A value and, where it is None or needs a word, why."""
+"""A value and, where it is None or needs a comment, why."""
 
 
 def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[], Reading]]:

@@ -1,11 +1,10 @@
-"""What the host did to a process during a window: taken off its core, robbed by the hypervisor, how much memory it touched.
+"""Meters of the host: disturbance and memory of a process during a window, graphs made in it, and energy of CPU packages.
 
-Forwards compiled or captured while the clock ran: that takes seconds, so a window with one is no measurement of decoding.
-
-A fixed piece of work, timed before and after every window: if it takes longer than usual, the machine was disturbed,
-and whatever was timed beside it says nothing about the program.
-
-Energy of CPU packages by RAPL, where Linux lets this user read it: root only since 5.10, absent in most virtual machines.
+HostMeter counts how often the process was taken off its core, and the time that the hypervisor took. GraphMeter counts forwards
+compiled or captured: that takes seconds, so a window with one is no measurement of decoding. KernelMeter times a fixed piece of
+work before and after every window. If it takes longer than usual, the machine was disturbed, and the times of that window say
+nothing about the program. RaplMeter reads energy by RAPL, where Linux lets this user: root only since 5.10, absent in most
+virtual machines.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class HostMeter:
 
 
 class HostMemoryMeter:
-    """Largest resident set during the window: Linux resets the mark when told to."""
+    """Largest resident set during the window: Linux resets the mark on request."""
 
     figures: Mapping[str, MeterFigure] = {"peak_memory_bytes": MeterFigure(unit="bytes", source="VmHWM of /proc/self/status")}
     _RESET_PEAK = "5"
@@ -124,7 +123,7 @@ class GraphMeter:
 
 
 WARM_UP_S = 0.3
-"""So long a GPU is kept busy before a figure counts: its clocks have risen, its caches and libraries are filled."""
+"""How long a GPU is kept busy before a figure counts: its clocks have risen, its caches and libraries are filled."""
 
 
 class KernelMeter:
@@ -162,10 +161,10 @@ def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_co
 def timed_piece(
     piece: Callable[[], object], wait: Callable[[], None], least_s: float, clock: Callable[[], float] = time.perf_counter
 ) -> Callable[[], float]:
-    """What times a ``piece`` of work: its mean seconds over so many in a row that they take ``least_s``, 0 for just one.
+    """A function that times a ``piece`` of work: its mean seconds over so many in a row that they take ``least_s``, 0 for one.
 
-    The host learns some 0.1 ms late that a device is done, now sooner, now later: of 2 ms that is a tenth, of 20 ms nothing.
-    How many there are is settled here, once, behind a warm-up.
+    The host learns some 0.1 ms late, with variation, that a device is done: of 2 ms that is a tenth, of 20 ms nothing. The
+    number of pieces is fixed here, once, behind a warm-up.
     """
 
     def timed(pieces: int) -> float:
@@ -209,7 +208,7 @@ class RaplMeter:
 
 
 def find_rapl(root: Path = Path("/sys/class/powercap")) -> RaplMeter | Absent:
-    """The meter, or why there is none."""
+    """The meter, or why it is absent."""
     packages = tuple(sorted(p for p in root.glob("*rapl:*") if p.name.count(":") == 1 and (p / "energy_uj").exists()))
     names = tuple(_FIGURES)
     if not packages:

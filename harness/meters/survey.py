@@ -187,7 +187,7 @@ def _copy_rate(bench: SurveyBench, size_bytes: int) -> float:
 
 
 def _matrix(bench: Bench, budget_s: float, label: str, progress: Progress) -> list[MeasuredPoint]:
-    """Matrix rates from m = 1 upwards; a point that its smaller neighbour says will not fit what is left is left out."""
+    """Matrix rates from m = 1 upwards; a point is left out if its smaller neighbour predicts too little time for it."""
     points: list[MeasuredPoint] = []
     left_s, known_s, known_tokens = budget_s, 0.0, 1
     for tokens in TOKENS:

@@ -1,4 +1,4 @@
-"""A model session with a clock around its forward calls and at its readbacks: forward, sampler and the rest of a pass apart."""
+"""A model session with a clock at its forward calls and readbacks: the times of forward, sampler and the rest of a pass."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from harness.meters.clock import Clock
 
 
 class MeteredSession:
-    """Passes every call on to ``session`` and marks three points of each pass: where its forward begins, where it ends, and
-    where the sampler behind it is done. Knows nothing of models.
-
-    A decode may take several sessions, a draft model's beside the target's: those of ``beside`` share one list of durations.
+    """Passes every call on to ``session`` and marks three points of each pass: its forward's start and end, and the sampler's
+    end. Knows nothing of models. A decode may take several sessions, a draft model's beside the target's: those of ``beside``
+    share one list of durations.
     """
 
     def __init__(self, session: Any, clock: Clock) -> None:
         self._session = session
         self._clock = clock
         self._mark = clock.mark
-        # As the session, without a call in between: behind a forward the caches are cold, and every call costs microseconds.
+        # The session's own method: behind a forward the caches are empty, and every call costs microseconds.
         self.keep: Callable[[Sequence[int]], None] = session.keep
         self.drop: Callable[[Sequence[int]], None] = session.drop
         self._forwards: list[tuple[Any, Any]] = []
@@ -70,7 +69,7 @@ class MeteredSession:
         return self._clock.spans_s(self._forwards)
 
     def sampler_s(self) -> list[float]:
-        """Seconds from the end of every forward to its readback; 0 where nothing was read, for no sampler ran."""
+        """Seconds from the end of every forward to its readback; 0 where nothing was read, because no sampler ran."""
         last = dict(self._reads)
         marks = [(self._forwards[n - 1][1], read) for n, read in last.items()]
         spans = dict(zip(last, self._clock.spans_s(marks), strict=True))
@@ -81,4 +80,4 @@ class _Beside(MeteredSession):
     """One whose list is another's."""
 
     def _forget(self) -> None:
-        """Not its own to forget."""
+        """The list belongs to the other session."""

@@ -1,7 +1,7 @@
 """The calibration's kernels and clock on torch: CPU by the wall clock, CUDA by events.
 
-Weights are laid out as a transformer has them (matrices of a few MiB, used one after the other), so that streaming them
-meets the same caches and prefetchers as decoding does. This module decides no sizes and keeps no results.
+Weights are laid out as a transformer has them (matrices of a few MiB, used one after the other). So streaming them meets the
+same caches and prefetchers as decoding does. This module decides no sizes and keeps no results.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TorchBench:
             self._cuda.set_device(self._device_before)
 
     def available_bytes(self) -> int:
-        """Free memory of the device, or of the host (where the system does not tell, 0: nothing large is tried)."""
+        """Free memory of the device, or of the host (0 where the system does not tell: nothing large is tried)."""
         if self.on_cuda:
             return int(self._cuda.mem_get_info(self._index)[0])
         return available_host_bytes()

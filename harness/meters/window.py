@@ -21,7 +21,7 @@ class MeterFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """Figures that cannot be had on this machine: why, and what would have to be done about it."""
+    """Figures that cannot be had on this machine: why, and what to do about it."""
 
     figures: tuple[str, ...]
     reason: str

@@ -1,12 +1,12 @@
-"""SBD decoding inside anybody's transformers code: a decoding loop for ``generate(custom_generate=...)``.
+"""SBD decoding inside any transformers code: a decoding loop for ``generate(custom_generate=...)``.
 
     from harness.engine.integrations.custom_generate import sbd
     model.generate(**inputs, custom_generate=sbd, arm={"method": "sbd_verified", "gamma": 0.35}, max_new_tokens=200)
 
 generate() reads its settings, checks the inputs and then calls ``sbd``, which decodes with the model's weights and our own KV.
 ``DIRECTORY`` is the same as a repository with ``custom_generate/generate.py``, for code that names one:
-``generate(**inputs, custom_generate=DIRECTORY, trust_remote_code=True)``. What would change the tokens and is not ours to
-honour (beams, logits processors, further stopping criteria, a cache to go on from) is refused, never ignored.
+``generate(**inputs, custom_generate=DIRECTORY, trust_remote_code=True)``. The loop refuses settings
+that it cannot honour (beams, logits processors, further stopping criteria, a given cache) and ignores none.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
 
 @contextmanager
 def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
-    """Our session brings its own attention; afterwards the model has the one it came with."""
+    """Our session brings its own attention; afterwards the model has its former one."""
     attention = model.config._attn_implementation
     try:
         yield

@@ -1,7 +1,7 @@
-"""What decodes that no run recorded have cost: a line of counts and times per answer, and their sums.
+"""Counts and times of decodes that no run recorded: a line per answer, and their sums.
 
-For other programs that decode with an arm of ours. A run (`sbd run`) is what speed is read from: here nothing is warmed up,
-interleaved with a baseline or repeated.
+For other programs that decode with an arm of ours. Speed is read from a run (`sbd run`): here nothing is warmed up, interleaved
+with a baseline or repeated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
 
 
 def summary(found: Sequence[Answer]) -> dict[str, Any]:
-    """Sums over all answers; a ratio is None where there is nothing to divide by. NFE speedup: decode tokens ÷ passes."""
+    """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
     tokens, passes = sum(one.decode_tokens for one in found), sum(one.passes for one in found)
     fed = sum(one.query_tokens for one in found)
     batches = {one.batch: one for one in found}.values()

@@ -21,7 +21,7 @@ class Asked:
         """Read a task's generation_kwargs.
 
         Raises:
-            ScenarioError: they ask for a way of drawing tokens that is not the arm's.
+            ScenarioError: they ask for another sampling than the arm's.
         """
         options = dict(options)
         until = options.pop("until", None) or ()

@@ -3,7 +3,7 @@
     sbd eval --model_args pretrained=reference-sbd,arm=sbd_verified,gamma=0.35 --tasks gsm8k
 
 That is ``lm_eval run --model sbd`` with this module imported; a version of lm_eval that reads the entry points
-``lm_eval.models`` (later than 0.4.13) finds it by itself. lm_eval is imported here and in cli_eval, and nowhere else.
+``lm_eval.models`` (later than 0.4.13) finds it by itself. Only this module and harness.cli.eval import lm_eval.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         return self._engine.shape.name.replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Ids as a prompt of ours has them; without the token in front where lm_eval says so, or the text brings it."""
+        """Ids as a prompt of ours has them; without the first token where lm_eval says so or the text has it."""
         ids = self._text.encode(string)
         front = self._text.encode("")[:1]
         if front and ids[:1] == front and (add_special_tokens is False or ids[1:2] == front):
@@ -129,7 +129,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         return [texts[index] for index in range(len(requests))]
 
     def _prompt(self, text: str, what: Asked) -> tuple[int, ...]:
-        """Ids, of which the first are left out where the model has too few positions, as lm_eval's own models do; counted."""
+        """Ids; where the model has too few positions the first ones are left out and counted, as in lm_eval's own models."""
         ids, room = self.tok_encode(text), self.max_length - what.max_new_tokens
         if room < 1:
             raise ScenarioError(f"max_gen_toks {what.max_new_tokens} leaves no room for a prompt; {self.max_length} positions")

@@ -1,7 +1,7 @@
-"""What a training recipe will take on one device: floating-point operations, seconds and bytes, modelled from its shape.
+"""The modelled cost of a training recipe on one device, from its shape: floating-point operations, seconds and bytes.
 
-Counted with the operations of the roofline for the doubled sequence [x ; x̂] of SBD training (arXiv 2509.04185, algorithm 1),
-both halves at their longest, so the figures are upper bounds for shorter pairs. Nothing here was measured. Axes of the
+The operations are the roofline's, for the doubled sequence [x ; x̂] of SBD training (arXiv 2509.04185, algorithm 1). Both
+halves have their longest length, so the figures are upper bounds for shorter pairs. Nothing here was measured. Axes of the
 formulas: P parameters, T = 2 x sequence_tokens x batch_size positions of a forward pass, S = 2 x sequence_tokens, V vocabulary.
 """
 
@@ -15,8 +15,9 @@ from harness.roofline.operations import forward_operations
 from harness.roofline.speedup import describe_pass
 
 UTILISATION = 0.4
-"""Share of the peak rate that training is taken to reach; published runs of dense models report 0.3 to 0.6 (PaLM 0.46,
-arXiv 2204.02311, table 3), small models on one GPU rather less. An assumption, shown beside every figure made from it."""
+"""Share of the peak rate that training is assumed to reach, shown beside every figure made from it. Published runs of dense
+models report 0.3 to 0.6 (PaLM 0.46, arXiv 2204.02311, table 3), small models on one GPU less.
+"""
 STATE_BYTES = {"weights": 4, "gradients": 4, "adam": 8}
 """Per parameter: float32 weights, their gradients, and the two moments of Adam."""
 # Bytes that autograd keeps of a position in one layer, by width: hidden, query heads, KV heads, intermediate, keys seen (the
@@ -56,7 +57,7 @@ class TrainingCost:
         return self.state_bytes + self.copy_bytes + self.activation_bytes + self.logit_bytes
 
     def seconds(self, peak_flops_per_s: float, utilisation: float = UTILISATION) -> float:
-        """Operations over the rate that is taken to be reached."""
+        """Operations over the assumed rate."""
         return self.total_flops / (peak_flops_per_s * utilisation)
 
 
@@ -87,7 +88,7 @@ def training_cost(recipe: TrainRecipe, shape: ModelShape) -> TrainingCost:
 
 
 def activation_bytes(shape: ModelShape, positions: int, width: int, *, mixed: bool, checkpointed: bool) -> int:
-    """What the layers keep for the backward pass of ``positions`` in sequences of ``width``; with checkpointing their inputs
+    """What the layers keep for the backward pass of ``positions`` in sequences of ``width``. With checkpointing: their inputs
     (float32), and the rest of the one layer that is computed again.
     """
     per_width = _KEPT_MIXED if mixed else _KEPT_FLOAT32

@@ -28,7 +28,7 @@ class PairExamples(Dataset[Example]):
         """Those of at most so many tokens, end of sequence included.
 
         Raises:
-            UserError: there is none.
+            UserError: no pair is that short.
         """
         lengths = [len(self[index]["input_ids"]) for index in range(len(self))]
         kept = [pair for pair, length in zip(self._pairs, lengths, strict=True) if length <= longest]

@@ -1,9 +1,9 @@
 """From token sequences to SBD training batches: algorithm 1 of the paper, without its printed errors.
 
-The paper's listing draws block sizes of 0, labels the unmasked instead of the masked positions and halves a length not
-yet doubled; here the block size is uniform in 2..16, labels stand where the mask stands, and the noisy copy x̂ is built
-explicitly. x̂ starts at the first answer token, because that is where decoding opens its first block and because
-prompt tokens carry no loss; ``noisy_from_start`` restores the paper's full copy. Knows no model.
+The paper's listing draws block sizes of 0, labels the unmasked positions and halves a length not yet doubled. Here the block
+size is uniform in 2..16, labels stand where the mask stands, and the noisy copy x̂ is built explicitly. x̂ starts at the first
+answer token: decoding opens its first block there, and prompt tokens carry no loss. ``noisy_from_start`` restores the paper's
+full copy. Knows no model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Example(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialIds:
-    """Token ids with a job in training."""
+    """Token ids with a role in training."""
 
     pad: int
     eos: int
@@ -38,9 +38,8 @@ class SpecialIds:
 
 
 def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tensor]:
-    """Right-padded x (B, L) with its causal visibility and next-token labels on the solution (eq. 14, first sum).
-
-    ``labels[:, i]`` is the token that the logits at position i are charged for, IGNORE elsewhere.
+    """Right-padded x (B, L) with its causal visibility and next-token labels on the solution (eq. 14, first sum). ``labels[:,
+    i]`` is the target of the logits at position i, IGNORE where they have none.
     """
     width = max(len(e["input_ids"]) for e in examples)
     tokens = torch.full((len(examples), width), ids.pad)
@@ -67,12 +66,12 @@ def doubled_batch(
 ) -> dict[str, Tensor]:
     """[x ; x̂] with one block size for the batch and one masking rate a row (eq. 13, 14; Fig. 8).
 
-    After the end of a sequence x̂ and its targets are end-of-sequence up to the end of the block, so that a model
-    decoding past its answer knows what to write there.
+    After the end of a sequence x̂ and its targets are end-of-sequence up to the end of the block. So a model that decodes past
+    its answer knows what to write there.
 
     Returns:
-        input_ids, position_ids (B, L+N); labels (B, L); noisy_labels (B, N), the token at its own position where x̂ is
-        masked; visible (B, L+N, L+N).
+        input_ids, position_ids (B, L+N); labels (B, L); noisy_labels (B, N), the token at its own position where x̂ is masked;
+            visible (B, L+N, L+N).
     """
     clean = clean_batch(examples, ids)
     block_size = int(torch.randint(MIN_BLOCK, MAX_BLOCK + 1, (1,), generator=generator))

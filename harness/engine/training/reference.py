@@ -1,15 +1,8 @@
-"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each;
-and, by itself, a small next-token model of the same examples that drafts for them.
+"""The recipe of the reference model: one next-token base, then an SBD model and its next-token control in three stages each.
 
-Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps;
-the loss differs, and the attention kernel that computes it (see trainer). What ships are the weights rounded to
-bfloat16, and all published figures are those of the stored weights.
-
-The reference model's own tokenizer: byte-level BPE over the built-in tasks' text, digits in groups of two.
-
-A number of one or two digits is one token (as one of up to three is in Llama 3's tokenizer), so a step of arithmetic has
-one shape whatever its numbers; everything else is learnt, so that any text can be written. Trained from a seeded
-sample, so the same seed gives the same file.
+Both start from the same base weights and see the same examples in the same order for the same number of optimizer steps. They
+differ in the loss and in the attention kernel that computes it (see trainer). The draft model is a small next-token model of
+the same examples. What ships are the weights rounded to bfloat16; all published figures are those of the stored weights.
 """
 
 from __future__ import annotations
@@ -56,7 +49,7 @@ class Practice:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStage:
-    """One training run; ``starts_from`` names the stage whose weights it goes on from, None: random ones of this ``size``."""
+    """One training run; ``starts_from``: the stage whose weights it continues from, None: random ones of this ``size``."""
 
     starts_from: str | None
     objective: Objective
@@ -148,10 +141,10 @@ def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: 
 
 
 def train_reference(stage: str, root: Path) -> Path:
-    """``train_stage`` for a name somebody typed.
+    """``train_stage`` for a name that a user gives.
 
     Raises:
-        UserError: there is no such stage, or the stage it starts from is not finished under ``root``.
+        UserError: no such stage exists, or the stage it starts from is not finished under ``root``.
     """
     if stage not in STAGES:
         raise UserError(f"no stage {stage!r}; the recipe has, in this order: {', '.join(STAGES)}")

@@ -1,14 +1,12 @@
 """`sbd train`: make any Hugging Face causal LM an SBD model (paper, algorithm 1 and eq. 14) on the Hugging Face Trainer.
 
-The Trainer brings DDP/FSDP, mixed precision, checkpoints, resume and logging; this module brings the batch and the
-loss. ``objective: ntp`` trains the control of the comparison: same initialisation, data order and optimizer steps,
-without the masked half.
+The Trainer brings DDP/FSDP, mixed precision, checkpoints, resume and logging; this module brings the batch and the loss.
+``objective: ntp`` trains the control of the comparison: same initialisation, data order and optimizer steps, without the masked
+half.
 
-Attention for mixed-precision training on a CPU: the fused kernel in float32, whatever the dtype around it.
-
-The fused kernel's bfloat16 backward pass took 166 of the 574 ms of a step of the reference model on one core, its float32
-one 41; plain ("eager") attention costs about the same, but compiled with the doubled sequence it crashed in generated code
-(torch 2.13).
+Mixed-precision training on a CPU attends with the fused kernel in float32. Its bfloat16 backward pass took 166 of the 574 ms of
+a step of the reference model on one core, its float32 one 41. Plain ("eager") attention costs about the same; compiled with the
+doubled sequence it crashed in generated code (torch 2.13).
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ Objective = Literal["sbd", "ntp"]
 
 
 class TrainingConfig(BaseModel):
-    """Everything that decides a training run apart from model and data. An optimizer step reads ``accumulate`` batches, and
-    its loss is the mean of theirs.
+    """All settings of a training run apart from model and data. An optimizer step reads ``accumulate`` batches, and its loss is
+    the mean of theirs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import GenerationMixin
 
-# In a try block: transformers would else advise to install a package of the module's name, which is somebody else's.
+# In a try block: else transformers advises to install a package of the module's name, which is another project's.
 try:
     from harness.engine.integrations.custom_generate import refuse_unseen, sbd
 except ImportError as error:
@@ -19,6 +19,6 @@ except ImportError as error:
 
 
 def generate(model: Any, **options: Any) -> Any:
-    """generate() with our decoding loop; what it would swallow on the way there is refused."""
+    """generate() with our decoding loop; options that it would drop on the way there are refused."""
     refuse_unseen(options)
     return GenerationMixin.generate(model, custom_generate=sbd, **options)
