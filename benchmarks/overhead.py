@@ -19,8 +19,8 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.greedy_sample import block_sample
 from harness.decoding.sampling import draw, usable
 from harness.decoding.solvers import SOLVERS, BlockView
+from harness.engine.compiling import CompiledWork
 from harness.engine.engine import open_engine
-from harness.engine.fusing import CompiledWork
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
 from harness.workloads.loader import prompt_items

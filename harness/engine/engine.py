@@ -22,12 +22,11 @@ from harness.decoding.next_token import Pair, answer_logprobs, decode_next_token
 from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
-from harness.engine.compiling import compiled_steps, execution_of
+from harness.engine.compiling import compiled_steps, execution_of, fuse_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
-from harness.engine.fusing import fuse_of
 from harness.engine.hf_generate import generate
 from harness.engine.loading import LoadedModel, TextTokenizer, keep_what_is_freed, load_model, map_what_comes
 from harness.engine.rank_group import RankClock, RankGroup, RankSession

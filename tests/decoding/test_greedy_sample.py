@@ -18,10 +18,9 @@ from harness.decoding.sampling import TorchFigures, likeliest_token
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
-from harness.engine import fusing
-from harness.engine.compiling import can_compile
+from harness.engine import compiling
+from harness.engine.compiling import CompiledWork, called, can_compile, fuse_of
 from harness.engine.engine import drain
-from harness.engine.fusing import CompiledWork, called, fuse_of
 from harness.engine.static_session import StaticSession
 from harness.meters.host import CAPTURES
 from harness.models.choice import REFERENCE_DIR
@@ -90,7 +89,7 @@ def test_a_kind_is_compiled_once_and_counted(monkeypatch):
         CAPTURES.made += 1
         return lambda given: work(*given)
 
-    monkeypatch.setattr(fusing, "compiled_work", compiled)
+    monkeypatch.setattr(compiling, "compiled_work", compiled)
     fuse, before = CompiledWork(), CAPTURES.made
     logits, masked = random_rows(3, 10, 0)
     block = torch.zeros(3, BLOCK, dtype=torch.long)
@@ -158,7 +157,7 @@ def test_a_real_decode_is_that_of_the_reference():
 def test_who_is_fused(monkeypatch):
     """Where forwards are compiled on a CPU, and on CUDA where there is Triton; a split model's ranks are cuda:N."""
     assert isinstance(fuse_of("compiled", "cpu"), CompiledWork) and fuse_of("eager", "cpu") is None
-    monkeypatch.setattr(fusing, "sampler_of", lambda kind: {"cuda": FusibleFigures}[kind])
+    monkeypatch.setattr(compiling, "sampler_of", lambda kind: {"cuda": FusibleFigures}[kind])
     assert fuse_of("graphs", "cuda:1") is fuse_of("eager", "cuda") is called
-    monkeypatch.setattr(fusing, "sampler_of", lambda kind: TorchFigures)
+    monkeypatch.setattr(compiling, "sampler_of", lambda kind: TorchFigures)
     assert fuse_of("graphs", "cuda") is None

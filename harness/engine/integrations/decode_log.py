@@ -1,4 +1,4 @@
-"""Counts and times of decodes that no run recorded: a line per answer, and their sums.
+"""What an evaluation program asks of an answer, and the counts and times of the decodes that gave it: a line each, and sums.
 
 For other programs that decode with an arm of ours. Speed is read from a run (`sbd run`): here nothing is warmed up, interleaved
 with a baseline or repeated.
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import StorageError
+from harness.errors import ScenarioError, StorageError
 from harness.record.trace import Generation
 
 NO_MEASUREMENT = "decoded once, without warm-up or a baseline: counts are exact, times are no measurement (sbd run makes one)"
@@ -104,3 +104,42 @@ class DecodeLog:
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
         except OSError as error:
             raise StorageError(f"{self._file}: cannot write the log: {error.strerror}; give log= a file in a folder") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a task wants of an answer: at most so many tokens, and to end before any of these texts."""
+
+    max_new_tokens: int
+    until: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], most: int, temperature: float) -> Asked:
+        """Read a task's generation_kwargs.
+
+        Raises:
+            ScenarioError: they ask for another sampling than the arm's.
+        """
+        options = dict(options)
+        until = options.pop("until", None) or ()
+        sampled = options.pop("do_sample", None)
+        wanted = float(options.pop("temperature", None) or 0.0)
+        if sampled is None:
+            sampled = wanted > 0
+        if (wanted or 1.0 if sampled else 0.0) != temperature:
+            raise ScenarioError(
+                f"the task samples at temperature {wanted if sampled else 0:g}, the arm at {temperature:g}; "
+                "give the arm that temperature, or --gen_kwargs do_sample=False,temperature=0 for a greedy arm"
+            )
+        length = options.pop("max_gen_toks", None) or options.pop("max_new_tokens", None) or most
+        idle = () if sampled else ("top_p", "top_k")
+        unknown = ", ".join(name for name, value in options.items() if value is not None and name not in idle)
+        if unknown:
+            raise ScenarioError(f"generation_kwargs: {unknown} cannot be honoured; allowed: until, max_gen_toks, temperature")
+        return cls(int(length), tuple([until] if isinstance(until, str) else until))
+
+    def before_stop(self, text: str) -> str:
+        """The text up to the first of ``until``."""
+        for stop in self.until:
+            text = text.split(stop)[0] if stop else text
+        return text

@@ -18,8 +18,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import Engine, open_engine
-from harness.engine.integrations.decode_log import DecodeLog, answers
-from harness.engine.integrations.eval_request import Asked
+from harness.engine.integrations.decode_log import Asked, DecodeLog, answers
 from harness.engine.loading import TextTokenizer, device_here
 from harness.errors import ScenarioError
 from harness.models.choice import REFERENCE_MODELS

@@ -38,4 +38,3 @@ def export(judgements: Judgements, name: str) -> str:
         KeyError: no such format.
     """
     return re.sub("[\ud800-\udfff]", "\ufffd", FORMATS[name](finite(judgements)))
-
