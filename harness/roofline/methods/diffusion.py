@@ -90,7 +90,7 @@ def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> M
 def with_auxiliary(at: Setting, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
     """A diffusion model drafts left to right, a small autoregressive model accepts (APD, arXiv 2506.00413).
 
-    A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before; the
+    A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before. The
     auxiliary model reads the drafted tokens in one pass.
 
     Raises:
