@@ -247,7 +247,7 @@ def load_profile(name: str) -> HardwareProfile:
     """The profile called ``name``, the one in the YAML file at that path, or this machine's own one of the device ``name``.
 
     Raises:
-        UnknownHardwareError: there is none, and the message lists the known ones; or the file is refused, with its line.
+        UnknownHardwareError: no such profile, and the message lists the known ones; or the file is refused, with its line.
     """
     if name.endswith((".yaml", ".yml")):
         return _read_profile(Path(name))

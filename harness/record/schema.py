@@ -127,7 +127,7 @@ class _Frozen(BaseModel):
 class RowResult(_Frozen):
     """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
 
-    ``correct`` is None with ``ungraded_reason`` where there is nothing to check (no answer, replayed acceptance).
+    ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
     ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
     """
 

@@ -43,7 +43,7 @@ def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
 
 
 def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
-    """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` as if K and V were at hand.
+    """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` with K and V counted as available.
 
     In a verify pass every token is causal. In the others the kept tokens are causal: the prompt, the previous block of SBD,
     NTP's one token, all that a draft model is fed. The rest form a block whose tokens all see each other.

@@ -52,7 +52,7 @@ class PassPrice:
 
     ``forward``   of the forward itself: with memory and arithmetic fully overlapped, as the ceilings expect, and with nothing
                   overlapped; on the top rung the range of these around measured passes
-    ``after``     likewise of what follows it: the sampler, on the top rung the loop too
+    ``after``     the same of what follows it: the sampler, on the top rung the loop too
     ``fixed_s``   cost that is neither bytes nor flops; 0 where the ceilings know none
     ``bytes_``, ``flops``, ``operations`` describe the forward; ``sampler`` stands apart (None: no logits were wanted).
 
@@ -184,7 +184,7 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
     compute_s = operation.flops / _flops_per_s(operation, ceilings)
     longer, shorter = larger(memory_s, compute_s), smaller(memory_s, compute_s)
     overlap = 1.0 if ceilings.overlap is None else ceilings.overlap
-    # Memory and arithmetic can only hinder each other where there are both.
+    # Only an operation with arithmetic can stall: memory and arithmetic hinder each other.
     stall = choose(operation.flops > 0, ceilings.stall, 1.0)
     link_s = _link_s(operation, ceilings)
     return OperationCost(

@@ -32,7 +32,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptItem:
-    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` where there is nothing to check.
+    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` if nothing can be checked.
 
     ``cluster``: what it shares with related prompts; None: it has no related prompts.
     """

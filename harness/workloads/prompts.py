@@ -61,7 +61,7 @@ class Prompt(StrictModel):
         return self
 
     def is_correct(self, output: str) -> bool | None:
-        """Whether ``output`` answers the prompt; None where there is nothing to check.
+        """Whether ``output`` answers the prompt; None if nothing can be checked.
 
         exact: the same text, white space around it aside; contains: the answer occurs in the output;
         number: the last number written has the answer's value. Output without a match of ``pattern`` is no answer.

@@ -65,7 +65,7 @@ def block_diffusion(at: Setting, *, block_size: int, decide_passes: float, draft
 
 
 def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
-    """A block drafted anew after every pass, of which the longest confident prefix stays (SDLM, arXiv 2509.24007).
+    """A block drafted anew after every pass; its longest confident prefix stays (SDLM, arXiv 2509.24007).
 
     A pass feeds the tokens of the pass before, whose KV it keeps, the last of them once more, and block_size - 1 masks. A
     block of one token is NTP exactly: no mask, so nothing to feed twice.

@@ -2,7 +2,7 @@
 
 So a decoding method that harms or helps can show it. Level 1 needs looking variables up. Level 2 needs the product of two
 three-digit numbers in one step, which a tiny model almost never gets right. Short programs are the easy end of the same
-distribution, with the same split: a problem held out of one task is held out of the other.
+distribution, with the same split. A problem held out of one task is held out of the other.
 """
 
 from __future__ import annotations
