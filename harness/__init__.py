@@ -1,6 +1,6 @@
 """sbd: does Set Block Decoding really make this model 3-5x faster on this hardware?
 
-Importing the package loads neither torch nor transformers, nor pandas; see README.md for the map of the house. For notebooks:
+Importing the package loads no torch, transformers or pandas; docs/house.md describes the modules. For notebooks:
 
     import harness
     run = harness.load_run("reports/quickstart")   # see its help: samples, rows, passes, arms and predictions as frames
@@ -21,7 +21,7 @@ _LAZY = {"load_run": "harness.analysis.frames", "RunFrames": "harness.analysis.f
 
 
 def __getattr__(name: str) -> Any:
-    """The Python interface is loaded when it is first asked for (PEP 562)."""
+    """Load the Python interface on first use (PEP 562)."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

@@ -1,10 +1,7 @@
-"""The base of every value a user writes: frozen, and an unknown key is refused by name with the nearest known one.
+"""The base of every value a user writes (StrictModel), and YAML read safely with the line of every key.
 
-Also the number types that refuse silent conversions ("3", true and 3.0 are not whole numbers).
-
-YAML read safely, with the line of every key kept, so that a message can point at what the user wrote.
-
-Knows nothing of scenarios or profiles: it hands out plain data and answers "on which line is this key?".
+A value is frozen, and an unknown key is refused by name with the nearest known one. The number types refuse silent conversions
+("3", true and 3.0 are not whole numbers). The lines let a message point at what the user wrote.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ class StrictModel(BaseModel):
 
 
 def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
-    """A discriminator for a union whose members are told apart by the one key they have: the first of ``kinds`` present."""
+    """A discriminator for a union whose members have one key each: the first of ``kinds`` present."""
 
     def kind_of(value: Any) -> str | None:
         keys: Collection[str] = ()
@@ -82,10 +79,10 @@ _WHAT_TO_DO = {
 MOST_VALUES = 100_000
 LONGEST_SHOWN = 200
 LONGEST_SENTENCE = 4000
-"""Room for a list of everything allowed, none for a whole file given as one value."""
+"""Long enough for a list of everything allowed, too short for a whole file given as one value."""
 DEEPEST = 100
 _OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""What the constructors of PyYAML let out for a scalar that is not what its tag says."""
+"""Exceptions of the constructors of PyYAML for a scalar that does not fit its tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class YamlDocument:
     root: yaml.Node
 
     def line_of(self, location: Sequence[str | int]) -> int:
-        """Line (from 1) of the innermost key of ``location`` that the file has; parts it lacks are passed over."""
+        """Line (from 1) of the innermost key of ``location`` that the file has; missing parts are skipped."""
         node, line = self.root, self.root.start_mark.line
         for part in location:
             found = _child(node, part)
@@ -108,7 +105,7 @@ class YamlDocument:
     def describe(self, error: ValidationError) -> str:
         """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
         every = error.errors(include_url=False)
-        # A list whose items were all refused is also reported as empty: say only what the user can mend.
+        # A list whose items were all refused is also reported as empty: report only what the user can correct.
         wanted = [details for details in every if details["type"] != "too_short" or not details["input"]]
         return "\n".join(self._describe_one(details) for details in wanted or every)
 
@@ -118,7 +115,7 @@ class YamlDocument:
         return f"{self.file}:{self.line_of(location)}: {where}: {in_words(details)}"
 
     def _written(self, location: Sequence[str | int], *, missing: bool) -> Iterator[str | int]:
-        """The parts of ``location`` that stand in the file: pydantic also names the branches of its unions."""
+        """The parts of ``location`` that are in the file: pydantic also names the branches of its unions."""
         node = self.root
         for depth, part in enumerate(location):
             found = _child(node, part)
@@ -130,8 +127,10 @@ class YamlDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what is nested so deep that PyYAML, whose work grows with the square of the depth, would seem to hang; and puts
-    together the surrogate pairs that JSON writes a character beyond U+FFFF with, which YAML takes for two.
+    """Refuses deep nesting and joins surrogate pairs.
+
+    The work of PyYAML grows with the square of the depth, so deep files seem to hang. JSON writes a character beyond U+FFFF as
+    a surrogate pair, which YAML reads as two characters.
     """
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
@@ -191,7 +190,7 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
 def _values(node: yaml.Node, known: dict[int, float]) -> float:
     """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
     if id(node) not in known:
-        known[id(node)] = math.inf  # until it is known: met again before, it is inside itself
+        known[id(node)] = math.inf  # until it is known: if met again before, it is inside itself
         inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
         pairs = [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
         known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
@@ -199,7 +198,7 @@ def _values(node: yaml.Node, known: dict[int, float]) -> float:
 
 
 def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
-    """YAML lets a later key silently win over an earlier one; here it is a mistake."""
+    """Refuse a key given twice, where YAML silently keeps the later one."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -241,7 +240,7 @@ def _sentence(details: ErrorDetails) -> str:
 
 
 def _shown(given: Any) -> str:
-    """What was given, cut where it is too long to be read."""
+    """What was given, cut if it is too long to read."""
     try:
         text = repr(given)
     except ValueError:  # Python writes no number of more than some thousand digits

@@ -1,22 +1,24 @@
 """Every exception this program raises on purpose, so that the command line catches them in one place.
 
-SbdError                      catch this to catch all of them
-├── UserError                 the input is wrong; the message says what was given, what is allowed, what to do (exit code 2)
-│   ├── ScenarioError         a scenario file, with file and line
-│   ├── UnknownModelError     a model, shape or tokenizer that cannot be found
-│   ├── UnknownHardwareError  a device that no profile describes, never guessed; or a profile refused, with file and line
-│   ├── UnknownTaskError      a built-in task or split that does not exist
-│   └── MissingExtraError     a command needs an extra that is not installed
-├── RecordError               a run directory that cannot be read (exit code 5)
-├── StorageError              the disk refused to take a record (exit code 5)
-├── ProcessEndedError         a fresh process of a run or a gate ended before its time (exit code 5, or the 2 it ended with)
-├── HungError                 a fresh process took longer for one step than its deadline, and was ended (exit code 5)
-├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
-│   ├── DoesNotFitError       it needs more memory than there is
-│   ├── NoTokenError          its logits name no token: NaN, infinite, or all tokens impossible
-│   └── NotPossibleError      it needs something that this machine does not have
-├── CheckFailedError          a device does not compute what the reference computes (exit code 1)
-└── InvariantError            a conservation law of design.md is broken: a fault of this program (exit code 5)
+Catching SbdError catches all of them.
+
+    SbdError
+    ├── UserError                 the input is wrong; the message has what was given, what is allowed, what to do (exit code 2)
+    │   ├── ScenarioError         a scenario file, with file and line
+    │   ├── UnknownModelError     a model, shape or tokenizer that cannot be found
+    │   ├── UnknownHardwareError  a device that no profile describes, never guessed; or a refused profile, with file and line
+    │   ├── UnknownTaskError      a built-in task or split that does not exist
+    │   └── MissingExtraError     a command needs an extra that is not installed
+    ├── RecordError               a run directory that cannot be read (exit code 5)
+    ├── StorageError              the disk refused to take a record (exit code 5)
+    ├── ProcessEndedError         a fresh process of a run or a gate ended early (exit code 5, or the 2 it ended with)
+    ├── HungError                 a fresh process took longer for one step than its deadline, and was ended (exit code 5)
+    ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
+    │   ├── DoesNotFitError       it needs more memory than there is
+    │   ├── NoTokenError          its logits name no token: NaN, infinite, or all tokens impossible
+    │   └── NotPossibleError      it needs something that this machine does not have
+    ├── CheckFailedError          a device does not compute what the reference computes (exit code 1)
+    └── InvariantError            a conservation law is broken: a fault of this program (exit code 5)
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ EXIT_INCONCLUSIVE = 3
 EXIT_VOID = 4
 EXIT_TOOL_ERROR = 5
 STATUS_AGAIN = 75
-"""The processes of a split model ended at a case that cannot be run; started again they leave it out (EX_TEMPFAIL)."""
+"""The processes of a split model ended at a case that cannot be run; a restart leaves it out (EX_TEMPFAIL)."""
 EXIT_INTERRUPTED = 130
 
 
@@ -41,7 +43,7 @@ class SbdError(Exception):
 
 
 class UserError(SbdError):
-    """The input is wrong and the user can mend it."""
+    """The input is wrong and the user can correct it."""
 
     exit_code = EXIT_USER_ERROR
 
@@ -75,7 +77,7 @@ class StorageError(SbdError):
 
 
 class ProcessEndedError(SbdError):
-    """A fresh process of a run, or a command of a gate, ended before it had taken its samples, with what exit status."""
+    """A fresh process of a run, or a command of a gate, ended before it took its samples; with its exit status."""
 
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)
@@ -117,4 +119,4 @@ class CheckFailedError(SbdError):
 
 
 class InvariantError(SbdError):
-    """A conservation law of the design is broken: a fault of this program, never of the user."""
+    """A conservation law is broken: a fault of this program, never of the user."""

@@ -1,7 +1,7 @@
-"""How a quantity is written for a reader: one place, so that the same number never appears in two spellings.
+"""How a quantity is written for a reader: one place, so that the same number is always written alike.
 
-Knows no statistics and no record. Every function takes a real number and returns text with its unit; what is absent
-never comes here (the reader is shown the reason instead). The gap before a unit does not break.
+Every function takes a real number and returns text with its unit; for an absent value the caller shows the reason. The gap
+before a unit does not break.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def signed_percent(share: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate whose unit stands in the column head: ``182``, ``7.31``."""
+    """A rate with its unit in the column head: ``182``, ``7.31``."""
     return _significant(per_s, 3)
 
 
 def figure(value: float, digits: int) -> str:
-    """A number whose unit stands beside it, with so many significant digits: ``2.400``."""
+    """A number with its unit beside it and so many significant digits: ``2.400``."""
     return _significant(value, digits)
 
 
 def gigabytes(bytes_: float) -> str:
-    """Bytes (or bytes per second) in decimal giga, the unit standing in the column head: ``11.8``."""
+    """Bytes (or bytes per second) in decimal giga, with the unit in the column head: ``11.8``."""
     return _significant(bytes_ / 1e9, 3)
 
 

@@ -1,7 +1,7 @@
-"""Where the files that travel with the program lie, installed or in a checkout, and those it keeps for its user.
+"""Where the program's shipped files are, installed or in a checkout, and those it keeps for its user.
 
 In a wheel they are force-included as ``harness/_data/<kind>``; in a checkout they are the folders of the same name beside
-the package. This module knows no file format and opens nothing.
+the package.
 """
 
 from __future__ import annotations

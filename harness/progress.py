@@ -1,4 +1,4 @@
-"""How a long run tells where it is. The runner knows this protocol; the command line draws it."""
+"""How a long run reports its progress. The runner calls this protocol; the command line draws it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives what is going on."""
+    """Receives the progress of a run."""
 
     def note(self, message: str) -> None:
         """One line about a step that is not a sample."""
 
     def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
-        """These samples are still to be taken, one case id each, and ``later`` ones by processes that come after this one."""
+        """These samples are still to be taken, one case id each; later processes take the ``later`` ones."""
 
     def advance(self, case_id: str) -> None:
         """One sample of that case is finished."""

@@ -1,7 +1,7 @@
 """What one percent of a memory counter is worth on a device: raw results of a calibration by known bytes, kept in the record.
 
-The scale is derived on reading. The honest one is that of a copy of known bytes, timed in the measuring process with the
-counter's window around it; what the memory interface ought to give stands beside it. Measures nothing.
+The scale is derived on reading. It is that of a copy of known bytes, timed in the measuring process with the counter's
+window around it. The theoretical value of the memory interface is given beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
 AGREEMENT = 0.1
-"""Two scales further apart than this are not the same scale."""
+"""Largest difference between two scales that count as the same."""
 DATA_RATE = 2
 """Transfers per clock of double data rate memory: right for HBM; GDDR6X and GDDR7 may count otherwise."""
 
@@ -35,7 +35,7 @@ class Streamed(_Frozen):
 
 
 class MemoryInterface(_Frozen):
-    """The device's memory clock and bus as ``source`` tells them."""
+    """The device's memory clock and bus as ``source`` reports them."""
 
     clock_hz: PositiveFloat
     bus_bits: PositiveInt
@@ -68,11 +68,11 @@ class BandwidthScale(_Frozen):
 
     @property
     def theoretical_bytes_per_s_per_percent(self) -> float | None:
-        """A hundredth of what the memory interface ought to give; None with ``interface_reason``."""
+        """A hundredth of the memory interface's theoretical rate; None with ``interface_reason``."""
         return None if self.interface is None else self.interface.bytes_per_s / 100
 
     def disagreement(self) -> str | None:
-        """In words, where another scale is more than 10 % from that of the copy; None where none is."""
+        """In words: the other scales that are more than 10 % from that of the copy; None: no such scale."""
         others = {"the memory clock and bus width": self.theoretical_bytes_per_s_per_percent}
         if self.read is not None:
             others["a read-only reduction"] = self.read.bytes_per_s_per_percent

@@ -1,7 +1,6 @@
 """One published figure with its source, and the bounds within which a figure of each kind must lie.
 
-The bounds are wider than any device of the last ten years: they refuse what was typed in the wrong unit, not what is
-surprising. Knows no device and no file.
+The bounds are wider than any device of the last ten years: they refuse a wrong unit, not a surprising value.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class SourcedFigure(StrictModel):
     """One published figure. ``value`` is None where it is not known, and then ``source`` says why.
 
     ``grade``: V verified in a vendor's or project's source, R measured by us, S secondary, U unverified.
-    ``also``: what other sources say, where they do not agree; ``value`` is the one that predictions use.
+    ``also``: values of other sources that do not agree; predictions use ``value``.
     """
 
     value: Positive | None

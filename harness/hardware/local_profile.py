@@ -1,6 +1,6 @@
-"""The hardware profile of this very machine: what `sbd calibrate` measured, beside what is published of the device, as a file.
+"""This machine's own hardware profile as a file: what `sbd calibrate` measured, beside the published figures of the device.
 
-Knows no clock and no vendor library: measured ceilings are handed in. Published figures are never made up from them.
+Measured ceilings are handed in. Published figures are never derived from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER = """\
 
 
 def local_profile(measured: MeasuredCeilings) -> HardwareProfile:
-    """A profile that holds ``measured``: the published figures where a known profile describes the device for certain."""
+    """A profile that holds ``measured``: with the published figures if a known profile certainly describes the device."""
     memory = measured.memory_bytes.value
     kind: Literal["cpu", "gpu"] = "cpu" if measured.device == "cpu" else "gpu"
     published = match_profile(measured.device_name, None if memory is None else round(memory), measured.multiprocessors)
@@ -91,7 +91,7 @@ def unknown_device(device_name: str) -> str:
 
 
 def _reported(figure: MeasuredFigure) -> SourcedFigure:
-    """A size that the system tells is one that we read, not one that a datasheet claims."""
+    """A size that the system reports, marked as read on this machine, not from a datasheet."""
     if not figure.value:
         return SourcedFigure(value=None, source=figure.source)
     return SourcedFigure(value=figure.value, source=figure.source, grade="R", date=figure.date)

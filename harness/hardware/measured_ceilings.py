@@ -1,7 +1,7 @@
-"""What `sbd calibrate` found a device to reach, as a section of its hardware profile: apart from what its maker publishes.
+"""What `sbd calibrate` measured on a device, as a section of its hardware profile, apart from the published figures.
 
-Every figure has grade R and a source that says how it was measured, on which machine and when; one that was not measured is
-None with its reason. Values only: this module measures nothing and prices nothing.
+Every figure has grade R. Its source says how it was measured, on which machine and when. A figure that was not measured is
+None with its reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEYOND_CACHE = 4
 
 
 class MeasuredFigure(StrictModel):
-    """One figure. ``value`` is None where it could not be had, and then ``source`` says why."""
+    """One figure. ``value`` is None where it could not be measured, and then ``source`` says why."""
 
     value: NonNegative | None
     source: Text

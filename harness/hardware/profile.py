@@ -1,12 +1,8 @@
 """What a device can do: published figures with their sources (HardwareProfile), or measured on the spot (Calibration).
 
-A profile is a file that people can check line by line; an unknown device is a refusal, never a guess. This module
-measures nothing and prices nothing, and knows no model.
-
-Figures of one profile that contradict one another: one of them has the wrong unit, or is a sparse rate.
-
-Asked when a profile file is read, so that a run recorded earlier stays readable. Knows no file and no line: a contradiction
-is said with the keys that lead to it.
+A profile is a file that people can check line by line; an unknown device is refused, never guessed. Figures of one profile
+may contradict each other (a wrong unit, a sparse rate). They are refused with their keys when the file is read, so earlier
+runs stay readable.
 """
 
 from __future__ import annotations
@@ -153,7 +149,7 @@ class HardwareProfile(StrictModel):
     measured: MeasuredCeilings | None = None
 
     def ridge_flops_per_byte(self, dtype: PeakDtype = "bfloat16") -> float | None:
-        """Peak over bandwidth, FLOP/byte: work below it per byte read is bound by memory. None where either is unknown."""
+        """Peak over bandwidth, FLOP/byte; work with less per byte read is bound by memory. None where either is unknown."""
         peak, bandwidth = self.peak_flops_per_s[dtype].value, self.bandwidth_bytes_per_s.value
         return None if peak is None or bandwidth is None else peak / bandwidth
 
@@ -181,7 +177,7 @@ class DtypeRates(StrictModel):
 
 
 def engine_words(session: str, execution: str) -> str:
-    """What a calibration calls the engine whose fixed cost it measured."""
+    """The name, in a calibration, of the engine whose fixed cost it measured."""
     return f"{session}, {execution}"
 
 
@@ -226,7 +222,7 @@ def known_profiles() -> dict[str, HardwareProfile]:
 
 
 def local_profiles() -> dict[str, HardwareProfile]:
-    """The profiles that `sbd calibrate` has left on this machine, by name.
+    """The profiles that `sbd calibrate` saved on this machine, by name.
 
     Raises:
         UnknownHardwareError: one cannot be read; the message names it.
@@ -251,7 +247,7 @@ def load_profile(name: str) -> HardwareProfile:
     """The profile called ``name``, the one in the YAML file at that path, or this machine's own one of the device ``name``.
 
     Raises:
-        UnknownHardwareError: there is none, and the message lists the known ones; or the file is refused, with its line.
+        UnknownHardwareError: no such profile, and the message lists the known ones; or the file is refused, with its line.
     """
     if name.endswith((".yaml", ".yml")):
         return _read_profile(Path(name))
@@ -275,7 +271,7 @@ def match_profile(device_name: str, memory_bytes: int | None, multiprocessors: i
     """The profile of the device that a driver calls ``device_name``, or None where no profile is certain.
 
     The longest matching name wins. Memory must agree within 12 % and the number of multiprocessors exactly, each where both
-    sides know it; a name that two profiles share after that matches neither. A slice of a GPU (MIG, vGPU) matches nothing.
+    sides know it. A name that two profiles still share matches neither. A slice of a GPU (MIG, vGPU) matches nothing.
     """
     if _SLICE.search(device_name):
         return None

@@ -1,7 +1,4 @@
-"""Which family a config.json belongs to, and the same model as a config of the transformers class that its tensors fit.
-
-Reads dicts that were read from a config; touches no file, network or tensor.
-"""
+"""The family of a config.json, and the same model as a config of the transformers class that its tensors fit."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def misfit(family: BlockModelFamily, config: Config) -> str | None:
 
 
 def native_config(family: BlockModelFamily, config: Config) -> Config:
-    """The config of the native class: its model_type and keys; ours to load with, whatever class the checkpoint names.
+    """The config of the native class, its model_type and keys, whatever class the checkpoint names.
 
     Raises:
         UnknownModelError: the tensors do not fit, or the config lacks what is needed.
@@ -73,6 +70,6 @@ def mask_id(family: BlockModelFamily, config: Config, of_tokenizer: int | None) 
 
 
 def _partial_rotary(native: Config) -> Config:
-    """Rotary positions on a part of each head, said the one way that the class reads."""
+    """Rotary positions on a part of each head, in the form that the class reads."""
     theta, part = native.get("rope_theta", 10_000.0), native["partial_rotary_factor"]
     return {"rope_parameters": {"rope_type": "default", "rope_theta": float(theta), "partial_rotary_factor": part}}

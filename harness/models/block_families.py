@@ -1,7 +1,8 @@
-"""The public families of models that decode in blocks, as data: how a checkpoint of each is recognised from its config, what
-its tensors fit, how it is driven, and with which rule its authors decode. Adding a family is an entry in FAMILIES.
+"""The public families of models that decode in blocks, as data.
 
-Facts were read in the sources named; docs/public_models.md says which of them, and what could not be checked.
+An entry says how a checkpoint is recognised from its config, what its tensors fit and how it is driven. It also has the
+authors' decoding rule. A new family is an entry in FAMILIES. docs/public_models.md names the source of each fact, and what
+could not be checked.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ COMMITS: tuple[Commit, ...] = get_args(Commit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockProtocol:
-    """One way of decoding in blocks of k slots. The defaults are those of block diffusion (BD3-LM, arXiv 2503.09573).
+    """A protocol for decoding in blocks of k slots. The defaults are those of block diffusion (BD3-LM, arXiv 2503.09573).
 
     ``layout``      blocks: one block after another over a KV cache. window: k slots opened anew behind every pass, the last
                     token fed twice, once for its KV and once as the window's first (SDLM). canvas: no KV cache, every pass
                     feeds the prompt and all slots of the answer, and only those of the current block may be decided
     ``committed``   what the tokens whose KV is kept saw of their own block: causal, or block (all of it); None: no cache
-    ``borders``     where blocks begin: right behind the prompt (answer), or at multiples of k from the first token of the
-                    sequence, so that the first block holds the prompt's last tokens too (sequence)
+    ``borders``     where blocks begin: right behind the prompt (answer), or at multiples of k from the first token, so that
+                    the first block holds the prompt's last tokens too (sequence)
     ``prediction``  whether position i predicts its own token, or the one behind it (shifted)
     ``commit``      a pass of its own writes the KV of a full block, or the first pass of the next block does (merged)
     ``first_slot``  drafted like every other, or committed: taken from the logits behind the last committed token
@@ -43,7 +44,7 @@ class BlockProtocol:
 
     @property
     def may_merge(self) -> bool:
-        """Whether committing can wait for the next block's first pass: not where that block begins with what it says."""
+        """Whether the next block's first pass can commit: not where that block begins with the commit's logits."""
         return self.layout == "blocks" and self.first_slot == "drafted"
 
     @property
@@ -248,7 +249,7 @@ def same_config(name: str, other: str) -> bool:
 def misuse(family: BlockModelFamily | None, method: str) -> str | None:
     """Why an arm of ``method`` cannot run on a model of ``family``, with what to do; None where it can.
 
-    Decoding that rests on what the weights were not trained for gives text that means nothing, and a speedup over it less.
+    A method that the weights were not trained for gives meaningless text, and its speedup means nothing.
     """
     if family is None or method == "block_diffusion" or (method in ("ntp", "generate") and family.is_ntp):
         return None

@@ -1,4 +1,4 @@
-"""What a checkpoint on disk is, by config.json and the tokenizer's files alone: no weight, no network, no code of its own."""
+"""What a checkpoint on disk is, from config.json and the tokenizer's files alone: no weight, no network, no code of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.models.decodable import why_undecodable
 
 ModelKind = Literal["block model", "sbd", "ntp"]
 DTYPE = "bfloat16"
-"""In which a model of this size is run."""
+"""The dtype that a model of this size runs in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """``kind``: a public block model; an ordinary model with a mask token, as SBD training leaves it; or one without.
 
-    ``native``: the model_type of the transformers class that the tensors fit. ``own_code``: the checkpoint brings code of its
-    own, which is not needed. Sizes are None where the kind has none.
+    ``native``: the model_type of the transformers class that the tensors fit. ``own_code``: the checkpoint has its own code,
+    which is not needed. Sizes are None where the kind has none.
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class ModelFacts:
 
     @property
     def base(self) -> str | None:
-        """The next-token predictor that the model was made from, as far as its sizes tell."""
+        """The next-token predictor that the model was made from, by its sizes; None: not known."""
         return None if self.family is None else self.family.bases.get((self.shape.hidden, self.shape.layers))
 
 
@@ -118,7 +118,7 @@ def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    """A JSON object, or None where there is none."""
+    """A JSON object; None if the file is absent or holds something else."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

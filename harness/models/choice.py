@@ -1,4 +1,4 @@
-"""Which model a scenario names, and its shape as far as it can be known without loading, or downloading, anything."""
+"""The model that a scenario names, and its shape as far as it is known without loading or downloading."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ReferenceModel(StrictModel):
 class HuggingFaceModel(StrictModel):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
-    ``mask_token_id`` is the token the SBD checkpoint was trained with; None lets the tokenizer say, or, of a public block
-    model, its config. ``trust_remote_code``: its own code may run, where it is of no family that transformers' classes fit.
+    ``mask_token_id`` is the token the SBD checkpoint was trained with; None takes it from the tokenizer or, for a public block
+    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class.
     """
 
     huggingface: Text
@@ -113,8 +113,9 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
 
 
 def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any] | None:
-    """The config.json of the model as that of the transformers class it is loaded into; None for random weights, and where the
-    file is not on this machine. Read shape_of first, which says what is wrong with a file.
+    """The model's config.json as that of the transformers class it is loaded into.
+
+    None for random weights, and where the file is not on this machine. Call shape_of first: it reports a bad file.
     """
     file = None if isinstance(model, RandomModel) else _config_file(model)
     return None if file is None else _native(json.loads(file.read_text(encoding="utf-8")))
@@ -148,7 +149,7 @@ def source_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[st
 
 
 def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
-    """The model's config.json: of the package, of its folder, or in the hub's cache; None where there is none."""
+    """The model's config.json: of the package, of its folder, or in the hub's cache; None: not there."""
     if isinstance(model, ReferenceModel):
         config = REFERENCE_DIR / model.reference / "config.json"
         return config if config.is_file() else None
@@ -157,7 +158,7 @@ def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
 
 
 def _native(config: dict[str, Any]) -> dict[str, Any]:
-    """That of the transformers class that the weights are loaded into."""
+    """The config of the transformers class that the weights are loaded into."""
     family = recognised(config)
     return config if family is None else native_config(family, config)
 

@@ -1,7 +1,7 @@
-"""Reads a ModelShape off the config of a transformers model, given as a dict. Knows no file and loads nothing.
+"""Reads a ModelShape from the config of a transformers model, given as a dict.
 
-A family that is not listed is refused: what it lacks here (a bias, a norm, another kind of layer) would be a wrong count.
-A hub config leaves out what equals its class's default, so the defaults that matter are written down with the family.
+A family that is not listed is refused, because an unknown bias, norm or kind of layer would make the counts wrong. A hub
+config leaves out what equals its class's default, so each family lists the defaults that matter.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class _Family:
     ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so),
                    "qkv_configured" (Q, K and V where it says so)
     ``sliding``    which layers slide where a window is set: "none", "all", "typed" (all), "pattern" (all but the last of every
-                   sliding_window_pattern), "upper" (from max_window_layers up); of the last three ``layer_types`` in a config
-                   overrules it, while "all" builds none by it
+                   sliding_window_pattern), "upper" (from max_window_layers up); ``layer_types`` in a config overrules the last
+                   three, but not "all"
     ``qk_norm``    a norm over each head of Q and of K; "configured": where use_qk_norm says so
     ``defaults``   of the config's class, as far as hub configs rely on them
     """
@@ -140,7 +140,7 @@ def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, 
 
 
 def _experts(config: Config, layers: int, *, router_bias: bool) -> MixtureOfExperts | None:
-    """The routing part under the names of Qwen, Mixtral or DeepSeek; None where every layer is dense after all."""
+    """The routing part under the names of Qwen, Mixtral or DeepSeek; None where every layer is dense."""
     experts = config.get("num_experts") or config.get("num_local_experts") or config["n_routed_experts"]
     width = config.get("moe_intermediate_size") or config["intermediate_size"]  # Mixtral has no dense layers, so one width
     step, dense = config.get("decoder_sparse_step", 1), set(config.get("mlp_only_layers") or ())

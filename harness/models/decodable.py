@@ -1,6 +1,6 @@
-"""Whether the sessions can decode a model, told by its config alone, so that no weight is read for what would end wrong.
+"""Whether the sessions can decode a model, from its config alone, before any weight is read.
 
-Refused is what a session would decode wrongly in silence, or fail at in the middle of a run. Reads a config.json at most.
+A model is refused if a session would decode it wrongly without an error, or fail in the middle of a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Config = dict[str, Any]
 
 
 def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
-    """Nothing where the config is not on this machine yet: loading asks again, before it reads a weight.
+    """Refuse a model that no session can decode; pass if its config is not on this machine yet, loading checks again.
 
     Raises:
         UnknownModelError: the sessions cannot decode it in ``dtype``; the message says why and what to do.
@@ -28,10 +28,10 @@ def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
 
 
 def why_undecodable(config: Config, shape: ModelShape, dtype: str) -> str | None:
-    """What the model has that no session can decode exactly, with what to do; None where there is no such thing.
+    """What the model has that no session can decode exactly, with what to do; None: it can be decoded.
 
-    ``config``: of the transformers class that the weights are loaded into, as read or with its defaults; {} where there is
-    none. ``shape``: the shape of the same model.
+    ``config``: of the transformers class that the weights are loaded into, as read or with its defaults; {}: no config.
+    ``shape``: the shape of the same model.
     """
     config = config.get("text_config", config)
     found = (_window(config, shape), _latent(shape), _moving_positions(config), _wide_experts(shape, dtype))
@@ -39,7 +39,7 @@ def why_undecodable(config: Config, shape: ModelShape, dtype: str) -> str | None
 
 
 def _window(config: Config, shape: ModelShape) -> str | None:
-    """Our masks let every query see the whole context, and a cache that forgets cannot be cropped back."""
+    """Sliding windows: the masks show every query the whole context, and a sliding cache cannot be cropped back."""
     kinds = sorted({kind for kind in config.get("layer_types") or () if kind != "full_attention"})
     if kinds:
         return f"has {', '.join(kinds)} layers; only full attention is supported so far: give a model without them"
@@ -62,8 +62,9 @@ def _latent(shape: ModelShape) -> str | None:
 
 
 def _moving_positions(config: Config) -> str | None:
-    """transformers takes such factors from the largest position of a call: another row's, or that of a mask behind the answer,
-    would change what a row's own tokens mean.
+    """Rotary factors that depend on the largest position of a call.
+
+    That position may belong to another row or to a mask behind the answer, and would change a row's own tokens.
     """
     for rope in _rotary(config):
         kind = str(rope.get("rope_type") or rope.get("type"))

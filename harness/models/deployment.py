@@ -1,7 +1,4 @@
-"""How a model is stored and split: the dtype it computes in, the format of its weights and its KV cache, the devices it is on.
-
-A value that the arithmetic reads besides the shape. Knows no device, pass or file.
-"""
+"""How a model is stored and split: compute dtype, formats of weights and KV cache, devices."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ class Deployment:
     ``tensor_parallel``  devices that every layer is split over
     ``split_vocab``      embedding and LM head are split as well (Megatron-LM); False: whole on every device (gpt-fast)
 
-    At which rate matrices are multiplied is the ceilings' affair: 8-bit weights may be multiplied in 8 bits or unpacked first.
+    The ceilings have the matrix rates: 8-bit weights may be multiplied in 8 bits or unpacked first.
 
     Raises:
         UserError: an unknown dtype, or a split over fewer than one device.

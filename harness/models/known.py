@@ -1,4 +1,4 @@
-"""Published models, so that a plan or a prediction needs no download: the part of their configs that decides the arithmetic."""
+"""Published models, so that a plan or a prediction needs no download: the part of their configs that the arithmetic uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.models.shape import ModelShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
-    """``config`` is an excerpt of the config.json of the hub repository ``source``; ``note`` says where it is not."""
+    """``config`` is an excerpt of the config.json of the hub repository ``source``; ``note`` names the exceptions."""
 
     source: str
     config: Config

@@ -1,4 +1,4 @@
-"""The value: a decoder-only transformer as counts and widths, and the parameters that follow from them."""
+"""A decoder-only transformer as counts and widths, and the parameters that follow from them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class _Frozen(BaseModel):
 
 
 class MixtureOfExperts(_Frozen):
-    """The feed-forward network of the layers that route: ``experts``, of which every token visits ``experts_per_token``.
+    """The feed-forward network of the routing layers: every token visits ``experts_per_token`` of ``experts``.
 
     ``intermediate`` is the inner width of one expert. ``layers`` counts the routing layers; the others are dense.
-    ``shared_intermediate`` is the inner width of what every token visits besides (all shared experts together).
+    ``shared_intermediate`` is the inner width of all shared experts together, which every token visits.
     ``router_bias``: the router adds a learned bias per expert to its scores (DeepSeek-V3).
     """
 
@@ -107,7 +107,7 @@ class ModelShape(_Frozen):
 
     @property
     def qkv_weights(self) -> int:
-        """Matrix elements of one layer that make Q, K and V of a token (with ``mla``: both steps down and both up)."""
+        """Matrix elements of one layer that make Q, K and V of a token (with ``mla``: both down- and both up-projections)."""
         if self.mla is None:
             return self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim
         latent, q_width = self.mla, self.heads * self.head_dim
@@ -118,7 +118,7 @@ class ModelShape(_Frozen):
 
     @property
     def qkv_biases(self) -> int:
-        """Bias elements of these projections in one layer; with ``mla`` only the steps down have one."""
+        """Bias elements of these projections in one layer; with ``mla`` only the down-projections have one."""
         if not self.qkv_bias:
             return 0
         if self.mla:
@@ -154,7 +154,7 @@ class ModelShape(_Frozen):
         return (3 if self.gated_ffn else 2) * self.hidden * intermediate
 
     def routed_params(self, experts: int) -> int:
-        """Weights of one routing layer of which ``experts`` experts are counted; router and shared experts always are."""
+        """Weights of one routing layer with ``experts`` experts counted; router and shared experts always count."""
         if self.moe is None:
             return 0
         router = self.moe.experts * (self.hidden + (1 if self.moe.router_bias else 0))
@@ -184,7 +184,7 @@ class ModelShape(_Frozen):
         return self.params - (0 if self.tied_embeddings else self.embedding_params)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """KV-cache bytes that one committed token adds over all layers (sliding layers forget it again later)."""
+        """KV-cache bytes that one committed token adds over all layers (sliding layers drop it again later)."""
         return self.layers * self.kv_width * DTYPE_BYTES[dtype]
 
     def _params(self, experts: int) -> int:

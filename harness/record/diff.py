@@ -1,4 +1,4 @@
-"""Where two pieces of plain data differ, key by key. Knows nothing of what they mean."""
+"""Where two pieces of plain data differ, key by key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 
 class _Absent:
-    """Stands for a key that one side does not have; unlike None it is nobody's value."""
+    """Stands for a key that one side does not have; unlike None it is never a value."""
 
     def __repr__(self) -> str:
         return "not there"
@@ -16,7 +16,7 @@ ABSENT: Final = _Absent()
 
 
 class Differing(NamedTuple):
-    """One dotted key with what stands there on either side (``ABSENT``: the key is not there)."""
+    """One dotted key with its value on either side (``ABSENT``: the key is not there)."""
 
     key: str
     one: Any

@@ -1,7 +1,7 @@
 """An append-only file of JSON lines that survives a kill at any byte and a full disk.
 
-Every line is written, flushed and fsynced before ``append`` returns. What a kill cuts off has no newline: readers leave
-it out and the next writer removes it. Knows nothing of what the lines mean.
+Every line is written, flushed and fsynced before ``append`` returns. A line cut off by a kill has no newline: readers leave it
+out and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from harness.errors import RecordError, StorageError
 
 
 class Journal:
-    """The writing end of one file, held by one process at a time, or by one and the child it lends the lock to."""
+    """The writer of one file, held by one process at a time, or by one and the child it lends the lock to."""
 
     def __init__(self, path: Path, lent: int | None = None) -> None:
         """Open ``path`` for appending and remove a torn last line.
 
         ``lent``: the ``descriptor`` of another journal of this file, here or inherited from the process that holds it. The
-        lock is shared then, and lasts until both are closed; the lender is not to append meanwhile.
+        lock is then shared until both are closed; the lender must not append meanwhile.
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
-            RecordError: what lies packed beside it cannot be read.
+            RecordError: the packed file beside it cannot be read.
         """
         self.path = path
         try:
-            # A duplicate stands for the same open file, and a lock belongs to that: locking it again changes nothing.
+            # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
             opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) if lent is None else os.dup(lent)
             self._descriptor = opened
             if lent is not None:
-                os.set_inheritable(lent, False)  # the loan ends here: compilers and calibrations have no part in it
+                os.set_inheritable(lent, False)  # compilers and calibrations must not inherit the lock
         except OSError as error:
             raise refused(path, error) from error
         try:
@@ -60,7 +60,7 @@ class Journal:
 
     @property
     def descriptor(self) -> int:
-        """What can be lent."""
+        """The descriptor that can be lent."""
         return self._descriptor
 
     def append(self, line: str) -> None:
@@ -81,11 +81,11 @@ class Journal:
             raise refused(self.path, error) from error
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file and release the lock."""
         os.close(self._descriptor)
 
     def _cut_back(self, end: int) -> None:
-        """Remove a half-written line; should that fail as well, readers leave it out anyway."""
+        """Remove a half-written line; if that fails as well, readers leave it out anyway."""
         try:
             os.ftruncate(self._descriptor, end)
         except OSError:
@@ -115,7 +115,7 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def packed(path: Path) -> Path:
-    """Where the lines of ``path`` that were published lie; ``path`` has those that were written since."""
+    """The file of the published lines of ``path``; ``path`` has those written since."""
     return path.with_name(f"{path.name}.gz")
 
 
@@ -129,7 +129,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _bytes(path: Path) -> bytes:
-    """What the file holds; nothing where there is none."""
+    """The file's contents; empty if it is absent."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

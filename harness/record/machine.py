@@ -1,11 +1,8 @@
-"""Which machine a run was measured on, as a key: runs of one key may stand in one line of a trend.
+"""Which machine a run was measured on, as a key, and a run over several nodes as one run for every kind of machine.
 
-Hardware only. Versions of software are kept beside a run and named where a change falls together with theirs.
-
-A run over several nodes, read as what it is: one run for every kind of machine, never two in one statistic.
-
-Nodes are of one kind where their processor, their GPUs and the versions of their software agree (harness.record.machine).
-Reads records only.
+Runs of one key may share one line of a trend; two kinds of machine never enter one statistic. The key holds hardware only.
+Versions of software are kept beside a run, and named where a change coincides with theirs. Nodes are of one kind if their
+processor, their GPUs and the versions of their software agree.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run, RunHeader
 
 CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
-"""Flags too, for hypervisors give several processors one name. A snapshot that lacks a fact differs from one that has it."""
+"""With flags, because hypervisors give several processors one name. A snapshot without a fact differs from one with it."""
 GPU_FACTS = ("name", "memory_bytes", "multiprocessors")
 SOFTWARE = ("python", "harness", "kernel", "nvidia_driver", "cuda_driver")
 
@@ -55,7 +52,7 @@ def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
 
 
 def software_of(header: RunHeader) -> dict[str, str]:
-    """Versions that a change of speed may come from, by name; what the snapshot does not tell is left out."""
+    """Versions that may explain a change of speed, by name; what the snapshot lacks is left out."""
     environment = header.environment
     found = {name: environment.get(name) for name in SOFTWARE} | (environment.get("packages") or {})
     return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
@@ -65,10 +62,10 @@ UNKNOWN_NODE = MachineIdentity(fingerprint="unknown", words="a node that the rec
 
 
 def by_machine(run: Run) -> tuple[Run, ...]:
-    """One run for each kind of machine, in the order of their first samples; each header tells of its own machine.
+    """One run for each kind of machine, in the order of their first samples; each header describes its own machine.
 
-    Parts that were made for one of several ``devices`` get their common name back, so that these runs can be set beside each
-    other. A run that knows no nodes, or has no sample yet, is returned as it is.
+    Parts that were made for one of several ``devices`` get their common name back, so that these runs can be compared. A run
+    without nodes or samples is returned as it is.
     """
     nodes = list(dict.fromkeys(sample.node for sample in run.samples if sample.node is not None))
     if not nodes:
@@ -97,12 +94,12 @@ def of_one_machine(run: Run) -> Run:
 
 
 def _name(machine: MachineIdentity, software: str) -> str:
-    """What tells one kind from another in a run's id."""
+    """The part of a run's id that names its kind of machine."""
     return hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
 
 
 def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
-    """Of which kind a node is, with the versions of its software."""
+    """The kind of a node, with the versions of its software."""
     found = _environment(run, node)
     if found is None:
         return UNKNOWN_NODE, ""
@@ -112,7 +109,7 @@ def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
 
 
 def _environment(run: Run, node: str | None) -> dict[str, Any] | None:
-    """What a node was when it began; that of the header where the samples know no node."""
+    """The environment of a node when it began; that of the header where the samples have no node."""
     if node is None:
         return run.header.environment
     return next((one for one in run.sessions if one.get("event") == "start" and one.get("node") == node), None)
@@ -155,7 +152,7 @@ def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], name
 
 
 def _common_names(run: Run) -> Run:
-    """The run with its parts called as in the file that names several devices; parts that it took nothing of are left out."""
+    """The run with its parts named as in the file of several devices; parts without samples are left out."""
     scenario, there = run.header.scenario, {case.part for case in run.header.cases}
     parts = [part for part in scenario.get("parts", []) if part["name"] in there]
     names = {part["name"]: _common_name(part) for part in parts}

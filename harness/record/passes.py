@@ -1,9 +1,7 @@
-"""The passes of one sample spelt out, column by column: what a decoder hands in and what is read one by one.
+"""The passes of one sample: packed, every column in the fewest bytes, or column by column as lists (PassColumns).
 
-The passes of one sample as a record holds them: every column in the fewest bytes, unpacked when it is asked for.
-
-A large run has millions of passes and reads few of them one by one; as lists of numbers they would fill the memory. In a
-record's JSON (from version 6 of the format on) they are an object:
+A large run has millions of passes and few of them are read one by one; as lists they would fill the memory. In a record's
+JSON (from version 6 of the format on) they are an object:
 
     roles   the roles that occur, in order of first use; the column ``role`` holds their places in this list
     count   passes
@@ -14,7 +12,7 @@ record's JSON (from version 6 of the format on) they are an object:
             1, 2, 4 bytes, d a float of 8; - where the column is absent, as are columns beyond the end
     data    the columns one after the other, little-endian, packed by zlib, in base64
 
-Older versions spell every column out in lists (PassColumns); both are read.
+Older versions of the format hold every column as a list; both are read.
 """
 
 from __future__ import annotations
@@ -41,9 +39,9 @@ class PassColumns(BaseModel):
 
     The per-row columns hold one list per pass with one entry per batch row, named as in harness.record.trace.ForwardPass.
     ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
-    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass says (another decoder,
-    an older record), and so is its entry for a pass over no block. ``model`` names the draft model that made a pass, by the
-    name of its shape in the case; None, like its entries, where the case's own model did.
+    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass has it (another
+    decoder, an older record); so is its entry for a pass over no block. ``model`` names a pass's draft model by its shape in
+    the case; None, or a None entry, stands for the case's own model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -84,7 +82,7 @@ class PassColumns(BaseModel):
 
     @property
     def made_by(self) -> list[str | None]:
-        """Of every pass the draft model that made it, None for the case's own."""
+        """The draft model that made each pass; None for the case's own model."""
         return self.model or [None] * len(self.role)
 
 
@@ -96,13 +94,13 @@ PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "dec
 PER_PASS = ("padded_query", "padded_context")
 DURATIONS = frozenset(("forward_s", "sampler_s"))
 COLUMNS = ("role", *PER_ROW, *PER_PASS, "forward_s", "sampler_s", "slots_given", "slot_counts", "slots", "model")
-"""``slots_given``: 1 for a pass that names the positions it decided; of those, rows' counts of them and the positions."""
+"""``slots_given``: 1 for a pass that names the positions it decided; the next two hold its rows' counts and positions."""
 SLOTS = ("slots_given", "slot_counts", "slots")
 STORED = frozenset(("roles", "count", "rows", "types", "data"))
 MOST_BYTES = 1 << 30
-"""Of one sample: a million passes of 36 rows."""
+"""Limit of one sample: a million passes of 36 rows."""
 MOST_TOKENS = 1 << 24
-"""In one count: longer than any context, and short enough for a table of counts."""
+"""Limit of one count: longer than any context, and short enough for a table of counts."""
 _ROLES = frozenset(get_args(Role))
 
 Arrays = dict[str, "array[Any]"]
@@ -110,7 +108,7 @@ Arrays = dict[str, "array[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class PackedPasses:
-    """The passes of one sample; ``data`` is not packed by zlib here. Made by ``pack`` and ``from_stored``, which check it."""
+    """The passes of one sample, made and checked by ``pack`` and ``from_stored``; ``data`` is not packed by zlib here."""
 
     roles: tuple[Role, ...]
     count: int
@@ -141,7 +139,7 @@ class PackedPasses:
         return found
 
     def _length(self, name: str, before: Arrays) -> int:
-        """Numbers in a column; how many slots there are is said by the columns before."""
+        """Numbers in a column; the columns before give the number of slots."""
         if name == "slots":
             return sum(before["slot_counts"])
         if name == "slot_counts":
@@ -154,18 +152,18 @@ class PackedPasses:
         return _packed(self.roles, self.rows, kept, self.models)
 
     def spelt(self) -> PassColumns:
-        """The same column by column; those spelt last are kept, for they are asked for again and again."""
+        """The same column by column; the last ones are cached, because they are read repeatedly."""
         return _spelt(self)
 
     def stored(self) -> dict[str, Any]:
-        """As it stands in a record."""
+        """The object of a record."""
         data = base64.b64encode(zlib.compress(self.data)).decode("ascii")
         models = {"models": list(self.models)} if self.models else {}
         return {"roles": list(self.roles), "count": self.count, "rows": self.rows, "types": self.types, "data": data} | models
 
 
 def read_passes(given: Any) -> PackedPasses:
-    """From any form that passes take: packed already, stored, spelt out as columns or (an older record) as JSON lists.
+    """The passes from any form: packed, stored, columns or (an older record) JSON lists.
 
     Raises:
         ValueError: it is none of these; the message says where.
@@ -183,7 +181,7 @@ def pack(lists: Mapping[str, Any]) -> PackedPasses:
     """From one list per column, named as in PassColumns.
 
     Raises:
-        ValueError: a column is missing, unknown, of another length than the others, or holds something else than it should.
+        ValueError: a column is missing, unknown, of another length than the others, or holds a wrong value.
     """
     fields = PassColumns.model_fields
     wrong = [name for name in fields if name not in lists and fields[name].is_required()]
@@ -251,7 +249,7 @@ def _slots(slots: Sequence[Sequence[Sequence[int]] | None], rows: int) -> Arrays
 
 
 def _unsigned(values: Sequence[int]) -> array[Any]:
-    """In the fewest bytes that hold them all."""
+    """The numbers in the fewest bytes that hold them all."""
     for code in "BH":
         try:
             return array(code, values)
@@ -268,7 +266,7 @@ def _packed(roles: Iterable[Any], rows: int, columns: Arrays, models: tuple[str,
 
 
 def _checked(packed: PackedPasses) -> PackedPasses:
-    """As it is, if every column has the length and the kind of numbers that it should."""
+    """The same passes, if every column has its length and kind of numbers."""
     allowed = {name: "d" if name in DURATIONS else "BHI" for name in COLUMNS}
     optional = {*DURATIONS, *SLOTS, "model"}
     types = packed.types.ljust(len(COLUMNS), "-")

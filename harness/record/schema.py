@@ -1,4 +1,6 @@
-"""The schema of what a run leaves behind. The record is the product: raw samples only, everything else is derived on reading.
+"""The schema of what a run leaves behind: raw samples only; everything else is derived on reading.
+
+Numbers and texts are bounded, widely enough for every measurement. A value outside is damage, and is refused on reading.
 
 History of the format (RECORD_VERSION):
     1   first published format
@@ -8,13 +10,9 @@ History of the format (RECORD_VERSION):
     4   a sample names the fresh process that took it, and so does a session entry (before: always the first)
     5   a pass over a block of masks names the positions that it decided, and a pass may verify and draft at once;
         an event holds the texts of a few tokens
-    6   the passes of a sample are packed (harness.record.passes), and a pass names the model that made it, where a draft model
-        did, of which the case has the shape; a sample says when it ended and, in a run over several nodes, on which it was
-        taken; a failed try of a case is an event; a case names over how many processes its model was split
-
-The numbers and texts that a record may hold, so that everything derived from them is a number again.
-
-Wide enough for whatever was measured: what lies outside is damage, and is refused where it is read.
+    6   the passes of a sample are packed (harness.record.passes), and a pass names the draft model that made it, if one did;
+        the case has its shape; a sample says when it ended and, in a run over several nodes, on which it was taken; a failed
+        try of a case is an event; a case names over how many processes its model was split
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def _moment(text: str) -> str:
 
 
 Kinds = Mapping[str, tuple[type | UnionType, str]]
-"""What a value under a key is to be, and in words; None may stand everywhere."""
+"""The type of the value under each key, and its words; None is allowed everywhere."""
 _ARM: Kinds = {
     **dict.fromkeys(("method", "solver", "lossless", "cache", "execution"), (str, "a text")),
     **dict.fromkeys(("gamma", "temperature"), (int | float, "a number")),
@@ -78,7 +76,7 @@ _RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6
 
 
 def _of_their_kinds(values: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
-    """As they are, if those that figures are derived from are what they should be."""
+    """The same values, if those that figures are derived from have the right type."""
     for name, (kind, words) in kinds.items():
         given = values.get(name)
         if given is not None and (isinstance(given, bool) or not isinstance(given, kind)):
@@ -105,13 +103,13 @@ Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
 ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
 Facts = Annotated[dict[str, Any], AfterValidator(_facts)]
-"""Of a machine."""
+"""Facts of a machine."""
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
-"""A group, a repeat, a process."""
+"""The number of a group, a repeat or a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 Reading = Annotated[float, Field(ge=-1e30, le=1e30)]
-"""Of a meter, in whatever unit."""
+"""A meter's value, in any unit."""
 
 
 __all__ = ["RECORD_VERSION", "CaseHeader", "CaseOutcome", "PassColumns", "RowResult", "Run", "RunHeader", "Sample", "is_check"]
@@ -129,8 +127,8 @@ class _Frozen(BaseModel):
 class RowResult(_Frozen):
     """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
 
-    ``correct`` is None with ``ungraded_reason`` where there is nothing to check (no answer, replayed acceptance).
-    ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is told.
+    ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
+    ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
     """
 
     prompt_id: str
@@ -147,11 +145,11 @@ class Sample(_Frozen):
     """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.
 
     ``process``: which fresh process took it, from 0; every process decodes the same prompts.
-    ``node``: where, in a run over the nodes of a cluster; the session entries of that node tell what it is. None: here.
+    ``node``: its node, in a run over a cluster; the session entries of that node describe it. None: here.
     ``started_at``, ``ended_at``: wall clock around prefill and decode (ISO 8601, milliseconds); None in older records.
-    ``meters`` and ``meter_reasons``: what the meters read over prefill and decode, by figure, and why the others read
-    nothing; units and sources are in the session entry of the part.
-    ``passes`` are given, and asked for, as PassColumns; held, and written, as ``packed_passes``.
+    ``meters`` and ``meter_reasons``: the meters' readings over prefill and decode, by figure, and why the others have none;
+    units and sources are in the session entry of the part.
+    ``passes`` are given and read as PassColumns; held and written as ``packed_passes``.
     """
 
     case_id: str
@@ -173,7 +171,7 @@ class Sample(_Frozen):
 
     @property
     def key(self) -> SampleKey:
-        """What tells the samples of a run apart."""
+        """The key that is unique among the samples of a run."""
         return self.case_id, self.group, self.repeat, self.warmup, self.process
 
     @property
@@ -189,7 +187,7 @@ class Sample(_Frozen):
 
     @field_serializer("packed_passes")
     def _written(self, packed: PackedPasses, info: SerializationInfo) -> dict[str, Any]:
-        """As the version of the format in the ``context`` has them."""
+        """The passes in the form of the ``context``'s version of the format."""
         spelt = (info.context or {}).get("record_version", RECORD_VERSION) < PACKED_SINCE
         return packed.spelt().model_dump() if spelt else packed.stored()
 
@@ -203,7 +201,7 @@ class Sample(_Frozen):
 
 
 class CaseOutcome(_Frozen):
-    """How a case ended that did not end with samples: it did not fit, or was refused."""
+    """How a case without samples ended: it did not fit, or was refused."""
 
     case_id: str
     outcome: Literal["does_not_fit", "failed"]
@@ -211,12 +209,12 @@ class CaseOutcome(_Frozen):
 
 
 def is_check(arm: dict[str, Any]) -> bool:
-    """Whether these values stand for generate(), which the baseline is held against, and not for an arm."""
+    """Whether these values are those of generate(), which checks the baseline, and not of an arm."""
     return arm.get("method") == "generate"
 
 
 class Event(_Frozen):
-    """One line of what happened besides samples: how a case ended, or what a session found out."""
+    """One line of what happened besides samples: how a case ended, or what a session found."""
 
     outcome: CaseOutcome | None = None
     session: dict[str, Any] | None = None
@@ -248,7 +246,7 @@ class CaseHeader(_Frozen):
 
     @property
     def is_check(self) -> bool:
-        """Not an arm, but generate(), which the baseline is held against."""
+        """Whether this is no arm but generate(), which checks the baseline."""
         return is_check(self.arm)
 
 
@@ -271,7 +269,7 @@ class RunHeader(_Frozen):
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
-        """Case ids tell cases apart, and a part has one model, dtype and device: prices are made once for all its arms."""
+        """Case ids are unique, and a part has one model, dtype and device: prices are made once for all its arms."""
         ids = Counter(case.case_id for case in self.cases)
         twice = [case_id for case_id, count in ids.items() if count > 1]
         if twice:
@@ -293,9 +291,10 @@ class RunHeader(_Frozen):
 
 
 class Run(_Frozen):
-    """A run as read back from its directory. ``sessions`` lists what happened besides samples, each entry under its ``event``:
-    the environment at the start and end of each session, and what was found out about every part. ``process`` in an entry:
-    whose samples the session took.
+    """A run as read back from its directory.
+
+    ``sessions`` lists what happened besides samples, each entry under its ``event``: the environment at the start and end of
+    each session, and what was found about every part. ``process`` in an entry: whose samples the session took.
     """
 
     header: RunHeader

@@ -1,10 +1,10 @@
-"""The run directory: append-only and crash-safe. What is finished stays, whatever ends the process.
+"""The run directory: append-only and crash-safe. Finished samples stay, however the process ends.
 
-run.json        the RunHeader, written whole or not at all
-samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; what is taken behind that comes here again)
-events.jsonl    one CaseOutcome or environment snapshot per line
+    run.json        the RunHeader, written whole or not at all
+    samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; later samples come here again)
+    events.jsonl    one CaseOutcome or environment snapshot per line
 
-Knows the record's schema and no more of what its values mean.
+The meaning of the values is the schema's (harness.record.schema).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHe
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
 MARK = ".begun"
-"""Names the case that is being taken, for whoever finds that its process has died; worth nothing after a power cut."""
+"""Names the case in progress, to be read if its process dies; not valid after a power cut."""
 REPORTS = ("report.html", "report.json")
 LONGEST_SHOWN = 200
-"""Characters of what was found in a damaged record."""
+"""Characters that a message quotes from a damaged record."""
 InheritedLock = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
 
 
 class RunStore:
-    """The writing end of a run directory; a context manager."""
+    """The writer of a run directory; a context manager."""
 
     def __init__(self, directory: Path, lent: InheritedLock | None = None) -> None:
-        """``lent``: what another store of this directory holds, here or in the process that started this one."""
+        """``lent``: the lock of another store of this directory, here or in the process that started this one."""
         self.directory = directory
         self._lent: InheritedLock | tuple[None, None] = lent or (None, None)
         self._samples: Journal | None = None
@@ -67,7 +67,7 @@ class RunStore:
         write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
 
     def hold(self) -> InheritedLock:
-        """Keep other processes out; returns what a child process needs to write here meanwhile, in this one's stead.
+        """Lock out other processes; returns what a child process needs to write here in place of this one.
 
         Raises:
             StorageError: the disk refuses, or another process is writing here.
@@ -96,7 +96,7 @@ class RunStore:
                 "Give another --out, or restore the scenario"
             )
         self.hold()
-        self._version = header.record_version  # what an older program began stays readable to it
+        self._version = header.record_version  # an older program can still read the run it began
         return read_run(self.directory)
 
     def append(self, sample: Sample) -> None:
@@ -116,9 +116,9 @@ class RunStore:
         _opened(self._events).append(json.dumps({"session": snapshot}))
 
     def mark(self, case_id: str) -> None:
-        """Say which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does.
+        """Mark which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does.
 
-        In one write over what stood there: a process that is killed while it marks leaves the old or the new one, not none.
+        One write replaces the mark: a process killed meanwhile leaves the old or the new one.
         """
         try:
             descriptor = os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666)
@@ -137,7 +137,7 @@ class RunStore:
             return ""
 
     def close(self) -> None:
-        """Give the directory back to other processes."""
+        """Release the directory to other processes."""
         for journal in (self._samples, self._events):
             if journal is not None:
                 journal.close()
@@ -176,7 +176,7 @@ def read_run(path: Path) -> Run:
 
 
 def read_on_one_machine(path: Path) -> Run:
-    """As read_run, with a header that tells of the machine that the samples were taken on, wherever the run was begun.
+    """As read_run, with a header that describes the machine of the samples, wherever the run was begun.
 
     Raises:
         UserError: they were taken on several kinds of machine.
@@ -194,8 +194,9 @@ def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
 
 
 def _read_samples(file: Path) -> list[Sample]:
-    """Straight from JSON to samples, without the collector of reference cycles: it finds none in plain data, and would walk
-    all that was read so far again and again, for three quarters of the time that a large run takes.
+    """Read samples straight from JSON, with the garbage collector off.
+
+    Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -240,7 +241,7 @@ def publish(run_directory: Path, target: Path) -> Path:
 
 
 def _published(run: Run, run_directory: Path, target: Path) -> Path:
-    """Packed are the very lines, so that a kill before they are gone from where they were leaves none of them twice."""
+    """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         reports = {name: (run_directory / name).read_bytes() for name in REPORTS if (run_directory / name).exists()}

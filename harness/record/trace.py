@@ -1,7 +1,7 @@
-"""The hinge of the house: what a decoder did, in counts.
+"""What a decoder did, in counts: the one description that decoders write and the roofline prices.
 
-A decoder describes each model call as a ForwardPass; the roofline prices that very description. This module
-knows no tensor, clock, tokenizer or hardware. Every per-row field is a tuple with one entry per batch row.
+A decoder describes each model call as a ForwardPass. Every per-row field is a tuple with one entry per batch row. This module
+knows no tensor, clock, tokenizer or hardware.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ StopReason = Literal["stop", "length"]
 class ForwardPass(NamedTuple):
     """One model call. Token counts are per row; a *padded* figure is what each row's tensor holds.
 
-    A tuple, for one is made in every pass that is timed, behind a forward that has emptied the caches: a frozen dataclass takes
+    It is a tuple because one is made in every timed pass, after a forward that emptied the caches. A frozen dataclass takes
     three times as long.
 
     ``query_tokens``    real tokens fed (left padding of a prompt is not counted)
@@ -28,7 +28,7 @@ class ForwardPass(NamedTuple):
     ``decided_tokens``  positions whose token became known in this pass; a draft that another replaces counts anew
     ``final_tokens``    output tokens that became final: every position before them is known and no stop came earlier
     ``active``          False for a row that had ended before this pass and only waits (lockstep)
-    ``decided_slots``   which positions of the row's open block the decided ones are, counted from 0; None: there is no block
+    ``decided_slots``   positions of the decided ones in the row's open block, counted from 0; None: no block
     ``model``           who made the pass: None for the target, whose tokens count; else the name of a draft model's shape
     """
 
@@ -62,7 +62,7 @@ class Generation:
 
     @property
     def decode_passes(self) -> tuple[ForwardPass, ...]:
-        """Passes of the target after prefill; their number is the NFE of the batch. A draft model's passes are none."""
+        """Passes of the target after prefill; their number is the NFE of the batch. A draft model's passes do not count."""
         return tuple(p for p in self.passes if p.role != "prefill" and p.model is None)
 
     @property
@@ -80,7 +80,7 @@ class Generation:
         return len(self.output_ids[row]) - from_prefill
 
     def check_conservation(self) -> None:
-        """Final tokens over the decode passes equal decode tokens, row by row (design.md).
+        """Final tokens over the decode passes equal decode tokens, row by row.
 
         Raises:
             InvariantError: a row's counts do not add up.

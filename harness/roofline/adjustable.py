@@ -1,8 +1,8 @@
-"""One model between the paper's roofline and the project's own, so that what separates them can be changed one at a time.
+"""One adjustable model between the paper's roofline and the project's own: their differences are changed one at a time.
 
-An AdjustableModel with its defaults is the paper's model as printed (harness.roofline.paper), fully corrected it is the
-datasheet rung of harness.roofline.pricing; tests hold both ends. It prices all layers of a pass: their number cancels in
-the paper's ratios until something is added that a pass does once. Knows no order of corrections and no reason for them.
+An AdjustableModel with its defaults is the paper's model as printed (harness.roofline.paper). With all corrections it is the
+datasheet rung of harness.roofline.pricing. Tests check both ends. It prices all layers of a pass: their number cancels in
+the paper's ratios only until a pass does something once. harness.roofline.paper_steps holds the order of the corrections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODEL = KNOWN_SHAPES["llama-3.1-8b"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdjustableModel:
-    """What the two rooflines disagree about; the defaults are the paper's.
+    """The differences between the two rooflines; the defaults are the paper's.
 
     ``ffn_width``         inner width of the feed-forward network
     ``kv_width``          width of the K projection, and of the V projection
@@ -30,7 +30,7 @@ class AdjustableModel:
     ``gated_ffn``         a third matrix, the gate
     ``inputs_read_once``  Q, K and V are one operation, and so is the feed-forward network: a shared input is read once
     ``own_tokens``        attention also covers the tokens of the pass itself, and K and V of those that stay are written; the
-                          first pass of a block, which feeds the block before again, does not find that block in the cache
+                          first pass of a block feeds the block before again and does not find it in the cache
     ``lm_head``, ``elementwise``, ``sampler``  priced, or left out
     ``lockstep``          a block takes the passes of its slowest row, instead of the mean
     """
@@ -99,7 +99,7 @@ class AdjustableModel:
         )
 
     def _cached_attention(self, forward_pass: ForwardPass) -> Operation:
-        """Fig. 11's fused attention: Q and output, and the cache, which every query meets; nothing else."""
+        """Fig. 11's fused attention: Q, output, and the cache, which every query meets."""
         lines, keys = forward_pass.rows * forward_pass.padded_query, forward_pass.padded_context
         query_width, kv_width = MODEL.heads * MODEL.head_dim, MODEL.kv_heads * MODEL.head_dim
         size = element_bytes(self.dtype)
@@ -115,7 +115,7 @@ class AdjustableModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperCell:
-    """What Tables 3 and 4 are laid out by; Table 4 also by the NFE speedup."""
+    """The axes of Tables 3 and 4; Table 4 has the NFE speedup as a further axis."""
 
     batch_size: int
     kv_length: int

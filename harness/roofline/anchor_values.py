@@ -1,6 +1,6 @@
-"""Speeds that others published, with what is needed to predict them, and what each is expected to show.
+"""Published speeds of others, with what is needed to predict them, and what each is expected to show.
 
-Knows only the file anchors.yaml beside it: predictions are harness.roofline.anchors, which reads these values.
+The values are those of anchors.yaml beside this module; harness.roofline.anchors predicts them.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Anchor(StrictModel):
 
     @property
     def deployment(self) -> Deployment:
-        """How the model is stored and split. The systems that quantise here quantise the LM head as well."""
+        """How the model is stored and split. Systems that quantise also quantise the LM head."""
         weights = None if self.weights is None else WEIGHT_FORMATS[self.weights]
         return Deployment(
             dtype=self.dtype, weights=weights, lm_head_weights=weights, tensor_parallel=self.tensor_parallel,

@@ -1,8 +1,8 @@
 """Prediction beside published figure, on every rung that needs no machine, with a verdict.
 
-Rungs: the datasheet; the rates that others measured on the part; and these with the fixed cost per layer that makes one
-published decode come out right (anchored). The anchor that gave this constant is marked and not judged on that rung; for all
-others it is a prediction. Knows no file and no terminal.
+The rungs are the datasheet, the published rates that others measured on the part, and the anchored rung. The anchored rung
+adds the fixed cost per layer that makes one published decode exact. The anchor that gave this constant is marked and not
+judged on that rung; for all others it is a prediction.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Agreement = Literal["agrees", "disagrees", "disagrees_as_stated", "agrees_agains
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Of one figure on one rung, in the figure's unit. ``value`` is the expected one, ``low`` and ``high`` bound it.
+    """One figure on one rung, in the figure's unit. ``value`` is the expected one, ``low`` and ``high`` bound it.
 
-    ``error`` is value / published - 1; ``too_fast`` the ratio of predicted to published speed, whichever way the unit points.
+    ``error`` is value / published - 1; ``too_fast`` the ratio of predicted to published speed, also where the figure is a time.
     """
 
     value: float

@@ -1,7 +1,7 @@
-"""The few operations that Python spells differently for a number and for an array, so that every formula is written once.
+"""Operations that Python spells differently for a number and for an array, so that every formula is written once.
 
-A count or a time in this package may be a number or a numpy array with one entry per cell of a grid; the annotations say
-``int`` or ``float`` for both. Everything that is not +, -, * and / goes through here.
+A count or a time in this package is a number, or a numpy array with one entry per cell of a grid. The annotations say
+``int`` or ``float`` for both. Everything that is not +, -, * and / uses these functions.
 """
 
 from __future__ import annotations

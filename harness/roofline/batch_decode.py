@@ -1,7 +1,7 @@
 """Expected decode time of a batch, SBD and NTP, with the context growing as it is written.
 
-Every pass of the batch is priced at its own width and context, and weighed by how often it happens. Modelled: no pass has
-run at this batch size. The NTP batch writes the same lengths, and waits for its longest row too.
+Every pass of the batch is priced at its own width and context, and weighted by how often it happens. The result is modelled:
+no pass has run at this batch size. The NTP batch writes the same lengths and waits for its longest row too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.roofline.speedup import describe_pass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeTime:
-    """Mean seconds a batch decodes for: everything overlapped, as the ceilings say, nothing overlapped."""
+    """Mean seconds of a batch's decode: everything overlapped, as the ceilings say, nothing overlapped."""
 
     low_s: float
     expected_s: float
@@ -71,7 +71,7 @@ def predict_batch(
 ) -> BatchPrediction:
     """Price ``passes`` and NTP's over rows as long as those of ``record``, after ``prompt_tokens`` cached tokens per row.
 
-    The prefill's logits give NTP its first token, so of every row it decodes one token less.
+    The prefill's logits give NTP its first token, so NTP decodes one token less of every row.
 
     Raises:
         UserError: no prompt wrote a second token, more rows than prompts, or an unknown dtype.
@@ -102,7 +102,7 @@ def sbd_time(
 ) -> DecodeTime:
     """Price the passes of a batch, each at its width (2k where a row commits a block, else k) and context.
 
-    In a ragged pass that opens a block all rows are taken to write their KV, though few do: it is a small term.
+    A ragged pass that opens a block counts all rows as writing their KV, though few do: the term is small.
 
     Raises:
         UserError: unknown dtype.

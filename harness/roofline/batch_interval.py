@@ -1,7 +1,7 @@
 """How far the passes of new batches may be from their predicted mean.
 
-Two things separate them: batches differ from each other, and the record is itself a sample of prompts. The spread of a batch
-comes from a seeded draw of whole prompts, the record's own error from the jackknife (leave one prompt out) of the mean.
+Two causes add up: batches differ from each other, and the record is itself a sample of prompts. A seeded draw of whole
+prompts gives the spread of a batch. The jackknife (leave one prompt out) of the mean gives the record's own error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DRAWS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassesInterval:
-    """Where the mean passes of so many new batches will lie, with probability CONFIDENCE.
+    """The interval that holds the mean passes of so many new batches with probability CONFIDENCE.
 
     ``batch_deviation``: standard deviation between batches; ``record_error``: standard error of the predicted mean.
-    ``low`` and ``high`` are None with a ``reason`` where the record is too small to tell its own error.
+    ``low`` and ``high`` are None with a ``reason`` where the record is too small to estimate its own error.
     """
 
     low: float | None
@@ -40,8 +40,8 @@ def passes_interval(
 ) -> PassesInterval:
     """Prediction interval for the mean passes of ``batches`` batches of other prompts.
 
-    mean ± z · √(deviation² / batches + error²). Quantiles of the drawn batches would not do, not even for one batch: the
-    longest row of the record bounds them (of the ragged batches of the tests' population they held 87 %).
+    mean ± z · √(deviation² / batches + error²). Quantiles of the drawn batches are too narrow, even for one batch.
+    The longest row of the record bounds them: they held 87 % of the ragged batches of the tests' population.
 
     Raises:
         UserError: no row, or more rows than recorded prompts.
@@ -73,7 +73,8 @@ def _drawn(columns: NDArray[np.int64], rows: int, seed: int) -> NDArray[np.int64
 
 
 def _leaving_one_out(columns: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
-    """(N,): the mean passes of a batch as each prompt in turn is left out. Without it, one fewer is at most v, if it was."""
+    """(N,): mean passes of a batch with each prompt in turn left out."""
+    # Leaving out a prompt that is at most v lowers the count by one.
     chance = chance_of_all(len(columns) - 1, rows)
     means = np.zeros(len(columns))
     for values in columns.T:

@@ -1,19 +1,18 @@
-"""Forward passes that a batch takes, from what each of its prompts took alone.
+"""Forward passes that a batch takes: from what each recorded prompt took alone, or from an assumed distribution.
 
-In lockstep a block takes as many passes as the row that needs most; ragged, the whole batch takes as many as its largest
-row. Means are exact, over all batches of n different prompts of a record, each equally likely: a maximum has the mean
-Σ_t 1 - C(c_t, n) / C(N, n), where c_t of the N prompts lie below t. This is the U-statistic (Hoeffding, Ann. Math. Stat. 19
-(1948) 293) of the maximum of n prompts, unbiased for prompts that were not recorded; drawn with replacement, a batch could
-hold a prompt twice, and the mean would come out too low. A prompt is drawn with all its blocks, and one that ended earlier
-counts as 0 in the blocks it does not have, so lengths and the correlation between blocks are kept.
+In lockstep a block takes as many passes as the row that needs most. Ragged, the whole batch takes as many passes as its
+largest row.
 
-Knows counts only: no record, shape, device or time.
+Recorded: means are exact, over all batches of n different prompts of a record, each equally likely. A maximum has the mean
+Σ_t 1 - C(c_t, n) / C(N, n), where c_t of the N prompts lie below t. This is the U-statistic (Hoeffding, Ann. Math. Stat.
+19 (1948) 293) of the maximum of n prompts, unbiased for prompts that were not recorded. A draw with replacement could hold a
+prompt twice, and its mean is too low. A prompt is drawn with all its blocks, and one that ended earlier counts as 0 in the
+blocks it does not have. So lengths and the correlation between blocks are kept.
 
-Forward passes of a batch where only a mean is known, such as Table 1's: the distribution of a block is assumed.
-
-Assumed are blocks of one kind, independent of each other and between rows, with 1 + Binomial(k-1, (mean-1)/(k-1)) passes,
-and rows that all write equally many blocks; harness.decoding.acceptance draws from the same distribution. What rests on it
-is labelled so. Rows are independent draws, so the largest of n lies below t with the n-th power of a row's probability.
+Assumed, where only a mean is known (such as Table 1's): every block takes 1 + Binomial(k-1, (mean-1)/(k-1)) passes. Blocks
+are independent of each other and between rows, and all rows write equally many blocks. The largest of n rows lies below t
+with the n-th power of one row's probability. Results are labelled as assumed; harness.decoding.acceptance draws from the
+same distribution.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class RecordedRow:
 class Step:
     """Passes alike in width and context, ``count`` of them in a batch on average.
 
-    ``opening``: some row commits its last block with the pass, so every row's tensor is 2k wide instead of k.
-    ``committed_blocks``: blocks in the cache before the pass, of the row that has most; a mean where batches differ.
+    ``opening``: some row commits its last block in the pass, so every row's tensor is 2k wide instead of k.
+    ``committed_blocks``: blocks in the cache before the pass, in the row that has most; a mean where batches differ.
     """
 
     count: float
@@ -52,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPasses:
-    """What a batch takes on average. ``assumed`` says which distribution was assumed; None: it was recorded.
+    """Mean passes of a batch. ``assumed`` names the assumed distribution; None: it was recorded.
 
     ``row_passes`` is the mean over rows of the passes in which the row itself had something to decide.
     """
@@ -70,7 +69,7 @@ class BatchPasses:
 
     @property
     def opening_passes(self) -> float:
-        """Those of them that are 2k wide."""
+        """Passes that are 2k wide."""
         return sum(step.count for step in self.steps if step.opening)
 
     @property
@@ -101,7 +100,7 @@ def passes_by_block(record: Sequence[RecordedRow]) -> NDArray[np.int64]:
 
 
 def chance_of_all(prompts: int, rows: int) -> NDArray[np.float64]:
-    """(N + 1,): entry c is C(c, n) / C(N, n), the chance that all n rows of a batch are among a certain c of N prompts.
+    """(N + 1,): entry c is C(c, n) / C(N, n), the chance that c given prompts of N hold all n rows.
 
     Raises:
         UserError: n is below 1, or above N.
@@ -164,7 +163,7 @@ def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step
 def _largest_given(values: NDArray[np.int64], ended: NDArray[np.bool_], happens: float, chance: NDArray[np.float64]) -> float:
     """Mean of the largest value in a batch, given that not all its rows have ended; by inclusion and exclusion.
 
-    Unconditioned it would be too small in the late passes, which only batches with long rows reach.
+    The unconditioned mean is too small in the late passes, which only batches with long rows reach.
     """
     below = at_most(values)
     below_and_ended = np.cumsum(np.bincount(values[ended], minlength=len(below)))[: len(below)]

@@ -1,9 +1,12 @@
-"""How fast a device can go, in the form the pricing needs: from a datasheet, from what others measured, or from a calibration.
+"""The rates that bound a pass: from a datasheet, from what others measured, or from a calibration of this machine.
 
-These are rungs of one ladder. The datasheet rung has one peak, no fixed cost and perfect overlap; the published rung has the
-rates that others measured on the part, and knows as little else; the calibrated rung has the rates this machine reached, and
-an overlap fitted to them. The anchored rung is the published one with a fixed cost solved from one published decode
-(harness.roofline.anchors). Knows no model, pass or tensor.
+The sources are rungs of one ladder.
+
+* datasheet: one peak, no fixed cost, perfect overlap.
+* published: the rates that others measured on the part; no fixed cost, perfect overlap.
+* anchored: published, with a fixed cost solved from one published decode (harness.roofline.anchors).
+* calibrated: the rates this machine reached, and an overlap fitted to them.
+* shape-calibrated: calibrated, corrected by measured passes of the model (harness.roofline.shape_calibration).
 """
 
 from __future__ import annotations
@@ -18,13 +21,9 @@ from harness.roofline.arrays import interpolate
 from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
-"""Of the ladder of ceilings: a vendor's figures; rates that others reached, also with one constant from a published speed;
-rates that this machine reached; and those put right by measured passes.
-"""
-
 
 LARGEST_FIT_ERROR = 1.0
-"""Of a calibration's rates on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
+"""Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +35,12 @@ class Ceilings:
                              matrix rate of the tokens of a row
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
                              priced as fully overlapped
-    ``stall``                at least 1: how much longer than even their sum streaming took, where the two hinder each other
+    ``stall``                at least 1: streaming time over their sum, where the two hinder each other
     ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
                              ``fixed_reason`` says why
-    ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels) and not before it or in between it
-                             (a CPU; captured graphs, whose kernels follow one another)
+    ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
+                             captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
     ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
@@ -110,8 +109,8 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
 def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
     """The published rung: the copy rate and matrix rate that others measured on the part.
 
-    A copy reads and writes; decode mostly reads, so its own ceiling may lie a little higher. Half precision is one rate: a
-    figure for bfloat16 serves float16.
+    A copy reads and writes; decode mostly reads, so its own ceiling may be a little higher. A figure for bfloat16 is also
+    used for float16.
 
     Raises:
         UnknownHardwareError: the profile has no published copy rate, or no matrix rate for ``dtype``.
@@ -181,8 +180,8 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
 def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
     """The calibrated rung from the measured section of a profile, where a run brings no calibration of its own.
 
-    Made without a model: the read rate is that of the largest buffer, which is memory's where it is known to exceed the
-    cache four times; of a model that fits the cache it says nothing.
+    No model is known, so the read rate is that of the largest buffer. It is memory's rate where the buffer is known to exceed
+    the cache four times. It says nothing about a model that fits the cache.
 
     Raises:
         UnknownHardwareError: the profile has no measured section, or none for ``dtype``.
@@ -223,7 +222,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
 
 
 def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
-    """The best rung that a profile alone can give: measured where it has been for ``dtype``, else its datasheet.
+    """The best rung of a profile alone: its measured section if that has ``dtype``, else its datasheet.
 
     Raises:
         UnknownHardwareError: neither is there.
@@ -234,7 +233,7 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
 
 
 def _link_bytes_per_s(profile: HardwareProfile) -> float | None:
-    """What can be sent: the figure is published for both directions together."""
+    """Bytes per second in one direction: the published figure is for both together."""
     both = profile.link_bytes_per_s.value
     return None if both is None else both / 2
 
@@ -256,7 +255,7 @@ def fit_overlap(
 ) -> OverlapFit:
     """The overlap o with the least squared relative error of max + (1 - o) * min against measured streaming times.
 
-    Where even o = 0 is too fast, the sum is stretched by the stall factor that fits best.
+    Where o = 0 is still too fast, the sum is multiplied by the stall factor that fits best.
 
     Args:
         streaming: (m, seconds per weight byte) of a linear layer read from memory.

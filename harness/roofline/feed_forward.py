@@ -1,10 +1,10 @@
 """Counts of feed-forward networks: dense ones, and mixtures of experts.
 
-Set Block Decoding gains less on a mixture. Its case rests on a pass over k tokens reading the same weights as a pass over
-one; but k tokens visit more experts than one does, and every expert visited is read. With E experts, of which each token
-visits K, n tokens visit E (1 - (1 - K/E)^n) distinct ones: at E = 128, K = 8 one token reads 8 experts, 16 tokens 82. The
-memory traffic of the experts grows almost with the tokens until nearly all are read, at n of about 3 E / K; up to there a
-block can cost more than the passes it saves.
+Set Block Decoding gains less on a mixture. SBD gains because a pass over k tokens reads the same weights as a pass over one.
+In a mixture k tokens visit more experts than one token does, and every visited expert is read. With E experts and K visited
+per token, n tokens visit E (1 - (1 - K/E)^n) distinct ones. At E = 128, K = 8 one token reads 8 experts, 16 tokens 82.
+The memory traffic of the experts grows almost with the tokens until nearly all are read, at n of about 3 E / K. Below that
+a block can cost more than the passes it saves.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from harness.roofline.operation import Operation
 def expected_experts(experts: int, per_token: int, tokens: float) -> float:
     """Expected number of distinct experts that ``tokens`` tokens visit, each choosing ``per_token`` of ``experts``.
 
-    Under uniform routing a token misses a given expert with probability 1 - per_token / experts; independent tokens all miss
-    it with that to the power of ``tokens``; the expectation of what is not missed adds up over the experts. Tokens of one
-    text choose alike, and trained routers are balanced only on average, so this is an upper estimate.
+    Under uniform routing a token misses a given expert with probability 1 - K/E, n independent tokens with (1 - K/E)^n. The
+    expectation is E (1 - (1 - K/E)^n). Tokens of one text choose alike, and trained routers are balanced only on
+    average, so this is an upper estimate.
     """
     visited: float = experts * (1 - (1 - per_token / experts) ** tokens)
     return visited

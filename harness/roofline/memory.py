@@ -1,4 +1,4 @@
-"""What a batch needs of each device's memory, and the largest batch that fits. Knows no rate, price or time."""
+"""What a batch needs of each device's memory, and the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def memory_need(
 ) -> MemoryNeed:
     """The need of one arm: NTP where ``block_size`` is None, else SBD.
 
-    An SBD row holds the keys of two blocks more: the previous one is fed again with the next, and the last may reach past the
-    last token. The workspace of a prefill is not counted; it is chunked to fit, and the reserve is there for it.
+    An SBD row holds the keys of two blocks more: the previous one is fed again, and the last may reach past the last token.
+    The workspace of a prefill is not counted: the prefill is chunked to fit the reserve.
 
     Args:
         tokens: cached tokens of a row at its longest.

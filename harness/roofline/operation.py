@@ -1,4 +1,4 @@
-"""The two values that pass between counting and pricing: what decides the cost of a pass, and one operation of it."""
+"""Two values between counting and pricing: the counts that decide the cost of a pass, and one operation of a pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PassCounts:
     """The counts of a forward pass that decide what it costs; passes that agree in them cost the same.
 
     ``query``, ``context`` and ``logits`` are those of the longest row, to which the others are padded; ``kept`` is the sum
-    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape (see roofline.arrays).
+    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape (harness.roofline.arrays).
     """
 
     rows: int
@@ -26,7 +26,7 @@ class PassCounts:
 
     @classmethod
     def of(cls, forward_pass: ForwardPass) -> PassCounts:
-        """Those of a recorded pass."""
+        """The counts of a recorded pass."""
         return cls(
             rows=forward_pass.rows,
             query=forward_pass.padded_query,
@@ -50,9 +50,9 @@ class PassCounts:
 class Operation:
     """One operation of one pass on one device, summed over the layers.
 
-    ``tokens`` are the lines m of its matrix product (per row for attention, per expert for a mixture), which decide the
-    matrix rate it can reach; ``link_bytes`` cross the link to the other devices; ``logits`` are set for the sampler only,
-    ``sharing``, the query heads that share a KV head, for attention.
+    ``tokens`` are the lines m of its matrix product (per row for attention, per expert for a mixture): they decide its matrix
+    rate. ``link_bytes`` cross the link to the other devices. ``logits`` are set for the sampler only; ``sharing``, the query
+    heads that share a KV head, for attention only.
     """
 
     name: str

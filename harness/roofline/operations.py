@@ -1,15 +1,13 @@
 """What one forward pass computes and moves, operation by operation, in exact counts; no hardware and no time.
 
-Every weight is read once per pass, of a mixture those of the experts visited. Rows are padded to equal length, so the
-matrices have rows * padded_query lines and attention covers the cached keys and the pass's own for every query: that is what
-dense kernels compute. Counted are the bytes that a pass cannot avoid (weights, KV cache) and the activations each operation
-reads and writes; what a particular implementation moves on top (a repeated K/V, a copied cache) is not, and how many kernels
-it launches is not known here: their cost is the fixed cost of the ceilings.
+Every weight is read once per pass; in a mixture only those of the visited experts. Rows are padded to equal length, as in
+dense kernels: matrices have rows * padded_query lines. Every query meets all cached keys and the pass's own.
+The counts hold the bytes that a pass cannot avoid (weights, KV cache), and the activations each operation reads and writes.
+What an implementation moves on top (a repeated K/V, a copied cache) is not counted. The number of kernel launches is not
+known here: their cost is the fixed cost of the ceilings.
 
-Counts of attention: projections, scores, cache; with sliding windows and with a latent cache.
-
-Two counts of the score work. As computed: every query meets every key that is in the cache or the pass, which is what dense
-kernels do. Ideal: the pairs that the mask lets see each other, over real tokens; no kernel can do with less.
+The score work of attention has two counts. As computed: every query meets every key in the cache or the pass, as in dense
+kernels. Ideal: the pairs that the mask lets see each other, over real tokens; no kernel needs less.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
 
 
 def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
-    """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` as if K and V were at hand.
+    """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` with K and V counted as available.
 
-    In a verify pass every token is causal; in the others the kept tokens are (the prompt, the previous block of SBD, NTP's one
-    token, all that a draft model is fed) and the rest form a block whose tokens all see each other.
+    In a verify pass every token is causal. In the others the kept tokens are causal: the prompt, the previous block of SBD,
+    NTP's one token, all that a draft model is fed. The rest form a block whose tokens all see each other.
 
     Raises:
         UserError: a verify+draft pass, whose counts do not say which of its tokens were a draft and which were masks.
@@ -71,8 +69,8 @@ def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
 def visible_pairs(context: int, causal: int, block: int, window: int | None = None) -> int:
     """(query, key) pairs that see each other: ``causal`` tokens after ``context`` cached ones, then a block of ``block``.
 
-    A causal token sees itself and what came before it, the block's tokens see all of that and the whole block. With a
-    window a token sees ``window - 1`` tokens back besides itself; inside the block the window does not apply.
+    A causal token sees itself and what came before it; the block's tokens also see the whole block. With a window a token
+    sees ``window - 1`` tokens back besides itself; inside the block the window does not apply.
     """
     before = context + causal
     if window is None:
@@ -115,8 +113,10 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
 
 
 def _qkv(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
-    """With ``mla`` the step up of K and V is taken on the query tokens only: it is absorbed where there is a context, which
-    moves it to Q and to the output at the same number of flops (DeepSeek-V2, arXiv 2405.04434, section 2.1.2)."""
+    """Projection to Q, K and V. With ``mla`` the up-projection of K and V is counted on the query tokens only.
+
+    With a context it is absorbed into Q and the output at the same number of flops (DeepSeek-V2, arXiv 2405.04434, 2.1.2).
+    """
     size = deployment.element_bytes
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     if shape.mla is not None:
@@ -156,8 +156,8 @@ def _cached_tokens(shape: ModelShape, context: int) -> int:
 def _head_elements(shape: ModelShape, counts: PassCounts) -> Any:
     """Elements that a query and a key have in common over all heads, for the scores and the weighted sum together.
 
-    A latent cache is attended to in the latent space, where all heads share one key and one value; a pass without context
-    (a prefill) has K and V at hand and uses them, which is cheaper.
+    Attention to a latent cache runs in the latent space, where all heads share one key and one value. A pass without context
+    (a prefill) uses K and V themselves, which is cheaper.
     """
     if shape.mla is None:
         return 2 * shape.heads * shape.head_dim
@@ -208,8 +208,8 @@ def count_operations(
     """The operations of one forward pass on one device, in the order they run. The sampler is not part of a forward pass.
 
     A dtype for ``deployment`` means everything in it, on one device. The weight bytes of a dense model add up to
-    ``shape.streamed_params``. The LM head runs for as many positions in every row as in the row with most, and is left out
-    where no logits are wanted.
+    ``shape.streamed_params``. In every row the LM head runs for as many positions as in the row with most; without logits it
+    is left out.
 
     Args:
         visited_experts: distinct experts that a recorded routing visited, summed over the layers; None: the expectation.
@@ -269,12 +269,11 @@ def _lm_head(shape: ModelShape, deployment: Deployment, lines: int) -> Operation
 
 
 def _collectives(shape: ModelShape, part: ModelShape, deployment: Deployment, counts: PassCounts) -> Operation:
-    """What one device sends: after attention and after the feed-forward network of every layer, and for embedding and logits.
+    """Bytes one device sends: after attention and the feed-forward network of every layer, and for embedding and logits.
 
-    A ring all-reduce of S bytes over t devices sends 2 (t - 1) / t * S from each, an all-gather of S bytes in total
-    (t - 1) / t * S (Patarasuk & Yuan 2009, doi 10.1016/j.jpdc.2008.09.002). The partial sums of a layer and of the split
-    embedding are reduced, the logits gathered; neither where every device has the whole of both. The latency of a collective
-    is not known here and not counted.
+    Over t devices a ring all-reduce of S bytes sends 2 (t - 1) / t * S from each device. An all-gather of S bytes in total
+    sends (t - 1) / t * S (Patarasuk & Yuan 2009, doi 10.1016/j.jpdc.2008.09.002). The partial sums of a layer and of a split
+    embedding are reduced, split logits are gathered. The latency of a collective is not counted.
     """
     devices, size = deployment.tensor_parallel, deployment.element_bytes
     share = (devices - 1) / devices

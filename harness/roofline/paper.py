@@ -1,18 +1,12 @@
-"""The paper's own roofline model (arXiv 2509.04185v1, section 4, fig. 11, eq. 16), digit for digit.
+"""The paper's own roofline model (arXiv 2509.04185v1, section 4, fig. 11, eq. 16), digit for digit, and Tables 3 and 4.
 
-``as_printed`` keeps two faults of the printed code because the published Tables 3 and 4 come from exactly it: the FFN's
-inner width is hidden * 16384 where 16384 is meant, and the K/V projections are heads * kv_heads = 256 wide where
-head_dim * kv_heads = 1024 is meant. ``corrected`` puts these two dimensions right and changes nothing else: bandwidth
-(3.35 * 1024^4, 10 % above the part's), the missing gate, LM head, launches and sampler stay as the paper has them.
-This module knows nothing of the project's own pricing, which repairs the rest.
+``as_printed`` keeps two faults of the printed code, because the published Tables 3 and 4 come from exactly it. The FFN's
+inner width is hidden * 16384 where 16384 is meant. The K/V projections are heads * kv_heads = 256 wide where head_dim *
+kv_heads = 1024 is meant. ``corrected`` changes these two dimensions only. The bandwidth (3.35 * 1024^4, 10 % above the
+part's), the missing gate, LM head, launches and sampler stay as in the paper. harness.roofline.pricing repairs them.
 
-Tables 3 and 4 of the paper (arXiv 2509.04185v1) as published, to three decimals.
-
-Knows only the figures in the two files beside it; what they come from is harness.roofline.paper's affair.
-
-Tables 3 and 4 of the paper as data, for the command line to print and for ``--json``.
-
-One mode alone, or both side by side. Knows no terminal and no file.
+The published tables, to three decimals, are the two files beside this module. ``paper_tables`` and ``side_by_side`` give the
+computed ones for the command line and ``--json``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""From a figure the paper published to the project's own for the same cell, one correction at a time.
+"""From a figure the paper published to the project's own for the same cell, one correction at a time, each with its reason.
 
-Every step is the whole model evaluated again with one more correction, so a step's share depends on those before it; the two
-ends do not. Knows no terminal.
-
-What separates the paper's roofline from the project's, in the order in which it is put right, each with its reason.
-
-Faults first, while the model is still the paper's; then what the paper leaves out or takes otherwise. Only values: what a
-correction changes is a field of AdjustableModel.
+Every step evaluates the whole model again with one more correction. So a step's share depends on those before it; the two
+ends do not. The order is faults first, then what the paper leaves out or takes otherwise. What a correction changes is a
+field of AdjustableModel.
 """
 
 from __future__ import annotations
@@ -217,8 +213,8 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
 def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
     """Table 4, the wall speedup: from the published cell to ``ceilings``, which must be of the datasheet rung.
 
-    The paper gives every row block size / ``nfe_speedup`` passes per block; here that is the mean, and in a batch the slowest
-    row decides (see slowest_row_passes for the spread it assumes).
+    The paper gives every row block size / ``nfe_speedup`` passes per block. Here that is the mean, and in a batch the slowest
+    row decides (slowest_row_passes has the assumed spread).
 
     Raises:
         UserError: Table 4 has no such cell, or the ceilings are of another rung.

@@ -1,8 +1,8 @@
-"""What a few measured passes of one model say about all its other passes: the top rung of the ladder of ceilings.
+"""The top rung of the ladder of ceilings: corrections for all passes of a model, from a few measured ones.
 
-A measured pass fixes by how much the price of everything but attention was off at its number of matrix lines. The factor is
-kept once for each way of overlapping memory and arithmetic: at the measured sizes the three ways agree, away from them they
-part, and the range between them is how sure an extrapolation is. Values only; harness.roofline.shape_calibration makes them.
+A measured pass gives the ratio of measured to priced time, without attention, at its number of matrix lines. One factor is
+kept for each overlap of memory and arithmetic (full, expected, none). At the measured sizes the three agree; away from them
+their range is the uncertainty of the extrapolation. harness.roofline.shape_calibration fits the values.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from harness.roofline.operation import PassCounts
 class PassFactors:
     """Corrections from measured passes.
 
-    ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, one for
-                       each way of adding memory and arithmetic
+    ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, for each
+                       overlap of memory and arithmetic
     ``spread``         the mean of the decodes that are predicted lies between these multiples of the factors: from the 10th
                        and 90th percentile of the means of measured decodes
     ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
-    ``drift``          between these multiples of its median the machine's speed moved, for all passes alike: no pass price
-                       holds it, for it cancels in a ratio of arms that were interleaved
-    ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: none
-                       was measured
+    ``drift``          between these multiples of its median the machine's speed moved, for all passes alike; a pass price
+                       leaves it out, because it cancels in a ratio of interleaved arms
+    ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: not
+                       measured
     ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several
     ``s_per_line``     seconds that each further row takes in the sampler where a row wants one logit
     ``s_per_block_line``  seconds that each logit line beyond the largest measured pass takes

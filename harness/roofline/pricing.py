@@ -1,8 +1,8 @@
 """What a forward pass, or a whole recorded trace, must cost on given ceilings.
 
 Each operation needs a memory time (bytes / bandwidth) and a compute time (flops / matrix rate). Overlapped it takes the
-longer of the two, in sequence their sum; the truth lies between, max + (1 - overlap) * min, or above where the two hinder
-each other (stall). Traffic between devices comes on top, in sequence. Knows no clock and no record.
+longer of the two, in sequence their sum. The expected time is max + (1 - overlap) * min, times the stall factor where the
+two hinder each other. Traffic between devices comes on top, in sequence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ATTENTION = "attention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCost:
-    """Price of one operation: seconds on the memory side, the arithmetic side and the link, and the three ways to add them."""
+    """Price of one operation: seconds on the memory side, the arithmetic side and the link, and their three sums."""
 
     name: str
     bytes_: float
@@ -52,7 +52,7 @@ class PassPrice:
 
     ``forward``   of the forward itself: with memory and arithmetic fully overlapped, as the ceilings expect, and with nothing
                   overlapped; on the top rung the range of these around measured passes
-    ``after``     likewise of what follows it: the sampler, on the top rung the loop too
+    ``after``     the same of what follows it: the sampler, on the top rung the loop too
     ``fixed_s``   cost that is neither bytes nor flops; 0 where the ceilings know none
     ``bytes_``, ``flops``, ``operations`` describe the forward; ``sampler`` stands apart (None: no logits were wanted).
 
@@ -184,7 +184,7 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
     compute_s = operation.flops / _flops_per_s(operation, ceilings)
     longer, shorter = larger(memory_s, compute_s), smaller(memory_s, compute_s)
     overlap = 1.0 if ceilings.overlap is None else ceilings.overlap
-    # Memory and arithmetic can only hinder each other where there are both.
+    # Only an operation with arithmetic can stall: memory and arithmetic hinder each other.
     stall = choose(operation.flops > 0, ceilings.stall, 1.0)
     link_s = _link_s(operation, ceilings)
     return OperationCost(
@@ -220,8 +220,9 @@ def _link_s(operation: Operation, ceilings: Ceilings) -> float:
 def _by_factors(
     forward: Sides, operations: tuple[OperationCost, ...], counts: PassCounts, factors: PassFactors
 ) -> tuple[Sides, Sides]:
-    """Forward and what follows it, carried over from measured passes: see PassFactors. The band is the range of the three
-    ways of overlapping, each with its own factor, widened by the spread of the measured passes.
+    """Forward and what follows it, corrected by measured passes (see PassFactors).
+
+    The band is the range of the three overlaps, each with its own factor, widened by the spread of the measured passes.
     """
     attention = _sides(tuple(cost for cost in operations if cost.name == ATTENTION))
     by_lines = (factors.overlapped, factors.expected, factors.serial)

@@ -1,8 +1,7 @@
-"""What a recorded run says about acceptance: passes per block, to be replayed on a model that has no SBD checkpoint yet, and
-row by row, to say what a batch of other prompts would take.
+"""What a recorded run says about acceptance, to be replayed on a model without an SBD checkpoint or for other batches.
 
-What a recorded run says about checked drafts: in how many passes a block was drafted, and how far the next-token head agreed
-with it, to be replayed on a model that has no SBD checkpoint yet.
+Unchecked SBD gives the passes per block, also row by row. Checked drafts give the passes in which a block was drafted, and
+how far the next-token head agreed with it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ class RecordedArm:
 
 
 def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -> list[int]:
-    """Passes that each finished block of each row took in the SBD samples of a run, or of the arm of that ``label`` alone, in
-    recorded order. Those of verified blocks are none: there a block may be finished in part.
+    """Passes of each finished block of each row in a run's SBD samples, in recorded order; with ``label``, of that arm alone.
+
+    Verified blocks are left out, because a verified block may be finished in part.
 
     Raises:
         RecordError: the run holds no full block of this size.
@@ -57,11 +57,10 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
 
 
 def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
-    """The SBD cases of a run with real acceptance and blocks of this size, prompt by prompt, first repeats in the first
-    process only.
+    """The SBD cases of a run with real acceptance and blocks of this size, prompt by prompt.
 
-    A row takes its own passes whatever the other rows do, so of an arm that ran at several batch sizes, or in lockstep and
-    ragged, the case with the smallest batches stands for all.
+    Only the first repeat in the first process counts. A row's passes do not depend on the other rows. So for an arm at several
+    batch sizes, or both lockstep and ragged, the case with the smallest batches is taken.
 
     Raises:
         RecordError: the run holds no such sample.
@@ -92,7 +91,7 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
 def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     """(passes, decided tokens) of every block of a row, the last one included; a block ends in the pass before it is committed.
 
-    In lockstep a row that has ended goes on committing blocks of no pass.
+    In lockstep a row that has ended still commits blocks, which have no pass.
     """
     taken = decided = 0
     for index, role in enumerate(passes.role):
@@ -118,8 +117,9 @@ def _known(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedChecks:
-    """``draft_passes`` of each whole block, with the one it rode along in, where it did; ``misses``: at each of its k-1
-    drafts, the share of the blocks that were right so far in which it was wrong.
+    """``draft_passes`` of each whole block, the check of the block before included where it also drafted this one.
+
+    ``misses``: at each of the k-1 drafts, the share of the blocks right so far in which that draft was wrong.
     """
 
     draft_passes: tuple[int, ...]
@@ -128,8 +128,9 @@ class RecordedChecks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of one row: ``agreed`` drafts of a block that took ``draft_passes``. ``last``: the answer ended in it, so how
-    far the check would have gone on agreeing is not known.
+    """One check of one row: ``agreed`` drafts of a block that took ``draft_passes``.
+
+    ``last``: the answer ended in it, so further agreement is not known.
     """
 
     draft_passes: int
@@ -138,7 +139,7 @@ class Check:
 
 
 def recorded_checks(run_dir: Path, block_size: int, label: str | None) -> RecordedChecks:
-    """Over all rows of the verified SBD samples of a run with blocks of this size, or of the arm of that ``label`` alone.
+    """The checks of all rows of a run's verified SBD samples with blocks of this size; with ``label``, of that arm alone.
 
     Raises:
         RecordError: the run holds no such sample, or no block in it was checked to its end.
@@ -165,8 +166,9 @@ def recorded_checks(run_dir: Path, block_size: int, label: str | None) -> Record
 
 
 def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Check]:
-    """Every check of a row, in order. A block opened with the check of the one before it, which was then all right, or with the
-    prompt, is drafted in that pass already.
+    """Every check of a row, in order.
+
+    The pass over the prompt, or a check that accepts the whole block before, also counts as the block's first draft pass.
     """
     own = [index for index, role in enumerate(passes.role) if role != "prefill" and passes.active[index][row]]
     drafted = int(passes.role[0] == "prefill" and passes.logit_tokens[0][row] > 1)
@@ -180,8 +182,10 @@ def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Ch
 
 
 def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
-    """At each of ``drafts`` places, how often a draft was wrong where all before it were right; an answer that ended leaves
-    those behind it unknown, and they are not counted (Kaplan and Meier, 1958). Where nobody came, as at the place before.
+    """At each of ``drafts`` places, the share of drafts that were wrong where all before them were right.
+
+    Drafts behind the end of an answer are unknown and not counted (Kaplan and Meier, 1958). A place that no draft reached
+    takes the rate of the place before.
     """
     rates: list[float] = []
     for place in range(drafts):
@@ -192,7 +196,7 @@ def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
 
 
 def _checks_replayable(case: CaseHeader, block_size: int | None = None) -> bool:
-    """Whether the case had whole blocks checked, by the model's own word."""
+    """Whether the case checked whole blocks with the model itself, without replayed acceptance."""
     arm: dict[str, Any] = case.arm
     mine = case.replayed is None and arm.get("method") == "sbd_verified" and "least_confidence" not in arm
     return mine and block_size in (None, arm.get("block_size"))

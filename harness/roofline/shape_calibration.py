@@ -1,7 +1,7 @@
-"""Fits the top rung to measured passes of a model: which factor each one puts on the price of the rung below.
+"""Fits the top rung to measured passes of a model: the factor of each one on the price of the rung below.
 
-Source of the idea: measure the few shapes that matter, and let the roofline carry over to the others only what it is good
-at, the change with batch, width and context. Knows no record; the passes come as counts with seconds.
+A few shapes are measured. The roofline predicts only the change with batch, width and context. The passes come as counts
+with seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
-"""Tokens of the prompt that a run measures passes behind, and blocks that it decodes there."""
+"""Prompt tokens before the passes that a run measures, and blocks that it decodes there."""
 SPREAD_PERCENTILES = (10, 90)
 Array = NDArray[Any]
 Span = tuple[float, float]
@@ -37,13 +37,14 @@ four published timed parts of 30 s to 20 minutes on a shared CPU (`python -m ben
 T_90_OF_8_DEGREES = 1.397
 """90th percentile of Student's t at VISITS_DEGREES: the standard deviation is itself an estimate."""
 UNSEEN_MOVEMENT: Span = (math.exp(-T_90_OF_8_DEGREES * VISITS_SD), math.exp(T_90_OF_8_DEGREES * VISITS_SD))
-"""Between these multiples the cost of a pass moves from one visit to another, 80 times in 100, where too few visits tell."""
+"""Between these multiples the cost of a pass lies from visit to visit, 80 times in 100; used where visits are too few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
-    """One decode pass by the clock: its forward, and everything behind it until the next one; ``decode`` numbers the decode
-    that it was part of, ``visit`` the time at which that and its neighbours were decoded.
+    """One timed decode pass: its forward, and everything behind it until the next one.
+
+    ``decode`` numbers its decode, ``visit`` the time at which that decode and its neighbours ran.
     """
 
     counts: PassCounts
@@ -62,13 +63,13 @@ def shape_calibrated(
     decodes: int = 1,
     least_spread: Span = (1.0, 1.0),
 ) -> Ceilings:
-    """The ceilings of ``base`` with the corrections that ``passes`` ask for.
+    """The ceilings of ``base`` corrected by ``passes``.
 
-    ``machine_spread``: multiples of its median between which the machine's own speed moved, as a fixed piece of work shows
-    beside every sample. It is drift; of it only what is left in a mean of so many decodes counts as spread among passes too.
-    ``decodes``: how many decodes will be averaged to hold against a price.
-    ``least_spread``: multiples that measured decodes spread over at least, for few visits agree by chance; with it the factors
-    are the less sure the fewer the visits, as long as these stay within it.
+    ``machine_spread``: multiples of its median between which the machine's own speed moved, from a fixed piece of work beside
+    every sample. It is drift; only what is left in a mean of so many decodes also counts as spread among passes.
+    ``decodes``: how many decodes are averaged for comparison with a price.
+    ``least_spread``: least multiples for the spread of measured decodes, because few visits agree by chance. Within it the
+    uncertainty of the factors grows as the visits get fewer.
 
     Raises:
         UserError: there is no measured pass, or one took less than the price of its attention.
@@ -115,18 +116,19 @@ def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, fl
 
 
 def _center(factors: Array, visits: Array) -> Array:
-    """Mean over the visits of the median within each: one slow pass says nothing, while a slow minute of the machine is part of
-    the time that is predicted, which is a sum over all minutes.
+    """Mean over the visits of the median within each.
+
+    The median drops one slow pass; the mean keeps a slow minute of the machine, which the predicted total time includes.
     """
     mean: Array = np.mean([np.median(factors[visits == visit], axis=0) for visit in np.unique(visits)], axis=0)
     return mean
 
 
 def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Span:
-    """Of the decodes' means, as multiples of the center: in a decode, which is what is predicted, slow passes average out.
+    """Spread of the decodes' means, as multiples of the center: within a decode slow passes average out.
 
-    What all neighbouring decodes share is in it. It would cancel in a ratio of arms that were decoded in turn, were these as
-    short as the measured ones; the larger a batch, the further apart its arms are decoded, and the less they share.
+    It includes what neighbouring decodes share. That part cancels in a ratio of interleaved arms only if these are short. The
+    larger a batch, the further apart in time its arms are decoded.
     """
     of_decode: dict[tuple[int, int], list[float]] = {}
     for one, n, factor in zip(passes, lines, relative, strict=True):
@@ -137,11 +139,10 @@ def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Sp
 
 
 def _of_mean(spread: Span, visits: Array, lines: Array, machine_spread: Span, decodes: int) -> Span:
-    """How far the mean of so many decodes may lie from what the measured ones say, whose own number is finite too: the
-    errors of both are independent (prediction interval of a mean).
+    """Prediction interval of the mean of so many decodes: its own error and that of the measured ones are independent.
 
-    The measured decodes stand at a few moments of a part, the predicted ones in between, where the machine moves: each of these
-    adds what it drew of that by itself. Decodes of one moment share the state the machine was in, so they count as one.
+    The measured decodes lie at a few moments of a part, the predicted ones in between. Each predicted decode adds its own
+    draw of the machine's drift. Decodes of one visit share the machine's state, so they count as one.
     """
     fewest = min(len(np.unique(visits[lines == n])) for n in np.unique(lines))
     own, moved = np.log(spread) * math.sqrt(1 / fewest + 1 / decodes), np.log(machine_spread) / math.sqrt(decodes)
@@ -150,8 +151,9 @@ def _of_mean(spread: Span, visits: Array, lines: Array, machine_spread: Span, de
 
 
 def _between(spread: Span, factors: Points) -> Span:
-    """``spread`` where a factor is taken from its neighbours: wider by how far each measured factor but the first, below
-    which nothing lies, is from what the others would have said (leave one out), as much as 80 % of a normal error.
+    """``spread`` where a factor is interpolated from its neighbours: wider by the leave-one-out error of the measured factors.
+
+    The first factor has no lower neighbour and is left out. The error is taken at the 80 % interval of a normal.
     """
     missed = [
         math.log(interpolate(factors[:place] + factors[place + 1 :], n) / factor)
@@ -173,7 +175,7 @@ def _after_block(passes: Sequence[MeasuredPass]) -> Points:
 
 
 def _slope(points: Points) -> float | None:
-    """Seconds a line from the smallest measured pass to the largest; None where that says nothing."""
+    """Seconds a line from the smallest measured pass to the largest; None without two passes or a rising time."""
     if len(points) < 2 or points[-1][1] <= points[0][1]:
         return None
     return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])

@@ -1,13 +1,11 @@
 """Expected wall speedup of SBD over NTP before anything runs: equation 16 with this project's pricing.
 
-The paper's formula, k * t(1) / (t(2k) + (l - 1) * t(k)), with every pass priced in full: all layers, LM head, KV traffic,
-sampler and, where known, fixed costs. All rows share the number of passes per block (lockstep): at batch > 1 the caller
-hands in that of the slowest row. Knows no decoder and no clock.
+The formula is the paper's, k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in full: all layers, LM head, KV
+traffic, sampler and known fixed costs. All rows share the number of passes per block (lockstep): at batch > 1 the caller
+gives that of the slowest row.
 
-Many cells at once: the formulas of roofline.decode and roofline.pricing on arrays, one entry per cell.
-
-A cell is one batch size, block size, number of passes per block and context; a model, its deployment and the ceilings of a
-device hold for a whole grid, so a sweep over devices is one grid each. Knows no formula of its own.
+A grid evaluates the same formulas on arrays, one entry per cell. A cell is one batch size, block size, number of passes per
+block and context. A whole grid has one model, one deployment and one device's ceilings.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from harness.roofline.pricing import PassPrice, price_counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupPrediction:
-    """Prices of the three kinds of pass, and what follows from them. ``passes_per_block`` includes the committing one."""
+    """Prices of the three kinds of pass, and the figures from them. ``passes_per_block`` includes the committing one."""
 
     block_size: int
     passes_per_block: float
@@ -112,7 +110,7 @@ def price_three_passes(
     batch: int,
     context_tokens: int,
 ) -> SpeedupPrediction:
-    """As predict_speedup, unchecked; every count may be a numpy array, and then so are the prices (see roofline.arrays)."""
+    """As predict_speedup, unchecked; with numpy arrays as counts the prices are arrays too (harness.roofline.arrays)."""
     previous = smaller(block_size, context_tokens)
     ntp = PassCounts(rows=batch, query=1, context=context_tokens, logits=1, kept=batch)
     first = PassCounts(
@@ -154,7 +152,7 @@ CELLS_AT_ONCE = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupGrid:
-    """The figures of roofline.decode.SpeedupPrediction for every cell of a grid, in the shape the axes broadcast to.
+    """The figures of SpeedupPrediction for every cell of a grid, in the shape the axes broadcast to.
 
     ``ntp_pass_s``, ``first_pass_s`` and ``later_pass_s`` are the expected seconds of the three kinds of pass.
     """

@@ -1,8 +1,6 @@
 """What one device of a deployment holds: its part of the model, the bytes of its weights and of its KV cache.
 
-How many slots a captured session's KV buffers have, and into how many pieces attention cuts them.
-
-Axes: B rows, G KV heads, C slots of a row.
+It also gives the slots of a captured session's KV buffers, and the number of pieces that attention cuts them into.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from harness.models.deployment import Deployment, as_deployment
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
     """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
 
-    Split are heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary. Whole on
-    every device stay norms, the router, biases of the width of ``hidden``, and with latent attention the steps down and the
-    cached latent. Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
+    Heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary are split. Norms, the
+    router, biases of the width of ``hidden``, and with latent attention the down-projections and the cached latent stay whole.
+    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
 
     Raises:
         UserError: the heads do not divide evenly.
@@ -89,12 +87,13 @@ def _part(width: int, devices: int) -> int:
 
 SMALLEST_PIECE = 256
 WANTED_GROUPS = 128
-"""About the number of multiprocessors of a large GPU: so many (row, KV head, piece) should there be to keep it busy."""
+"""Wanted number of (row, KV head, piece): about the multiprocessors of a large GPU, to keep it busy."""
 
 
 def pieces_of(groups: int, slots: int) -> int:
-    """Into how many equal pieces buffers of ``groups`` (row, KV head) and ``slots`` are cut: a power of two, none shorter than
-    SMALLEST_PIECE.
+    """Number of equal pieces of buffers with ``groups`` (row, KV head) and ``slots``: a power of two.
+
+    No piece is shorter than SMALLEST_PIECE.
     """
     pieces = 1
     while groups * pieces < WANTED_GROUPS and slots % (2 * pieces) == 0 and slots // (2 * pieces) >= SMALLEST_PIECE:
@@ -103,8 +102,9 @@ def pieces_of(groups: int, slots: int) -> int:
 
 
 def slots_allocated(rows: int, groups: int, slots: int) -> int:
-    """Slots of each of ``rows`` rows of ``groups`` KV heads where ``slots`` are needed: SMALLEST_PIECE in as many pieces as
-    keep a GPU busy, or a multiple of that.
+    """Slots of each of ``rows`` rows of ``groups`` KV heads where ``slots`` are needed.
+
+    They are a multiple of SMALLEST_PIECE times the number of pieces that keep a GPU busy.
     """
     pieces = 1
     while rows * groups * pieces < WANTED_GROUPS and slots >= 2 * pieces * SMALLEST_PIECE:

@@ -1,8 +1,6 @@
-"""The methods that this program is about: next-token prediction, Set Block Decoding with real or replayed acceptance, SBD whose
-blocks are verified, and self-speculation.
+"""The main arms: next-token prediction, Set Block Decoding (real, replayed or verified), and self-speculation.
 
-A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product. Knows no model and
-no task.
+A list on block_size, solver, a knob of it, temperature or batching is an axis; ``variants`` is the product.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from harness.scenario.solvers import SolverChoice, Younger
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
 GREEDY = 0.0
-"""Temperature at which the likeliest token is taken."""
+"""Temperature of taking the likeliest token."""
 GENERATE_MODES = {
     "cpu": (("dynamic", "eager"), ("static", "eager"), ("dynamic", "compiled")),
     "cuda": (("dynamic", "eager"), ("static", "compiled")),
 }
-"""Cache and execution of transformers' generate() that are held beside the NTP arm, by kind of device. On a CPU we compile
-its forwards, and only where the arm's are compiled; on a GPU transformers compiles those with a static cache by itself.
+"""Cache and execution of the transformers generate() beside the NTP arm, by kind of device. On a CPU the harness compiles its
+forwards if the arm's are compiled; on a GPU transformers itself compiles those with a static cache.
 """
 
 
@@ -46,7 +44,7 @@ Forms = Annotated[
 
 
 def lossless_against(temperature: float) -> str:
-    """What an arm that decodes without loss is lossless against, exact arithmetic provided."""
+    """What an arm that decodes without loss is lossless against, in exact arithmetic."""
     if temperature == 0:
         return "greedy NTP, same weights"
     return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
@@ -64,8 +62,10 @@ class NtpArm(StrictModel):
 
 
 class SbdArm(SolverChoice):
-    """Set Block Decoding. The solver's knobs decide real acceptance (``gamma``, in nats, is that of the default solver);
-    replayed acceptance has none. ``batching`` says whether the rows of a batch open their blocks together or each when it can.
+    """Set Block Decoding.
+
+    The solver's knobs decide real acceptance (``gamma``, in nats, is that of the default solver); replayed acceptance has no
+    knobs. ``batching``: the rows of a batch open their blocks together, or each when it can.
     """
 
     method: Literal["sbd"]
@@ -103,10 +103,11 @@ class SbdArm(SolverChoice):
 
 
 class VerifiedSbdArm(SolverChoice):
-    """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts. In a
-    batch every row goes on by itself. ``least_confidence``: a block is checked, and the next one opened, before its first draft
-    of that confidence or less; without it, whole. Replayed, a recorded run says in how many passes a block is drafted and with
-    how many of its drafts the next-token head agrees.
+    """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts.
+
+    The rows of a batch progress independently. ``least_confidence``: a block is checked, and the next one opened, before its
+    first draft of that confidence or less; without it, whole. Replayed: a recorded run gives the passes that draft a block,
+    and how many of its drafts the next-token head agrees with.
     """
 
     method: Literal["sbd_verified"]
@@ -138,8 +139,9 @@ class VerifiedSbdArm(SolverChoice):
 
 
 class SelfSpeculationArm(StrictModel):
-    """One-step drafts of the masked head, checked by the next-token head. ``form``: linear takes two passes an iteration,
-    quadratic one of block_size x (block_size + 1) query tokens.
+    """One-step drafts of the masked head, checked by the next-token head.
+
+    ``form``: linear takes two passes an iteration, quadratic one of block_size x (block_size + 1) query tokens.
     """
 
     method: Literal["self_speculation"]

@@ -1,6 +1,6 @@
 """The arm that decodes as a public family of block models does: its protocol, any solver.
 
-Knows no model: which families there are, and how each decodes, is data of harness.models.block_families.
+The families and their protocols are data of harness.models.block_families.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FamilyName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"en
 class BlockDiffusionArm(SolverChoice):
     """Decoding as the family's authors do: what a block sees, when its KV is kept, which slots may be decided.
 
-    ``commit``: merged writes a block's KV in the first pass of the next one, which saves the pass that published code spends
-    on it; the output is the same. ``sub_block``: slots decided in runs of so many; without these two, as published.
+    ``commit``: merged writes a block's KV in the first pass of the next one, which saves a pass of the published code; the
+    output is the same. ``sub_block``: slots decided in runs of so many. The default of both is the published protocol.
     """
 
     method: Literal["block_diffusion"]
@@ -84,7 +84,7 @@ def protocol_of(arm: ArmValues) -> BlockProtocol:
 
 
 def _departures(arm: ArmValues) -> list[str]:
-    """Where the arm decodes differently from the published code."""
+    """The differences between the arm and the published code."""
     published = FAMILIES[arm["family"]].protocol
     commit = ["merged"] if arm["commit"] != published.commit else []
     return commit + ([f"sub{arm['sub_block']}"] if arm["sub_block"] != published.sub_block else [])

@@ -1,4 +1,6 @@
-"""Claims as one line of text, for the command line: ``wall_speedup >= 3 within 1 point at part=bandwidth, batch=1``.
+"""Claims as one line of text, for the command line, and files of claims.
+
+An example is ``wall_speedup >= 3 within 1 point at part=bandwidth, batch=1``.
 
     claim  := bound ("and" bound)* clause*
     bound  := METRIC (">=" | "<=") NUMBER ["x" | "%"] ["by" ESTIMATOR]
@@ -7,9 +9,8 @@
             | "same accuracy" | "close to the pass reduction"          with our limits: 1 point, 0.9 of it
     clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)* | "in this process"
 
-A value with spaces stands in quotes: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``.
-
-A file of claims: YAML with the one key ``claims``, given by path, or one that travels with the program by its name.
+A value with spaces is quoted: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``. A file of claims is YAML
+with the one key ``claims``, given by path, or by name if it ships with the program.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def read_claim(text: str) -> Claim:
     """The claim that ``text`` states.
 
     Raises:
-        UserError: it is no claim; the message says what was read, what is allowed there, and gives examples.
+        UserError: it is no claim; the message has what was read, what is allowed there, and examples.
     """
     reader = _Reader(text=text, words=_tokens(text))
     bounds = [reader.bound()]
@@ -81,7 +82,7 @@ def read_claim(text: str) -> Claim:
 
 
 def write_claim(claim: Claim) -> str:
-    """The text that reads back as ``claim``, but for its name and source."""
+    """The text that reads back as ``claim``, without its name and source."""
     bounds = list(claim.bounds[:-1] if claim.within_points is not None else claim.bounds)
     clauses = ""
     if claim.within_points is not None:
@@ -155,7 +156,7 @@ class _Reader:
         return self.words.pop(0) if self.words else None
 
     def took(self, *words: str) -> bool:
-        """Whether these words come next; if so they are taken."""
+        """Take these words if they come next; returns whether they do."""
         if tuple(self.words[: len(words)]) != words:
             return False
         del self.words[: len(words)]
@@ -261,9 +262,9 @@ class _Reader:
 
 
 PAPER = "paper"
-"""The shipped file that restates the figures that the paper claims (arXiv 2509.04185)."""
+"""The shipped file with the figures that the paper claims (arXiv 2509.04185)."""
 OURS = "ours"
-"""The shipped file with limits of ours for what the paper claims without a figure."""
+"""The shipped file with our limits for what the paper claims without a figure."""
 
 
 class ClaimFile(StrictModel):

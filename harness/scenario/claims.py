@@ -1,7 +1,7 @@
-"""A claim: bounds on what a run measures, and where in the run they are looked up. What a person says, as data.
+"""A claim as data: bounds on what a run measures, and the part of the run that they apply to.
 
-A claim stands in a scenario, in a file of claims or on the command line (both harness.scenario.claim_text). Knows no
-run and judges nothing: that is harness.analysis.verdict.
+Claims come from a scenario, a file of claims or the command line (harness.scenario.claim_text). harness.analysis.verdict
+judges them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 BEST = "best"
 """The arm that the report quotes first: the fastest that keeps the accuracy (harness.analysis.results.Highlight)."""
 SAME_ACCURACY_POINTS = 1.0
-"""What "same accuracy" means where nobody says otherwise: at most this many percentage points lost. Our margin."""
+"""Default of "same accuracy": at most this many percentage points lost. Our margin."""
 CLOSE_TO_PASSES = 0.9
 """What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this. Our limit; the paper names none."""
 THIS_PROCESS = "this process"
-"""The scope of a claim that says nothing of other processes."""
+"""The scope of a claim that does not cover other processes."""
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class Bound(StrictModel):
-    """A metric and the least or the most it may be. A prediction error has a ``max`` alone: it is held against both signs."""
+    """A metric and the least or the most it may be. A prediction error has a ``max`` alone, which bounds both signs."""
 
     metric: MetricName
     min: Number | None = None
@@ -62,7 +62,7 @@ class Bound(StrictModel):
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
-        """The least and the most that the figure may be, in the metric's unit."""
+        """The bounds of the figure, in the metric's unit."""
         if METRICS[self.metric].either_way and self.max is not None:
             return -self.max, self.max
         return self.min, self.max
@@ -78,7 +78,7 @@ class Bound(StrictModel):
 
 
 class Where(StrictModel):
-    """The cell that is meant; what is left out matches everything, and no arm at all means the best one.
+    """The cell of a claim; an absent key matches everything, and no arm means the best one.
 
     ``arm`` is a label as the report writes it, or best; block_size and gamma name SBD arms by their values.
     ``prompt_tokens``: the context of a part with synthetic prompts.
@@ -108,10 +108,10 @@ class Where(StrictModel):
 class Claim(StrictModel):
     """One claim: a bound on one metric, or ``all`` of several, or the accuracy alone.
 
-    ``within_points``: and the accuracy is at most so many percentage points below that of NTP, prompt by prompt
+    ``within_points``: the accuracy is also at most so many percentage points below that of NTP, prompt by prompt
     (non-inferiority; "same accuracy" is 1). ``source``: who says so, and where.
     ``scope``: ``this process`` claims times of the measured processes alone; without it a claim about time is about any
-    process, and takes three of them (stats.FEWEST_PROCESSES).
+    process, and needs three of them (FEWEST_PROCESSES).
     """
 
     name: Text | None = None
@@ -147,7 +147,7 @@ class Claim(StrictModel):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """All that has to hold, the accuracy last."""
+        """All bounds of the claim, the accuracy last."""
         found = list(self.all)
         if self.metric is not None:
             found.append(Bound(metric=self.metric, min=self.min, max=self.max, estimator=self.estimator))
@@ -160,7 +160,7 @@ Claims = tuple[Claim, ...]
 
 
 def misplaced(claims: Claims, batches: dict[str, tuple[int, ...]]) -> list[tuple[str, Any, list[Any]]]:
-    """Parts and batch sizes that claims name and a scenario does not have: (key, given, allowed). ``batches``: by part."""
+    """Parts and batch sizes in claims that a scenario does not have: (key, given, allowed). ``batches``: by part."""
     found: list[tuple[str, Any, list[Any]]] = []
     for where in (claim.where for claim in claims):
         if where.part is not None and where.part not in batches:

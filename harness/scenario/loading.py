@@ -35,7 +35,7 @@ def load_scenario(path: Path | str) -> Scenario:
 
 
 def find_scenario(path: Path | str) -> Path:
-    """The file meant: a path that exists, or the name of a shipped scenario.
+    """The scenario file: a path that exists, or the name of a shipped scenario.
 
     Raises:
         ScenarioError: neither; the message lists the shipped names.
@@ -56,9 +56,9 @@ def shipped_scenarios() -> tuple[str, ...]:
 
 
 def scenario_digest(scenario: dict[str, Any]) -> str:
-    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal exactly where every value is that is measured by.
+    """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal if and only if all measured values are equal.
 
-    What no sample depends on is left out: runs older than claims can be continued, and one that hung with more patience.
+    Keys that no sample depends on are left out: runs older than claims can be continued, and hung runs with a later deadline.
     """
     measured = {key: value for key, value in scenario.items() if key not in NOT_MEASURED}
     return hashlib.sha256(json.dumps(measured, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
@@ -68,7 +68,7 @@ LONGEST_NAME = 64
 
 
 def by_device(scenario: Scenario, file: str) -> Scenario:
-    """The scenario with ``name`` on devices A and B as the parts ``name-A`` and ``name-B``; their baselines likewise.
+    """The scenario with ``name`` on devices A and B as the parts ``name-A`` and ``name-B``; the same for their baselines.
 
     Raises:
         ScenarioError: names that collide or are too long, a baseline on other devices, a claim about such a part.

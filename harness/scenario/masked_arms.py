@@ -1,5 +1,6 @@
-"""Arms that draft and check with the masked head itself, and so are not lossless against next-token prediction: FreeDave and
-APD. A list on one of their keys is an axis; ``variants`` is the product. Knows no model and no task.
+"""Arms that draft and check with the masked head itself, so not lossless against next-token prediction: FreeDave and APD.
+
+A list on one of their keys is an axis; ``variants`` is the product.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weigh
 
 
 class FreeDaveArm(StrictModel):
-    """Nested drafts on the masked chain (arXiv 2510.00294). ``draft_steps``: states of a block that are fed side by side; each
-    may save a pass and costs block_size query tokens.
+    """Nested drafts on the masked chain (arXiv 2510.00294).
+
+    ``draft_steps``: states of a block that are fed side by side; each may save a pass and costs block_size query tokens.
     """
 
     method: Literal["freedave"]
@@ -44,8 +46,9 @@ class FreeDaveArm(StrictModel):
 
 
 class ApdArm(StrictModel):
-    """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy. ``mixture``: R,
-    the weight of the masked head where a draft is checked; more of it accepts more.
+    """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy.
+
+    ``mixture``: R, the weight of the masked head where a draft is checked; a larger weight accepts more.
     """
 
     method: Literal["apd"]

@@ -1,7 +1,7 @@
-"""What a decoding method is to the program: one descriptor, from its keys in a scenario to the name of its decoder.
+"""A decoding method as one descriptor, from its keys in a scenario to the name of its decoder.
 
-Whoever adds a method writes a descriptor and a decoder; plan, run, record, report and verdict need nothing else. Knows no
-torch: the decoder is a dotted name that the engine resolves. The table of all methods is harness.scenario.methods.
+A new method is a descriptor and a decoder; plan, run, record, report and verdict need nothing else. The decoder is a dotted
+name that the engine resolves, so no torch is loaded. harness.scenario.methods has the table of all methods.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from harness.record.trace import Role
 ArmValues = Mapping[str, Any]
 """An arm of a case: the keys of a scenario's arm, one value on every axis."""
 PassesOfBlock = Callable[[int], float]
-"""How many passes a block with so many tokens to decide takes: at most one a token, or what is replayed."""
+"""Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySpec:
-    """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace says it.
+    """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace gives the passes.
 
-    ``assumed``: the distribution of passes per block is an assumption, and at batch > 1 so is everything that rests on it.
+    ``assumed``: the distribution of passes per block is assumed, and at batch > 1 so are all figures derived from it.
     """
 
     source: dict[str, Any]
@@ -31,7 +31,7 @@ class ReplaySpec:
     assumed: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the record."""
+        """Its form in the record."""
         return {
             "source": self.source,
             "nfe_speedup": self.nfe_speedup,
@@ -42,7 +42,7 @@ class ReplaySpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPass:
-    """A kind of decode pass of one row: what it feeds, behind which context, what it keeps; and ``count`` of them."""
+    """A kind of decode pass of one row: tokens fed, context, tokens kept; and ``count`` of them."""
 
     role: Role
     query_tokens: int
@@ -63,7 +63,7 @@ class Method:
     ``label``    what tables and figures call it, without the temperature
     ``decoder``  dotted name, ``module:function``, of a function from harness.engine.decoders.Decoding to the decoder
     ``widest``   (query tokens, logits) of a row's widest decode pass, by prompt tokens and new tokens
-    ``passes``   the decode passes of one sample, by prompt tokens, new tokens and passes per block: at most so many
+    ``passes``   the decode passes of one sample, at most, by prompt tokens, new tokens and passes per block
     """
 
     name: str
@@ -83,5 +83,5 @@ def per_token(prompt_tokens: int, steps: int, *passes: tuple[Role, int, int, int
 
 
 def number(value: float) -> str:
-    """As ids and labels write it."""
+    """The number as ids and labels write it."""
     return format(value, ".12g")

@@ -24,7 +24,7 @@ _OWN = (
 )  # fmt: skip
 
 
-# Here, and not where each table stands: a package may import any module of arms.
+# Here, and not beside each table: a package may import any module of arms.
 SOLVERS.update(with_plugins(SOLVERS, "sbd.solvers", SolverSpec))
 METHODS = with_plugins({method.name: method for method in _OWN}, "sbd.methods", Method)
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ else:
 
 
 def method_of(arm: dict[str, Any]) -> Method:
-    """The descriptor of an arm; generate(), which the baseline is held against, decodes as NTP does."""
+    """The descriptor of an arm; generate(), which checks the baseline, decodes as NTP does."""
     return NTP if is_check(arm) else METHODS[arm["method"]]
 
 
 def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    """Its part of a case id."""
+    """The arm's part of a case id."""
     if is_check(arm):
         return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
     return METHODS[arm["method"]].arm_id(arm, replay)
 
 
 def arm_label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
-    """Its name in tables and figures; a temperature above 0 is said."""
+    """The arm's name in tables and figures, with a temperature above 0."""
     if is_check(arm):
         by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
         return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")

@@ -1,7 +1,7 @@
-"""Every figure that has a name: its unit, which way is better, what it rests on, and which claim, gate or history may use it.
+"""The one table of named figures: unit, better direction, basis, and which claim, gate or history may use each.
 
-The one table of them. Figures of an arm are derived in harness.analysis.arm_figures, those of a gate in
-harness.regression.counted and harness.regression.timed. Values only: knows no run.
+harness.analysis.arm_figures derives the figures of an arm; harness.regression.counted and harness.regression.timed derive
+those of a gate.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Scale = Literal["ratio", "difference"]
 class Metric:
     """One figure. Who may use it: ``claimed``, ``gated``, ``tracked`` (by a history; ``by_default`` where none is named).
 
-    ``words``       what a page calls it; ``what``: how a gate derives it
-    ``gate_unit``   of a gate's exports, where that is older than the table
-    ``clock``       it rests on times
-    ``to_ntp``      it is a ratio to the time of NTP, so a slow baseline lifts it
+    ``words``       its name on a page; ``what``: how a gate derives it
+    ``gate_unit``   unit in a gate's exports, if that is older than the table
+    ``clock``       it is derived from times
+    ``to_ntp``      it is a ratio to the time of NTP, so a slow baseline raises it
     ``averaged``    it is a mean of ratios, so there is a choice of estimator
     ``of_prompts``  it is taken prompt by prompt at any batch size
-    ``either_way``  it may be off in both directions: a claim gives ``max`` alone, and it is held against both signs
+    ``either_way``  it may be off in both directions: a claim gives ``max`` alone, which bounds both signs
     ``percentile``  it is that percentile over prompts
     ``tolerance``   share by which a deterministic one may differ and still count as unchanged
     ``scale``       a history looks for factors, or for differences where the figure may be 0 or negative
@@ -53,7 +53,7 @@ class Metric:
 
 
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
-"""Every price of a pass, what was known before the first sample first (ex-ante), then what only the run itself told."""
+"""Every price of a pass: first those known before the first sample (ex-ante), then those from the run itself."""
 PERCENTILES = (50, 90, 95, 99)
 _SHARE_OF_NTP = "NTP's time per token by the arm's, geometric mean over the prompts of a process"
 _ALL = (
@@ -83,7 +83,7 @@ _ALL = (
         name="prefill_s", unit="s", better="lower", gated="timed",
         what="time of the prefill, median over the samples of a process",
     ),
-    # what the machine gave for it
+    # resources of the machine
     Metric(name="joules_per_token", unit="J/token", better="lower", words="energy per token", claimed=True),
     Metric(
         name="bandwidth_share", unit="of the read ceiling", better="higher", basis="modelled",
@@ -155,11 +155,11 @@ _ALL = (
     ),
 )  # fmt: skip
 METRICS = {metric.name: metric for metric in _ALL}
-"""By name. ``*_error.<price>``: predicted ÷ measured - 1, by the ceilings of that rung; of the top one ex-ante, from what was
-known before the first sample, and, under its bare name, calibrated during the run.
+"""By name. ``*_error.<price>``: predicted ÷ measured - 1, by the ceilings of that rung. The top rung has two: ex-ante, known
+before the first sample, and, under its bare name, calibrated during the run.
 """
 
 
 def names_of(use: Callable[[Metric], object]) -> tuple[str, ...]:
-    """Of the metrics that a use holds for, in the order of the table: ``names_of(lambda one: one.claimed)``."""
+    """Names of the metrics with a use, in the order of the table: ``names_of(lambda one: one.claimed)``."""
     return tuple(name for name, metric in METRICS.items() if use(metric))

@@ -1,6 +1,6 @@
-"""Table 1 of the paper (arXiv 2509.04185v1): NFE speedups, as published, that a replayed arm may name.
+"""Table 1 of the paper (arXiv 2509.04185v1): published NFE speedups that a replayed arm may name.
 
-Knows only the figures in paper_table1.csv beside it.
+The figures are in paper_table1.csv beside it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
 
-Pure: the same scenario gives the same plan everywhere. Touches no model, device, clock or network.
+The same scenario gives the same plan everywhere: no model, device, clock or network is used.
 
-In which order the arms of a cell take their turns: each arm about equally often in each position, and behind each other arm.
-
-A machine that slows down within a group, or an arm that leaves a cache or a clock disturbed, then meets all arms alike. A
-shuffle balances in expectation only. A fixed rotation balances exactly, but repeats: what disturbs the machine in the same
-rhythm would meet one arm every time. So rounds come in Latin squares, and chance draws the rows' order and the arms' letters.
+Each arm of a cell comes about equally often in each position, and behind each other arm. So a machine that slows down within a
+group, or an arm that disturbs a cache or a clock, affects all arms alike. A shuffle balances in expectation only. A fixed
+rotation balances exactly, but a disturbance of the same period would always affect one arm. So rounds come in Latin squares,
+with the rows' order and the arms' letters drawn at random.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _T = TypeVar("_T")
 
 
 def balanced_order(arms: Sequence[_T], turn: int, seed_of: Callable[..., int]) -> list[_T]:
-    """The arms in the order in which they are taken in round ``turn`` (from 0) of a run.
+    """The order of the arms in round ``turn`` (from 0) of a run.
 
-    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms have stood in a position equally often, or one
-    of them once more. Over n rounds (2n for an odd n) each arm has followed each other one directly equally often; across the
-    border between two rounds nothing is promised. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
+    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms come in a position equally often, or one of
+    them once more. Over n rounds (2n for an odd n) each arm follows each other one directly equally often. The order across
+    two rounds is not balanced. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
 
     Args:
         seed_of: a seed from values, the same in every interpreter.
@@ -66,7 +65,7 @@ PLAN_VERSION = 1
 class Case:
     """One part, one arm with one value on every axis, one batch size, one task.
 
-    ``shape`` is None, with ``shape_reason``, where it is known only once the model is loaded. ``stops_suppressed``: every
+    ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it. ``stops_suppressed``: every
     arm of the part writes exactly ``max_new_tokens`` tokens.
     """
 
@@ -88,13 +87,13 @@ class Case:
 
     @property
     def groups(self) -> int:
-        """Batches of prompts; the last one is smaller where the prompts do not fill it."""
+        """Batches of prompts; the last one may be smaller."""
         every = -(-self.workload.prompt_count // self.batch_size)
         return min(every, self.part.baseline_check) if self.is_check else every
 
     @property
     def is_check(self) -> bool:
-        """Not an arm, but generate(), which the baseline is held against: the first few batches, once."""
+        """Whether this is no arm but generate(), which checks the baseline: the first few batches, once."""
         return is_check(self.arm)
 
     @property
@@ -118,7 +117,7 @@ class Case:
         return _seed(self.part.seed, *self.cell, group, repeat)
 
     def header(self, shape: ModelShape, execution: str) -> CaseHeader:
-        """The case as the record keeps it, with the shape of the model that was loaded and how its forwards were run."""
+        """The case as the record keeps it, with the loaded model's shape and the execution of its forwards."""
         return CaseHeader(
             case_id=self.case_id,
             part=self.part.name,
@@ -142,8 +141,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one process takes of a run: the samples of one part, once; of one batch size alone where the run is spread over
-    a cluster. Cells of different batch sizes are never compared decode by decode, so they may be on different nodes.
+    """What one process takes of a run: the samples of one part, once; on a cluster, of one batch size alone.
+
+    Cells of different batch sizes are never compared decode by decode, so they may be on different nodes.
     """
 
     part: str
@@ -151,7 +151,7 @@ class Share:
     batch_size: int | None = None
 
     def holds(self, slot: Slot) -> bool:
-        """Whether a sample is its own."""
+        """Whether a sample belongs to this share."""
         own = (self.part, self.process) == (slot.case.part.name, slot.process)
         return own and self.batch_size in {None, slot.case.batch_size}
 
@@ -172,17 +172,17 @@ class Slot:
 
     @property
     def key(self) -> SampleKey:
-        """What tells finished samples from missing ones."""
+        """The key that tells finished samples from missing ones."""
         return self.case.case_id, self.group, self.repeat, self.warmup, self.process
 
     @property
     def share(self) -> Share:
-        """Whose it is, where a run is taken in fresh processes."""
+        """Its share if a run is taken in fresh processes."""
         return Share(part=self.case.part.name, process=self.process)
 
     @property
     def unit(self) -> Share:
-        """Whose it is, where a run is spread over a cluster."""
+        """Its share if a run is spread over a cluster."""
         return Share(part=self.case.part.name, process=self.process, batch_size=self.case.batch_size)
 
 
@@ -194,11 +194,11 @@ class Plan:
     cases: tuple[Case, ...]
 
     def slots(self) -> Iterator[Slot]:
-        """Every sample in the order to be taken: cell by cell, warm-ups first (as many as allowed), then the arms interleaved;
-        and all of it again for every further process.
+        """Every sample in the order to be taken, once for every process.
 
-        In each round, one group of one repeat, all arms of the cell take a turn: in an order drawn by the part's seed in which
-        each arm takes each position equally often. A run that was begun in another order goes on in this.
+        The order is cell by cell: warm-ups first (as many as allowed), then the arms interleaved. A round is one group of one
+        repeat; all arms of the cell take a turn in it, in balanced_order by the part's seed. A run begun in another order
+        continues in this one.
         """
         for process in range(max(part.processes for part in self.scenario.parts)):
             for cell in dict.fromkeys(case.cell for case in self.cases if process < case.part.processes):
@@ -209,7 +209,7 @@ def make_plan(scenario: Scenario) -> Plan:
     """Expand the scenario's axes.
 
     Raises:
-        UnknownModelError: a config.json that cannot be read as a decoder-only transformer, or a model that no session decodes.
+        UnknownModelError: a config.json that is no decoder-only transformer's, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
         UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long.
     """
@@ -250,7 +250,7 @@ def _part_cases(part: Part) -> Iterator[Case]:
 
 
 def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
-    """The arms with one value on every axis, and behind them what the baseline is held against."""
+    """The arms with one value on every axis, then the generate() that checks the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
             yield variant, replay_spec(arm, variant)
@@ -264,9 +264,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
 
 
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
-    """One cell in one process. The order of its rounds goes on where that of the process before ended, so that what one
-    process leaves unbalanced the next one makes up for.
-    """
+    """One cell in one process. Its rounds continue the order of the process before, so that the whole is balanced."""
     part = cases[0].part
     for repeat in range(part.warmups):
         for case in cases:

@@ -14,7 +14,7 @@ def with_plugins(own: dict[str, T], group: str, kind: type[T]) -> dict[str, T]:
     """``own``, then what the entry points of ``group`` give, each under the entry point's name.
 
     Raises:
-        UserError: one cannot be loaded, gives something else than a ``kind``, or takes a name that is taken.
+        UserError: one cannot be loaded, is no ``kind``, or has a name that is already taken.
     """
     found = dict(own)
     for entry in entry_points(group=group):

@@ -1,7 +1,7 @@
 """Which of the processes that share one model this is, and whether a scenario can be run by so many.
 
 The convention is torchrun's: RANK, LOCAL_RANK and WORLD_SIZE in the environment. `sbd run` starts the processes of a part
-with tensor_parallel in the same way, and adds where they meet. Knows no torch.
+with tensor_parallel in the same way, and adds their rendezvous.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this one keeps the record and says what is done; the others follow it."""
+        """Whether this one keeps the record and gives the commands; the others follow it."""
         return self.rank == 0
 
     def environment(self) -> dict[str, str]:
-        """What a process is told to be this one."""
+        """The environment variables of this process."""
         return {
             "RANK": str(self.rank), "LOCAL_RANK": str(self.local), "WORLD_SIZE": str(self.world), RENDEZVOUS: self.rendezvous
         }  # fmt: skip
 
 
 def ranks_here(environment: Mapping[str, str] = os.environ) -> Ranks | None:
-    """What the environment says of this process; None where it is alone.
+    """The ranks of this process, from the environment; None where it is alone.
 
     Raises:
         UserError: one of the three variables is no number.
@@ -61,7 +61,7 @@ def ranks_here(environment: Mapping[str, str] = os.environ) -> Ranks | None:
 
 
 def refuse_other_world(scenario: Scenario, world: int) -> None:
-    """Under torchrun all parts are run by the same processes, so every part must ask for as many.
+    """Under torchrun the same processes run all parts, so every part must ask for as many.
 
     Raises:
         ScenarioError: one asks for others, or for fresh ones, which torchrun does not start.

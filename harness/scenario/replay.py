@@ -1,6 +1,6 @@
-"""Replayed acceptance: where a scenario says that it comes from, what the plan knows of it, and how it is named.
+"""Replayed acceptance: its source in a scenario, what the plan knows of it, and its name.
 
-Known from the scenario alone; a recorded trace is read when the run begins.
+A recorded trace is read only when the run begins.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ class Table1Cell(StrictModel):
 
 
 class ReplayFromSpeedup(StrictModel):
-    """A mean NFE speedup, of which the distribution is assumed."""
+    """A mean NFE speedup; its distribution is assumed."""
 
     nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
 
 class ReplayFromTable1(StrictModel):
-    """The NFE speedup of a cell of Table 1, of which the distribution is assumed."""
+    """The NFE speedup of a cell of Table 1; its distribution is assumed."""
 
     table1: Table1Cell
 
 
 class ReplayFromTrace(StrictModel):
-    """Drawn from what arms of the same method and block size did in a recorded run (its directory): ``arm`` by its label there,
-    all of them without it.
+    """Drawn from the arms of the same method and block size in a recorded run (its directory).
+
+    ``arm``: one arm by its label there; without it, all of them.
     """
 
     trace: Text
@@ -81,7 +82,7 @@ class Replay(StrictModel):
 
 
 class TraceReplay(StrictModel):
-    """Real passes of the real shapes; drafts and checks go as those of a recorded run did."""
+    """Real passes of the real shapes; drafts and checks are those of a recorded run."""
 
     replay: ReplayFromTrace
 
@@ -110,7 +111,7 @@ def replayed_speedup(acceptance: Literal["real"] | Replay | TraceReplay) -> floa
 
 
 def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
-    """Of a scenario's arm and one of its variants; None where the sampler decides."""
+    """The replay of a scenario's arm and one of its variants; None where the sampler decides."""
     acceptance: Literal["real"] | Replay | TraceReplay = getattr(arm, "acceptance", "real")
     if acceptance == "real":
         return None
@@ -138,7 +139,7 @@ def _replay_id(replay: ReplaySpec) -> str:
 
 
 def with_choice(name: str, arm: ArmValues, replay: ReplaySpec | None) -> str:
-    """``name`` and who decides what is accepted, or drafted; a recorded arm of the same name by what that has besides."""
+    """``name`` and who decides what is accepted, or drafted; a recorded arm of the same name by its other properties."""
     if replay is None:
         return f"{name} {setting_in_words(arm)}"
     if cell := replay.source.get("table1"):

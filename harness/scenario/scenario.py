@@ -1,8 +1,7 @@
 """A scenario: which models, which arms, which work, how often. The one input of a run, written by a person as YAML.
 
-Loading touches no model, network, device or environment; a mistake is refused with its file, line and remedy.
-
-When a timed sample counts, and when a cell was repeated often enough: limits that a part of a scenario sets.
+Loading touches no model, network, device or environment; a mistake is refused with its file, line and remedy. A part also
+sets the limits of a valid timed sample, and when a cell has enough repeats.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from harness.workloads.spec import SOURCES, Workload
 class HealthLimits(StrictModel):
     """How much disturbance a timed sample may show before its times are void; shared machines need more.
 
-    ``kernel``: by how much of its usual time the calibration kernel may take longer. ``steal``: share of the cores' time
-    that the hypervisor may have given to others.
+    ``kernel``: share of its usual time by which the calibration kernel may be slower. ``steal``: share of the cores' time that
+    the hypervisor may give to others.
     """
 
     kernel: NonNegative = 0.03
@@ -35,7 +34,7 @@ class HealthLimits(StrictModel):
 class Until(StrictModel):
     """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
 
-    Looked at after 2, 4, 8, … repeats and never after more than ``at_most``.
+    Checked after 2, 4, 8, … repeats; never more than ``at_most``.
     """
 
     standard_error: NonNegative = 0.01
@@ -56,14 +55,14 @@ class Part(StrictModel):
 
     ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
     ``execution``: auto is graphs on a GPU, which captures decode passes into CUDA graphs; on a CPU it compiles the forwards
-    where this machine can, which takes some seconds before the first of each kind. Eager on a GPU measures its host's launches.
-    ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds: one
-    process is one throw of everything that is settled when a program starts (memory layout, threads, graphs).
-    ``devices``: accelerator types of a cluster, as Ray calls them (H100, A100-80G): the part is measured on each, as a part of
-    its own. For `sbd run --on ray` only.
+    if this machine can, which takes some seconds before the first of each kind. Eager on a GPU measures its host's launches.
+    ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One
+    process is one random draw of everything fixed at program start (memory layout, threads, graphs).
+    ``devices``: accelerator types of a cluster, by their Ray names (H100, A100-80G): the part is measured on each, as a part
+    of its own. For `sbd run --on ray` only.
     ``tensor_parallel``: the model is split over so many processes, each with a GPU of its own, or all on the CPU.
-    ``baseline_check``: so many batches of every task are decoded by transformers' generate() too, to show that the NTP arm
-    is not slow; 0 leaves it out.
+    ``baseline_check``: transformers' generate() also decodes so many batches of every task, to show that the NTP arm is not
+    slow; 0 leaves it out.
     """
 
     name: Name
@@ -85,7 +84,7 @@ class Part(StrictModel):
             custom_error_message="give a number, or {standard_error: 0.01, at_most: 16} to repeat until that is reached",
         ),
     ] = 1
-    # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+    # Added after version 1 of the format: left out at its default, so that digests of older files do not change.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
     devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
     tensor_parallel: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
@@ -113,12 +112,12 @@ class Part(StrictModel):
 
     @property
     def model_attention(self) -> str:
-        """What transformers is told to attend with, where it is not the session that does."""
+        """The attention that transformers is told to use, if the session does not attend itself."""
         return "eager" if self.attention == "eager" else "sdpa"
 
     @property
     def engine(self) -> dict[str, Any]:
-        """All that decides what is loaded for this part; parts that agree in it can share one engine."""
+        """All settings of what is loaded for this part; parts with equal ones can share one engine."""
         return self.model_dump(
             include={
                 "model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed", "tensor_parallel"
@@ -127,12 +126,12 @@ class Part(StrictModel):
 
     @property
     def has_ntp(self) -> bool:
-        """Whether the part brings its own baseline."""
+        """Whether the part has its own baseline."""
         return any(isinstance(arm, NtpArm) for arm in self.arms)
 
     @property
     def unchecked_baseline(self) -> str | None:
-        """Why the NTP arm is not held against generate(); None where it is."""
+        """Why the NTP arm is not checked against generate(); None where it is."""
         if not self.timed:
             return "this part was not timed"
         if not self.has_ntp:
@@ -146,7 +145,7 @@ class Part(StrictModel):
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Of all arms that decode in blocks, in order."""
+        """The block sizes of all arms that decode in blocks, in order."""
         return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
 
     @property
@@ -210,12 +209,12 @@ class Part(StrictModel):
 
 
 class Scenario(StrictModel):
-    """The whole file. ``claims``: what its run is held against; they are written into the record before the first sample.
+    """The whole file. ``claims``: what its run is checked against; they are written into the record before the first sample.
 
-    ``attempts``: so often a case is tried in all whose process died, hung or ran out of memory, by one run or by later ones;
-    then it is left out, with its reason. So many processes of a share may be lost at no case; then the run ends.
-    ``deadline_s``: a process that takes longer for one step (loading a model, calibrating, one decode) is taken for hung and
-    ended; samples are taken in processes of their own then.
+    ``attempts``: tries in all, over this run and later ones, of a case whose process died, hung or ran out of memory; then it
+    is left out, with its reason. If so many processes of a share are lost outside any case, the run ends.
+    ``deadline_s``: a process that takes longer for one step (loading a model, calibrating, one decode) counts as hung and is
+    ended; samples are then taken in processes of their own.
     """
 
     version: Literal[1]
@@ -223,7 +222,7 @@ class Scenario(StrictModel):
     question: str = ""
     parts: tuple[Part, ...] = Field(min_length=1)
     claims: Claims = ()
-    # Not of what is measured, and younger than version 1: no part of the digest, and left out where they say nothing.
+    # Not measured, and added after version 1: not in the digest, and left out at their defaults.
     attempts: Annotated[Count, Field(exclude_if=lambda count: count == ATTEMPTS)] = ATTEMPTS
     deadline_s: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Field(exclude_if=lambda limit: limit is None)
@@ -231,9 +230,7 @@ class Scenario(StrictModel):
 
     @property
     def in_fresh_processes(self) -> bool:
-        """Whether every part is taken by processes of its own: some part asks for several, one after the other or together, or
-        a hung one could be ended.
-        """
+        """Whether processes of its own take every part: some part asks for several, or a deadline may end a hung one."""
         many = any(part.processes > 1 or part.tensor_parallel > 1 for part in self.parts)
         return many or self.deadline_s is not None
 

@@ -1,6 +1,6 @@
-"""One arm on one model as a case, where there is no scenario file: what other programs decode with when they call us.
+"""One arm on one model as a case without a scenario file, for other programs that decode with the harness.
 
-Such a program names the arm in a mapping, in a line of YAML or JSON, or by what `sbd plan` calls it in a scenario.
+Such a program names the arm in a mapping, in a line of YAML or JSON, or by its `sbd plan` name in a scenario.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
 
     Raises:
-        ScenarioError, UnknownModelError: a key or value that a scenario would not take either; or several settings.
+        ScenarioError, UnknownModelError: a key or value that a scenario also refuses; or several settings.
     """
     try:
         known = _ARM.validate_python(dict(arm))
@@ -59,7 +59,7 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     if len(variants) != 1:
         raise ScenarioError(f"arm: {dict(arm)} has {len(variants)} settings, and one is decoded with; give every key one value")
     baseline = [] if isinstance(known, NtpArm) else [{"method": "ntp"}]
-    # A part says what it decodes; what comes from outside stands in for these prompts, see with_lengths.
+    # A part names what it decodes; prompts from outside replace these, see with_lengths.
     workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
     whole = {**part, "name": "single", "arms": [*baseline, dict(arm)], "workload": workload, "baseline_check": 0, "warmup": 0}
     try:
@@ -73,7 +73,7 @@ def case_of_scenario(file: str | Path, part: str | None = None, arm: str | int =
     """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
 
     Raises:
-        ScenarioError and its kind: no such file, part or arm; the message lists what there is.
+        ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
     scenario = load_scenario(file)
     names = [one.name for one in scenario.parts]
@@ -91,14 +91,14 @@ def case_of_scenario(file: str | Path, part: str | None = None, arm: str | int =
 
 
 def with_lengths(case: Case, max_new_tokens: int, stop_strings: tuple[str, ...] = ()) -> Case:
-    """The case for prompts from outside, that may be answered with so many tokens and end at such text."""
+    """The case for prompts from outside, with this limit of new tokens and these stop strings."""
     changed = {"max_new_tokens": max_new_tokens, "stop_strings": stop_strings}
     part: Part = case.part.model_copy(update={"workload": case.workload.model_copy(update=changed)})
     return replace(case, part=part)
 
 
 def _described(error: ValidationError, what: str) -> str:
-    """Every mistake as ``what: key: words``; where the value stood inside unions and lists says nothing here."""
+    """Every mistake as ``what: key: words``, without the value's place inside unions and lists."""
     lines = []
     for details in error.errors(include_url=False):
         keys = [str(one) for one in details["loc"][1:] if isinstance(one, str) and one not in ("parts", "model")]

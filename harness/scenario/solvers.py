@@ -1,7 +1,7 @@
-"""Which rule picks the masked slots that become final, and how boldly: the solvers a scenario can name, with their knobs.
+"""The solvers a scenario can name, with their knobs: the rule that picks the masked slots that become final, and how boldly.
 
-SOLVERS is the registry: the program's own, whose rules are the functions of the same names in harness.decoding.solvers, then
-those of installed packages, which harness.scenario.methods adds. Knows no torch, no model and no arm but its own keys.
+SOLVERS is the registry. The program's own solvers have their rules in functions of the same names in harness.decoding.solvers.
+harness.scenario.methods adds those of installed packages.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ SlotFigure = Literal["entropy", "confidence", "margin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """How boldly a solver accepts. ``bolder``: whether more or less of it accepts more slots; ``in_ids``: before its value in
-    a case id. ``most`` is None where nothing bounds it; ``whole``: whole numbers only.
+    """How boldly a solver accepts. ``bolder``: whether a larger or smaller value accepts more slots.
+
+    ``in_ids``: prefix of its value in a case id. ``most`` is None without an upper bound; ``whole``: whole numbers only.
     """
 
     symbol: str
@@ -53,9 +54,10 @@ KNOBS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverSpec:
-    """One solver. ``sweep``: the values of each of its knobs that it is usually tried at, cautious ones first; it is compared
-    by the first knob. ``reads``: what it asks of each slot's distribution. ``words`` stand in labels; the default has none.
-    ``rule``: dotted name, ``module:function``, of a harness.decoding.solvers.Solver.
+    """One solver. ``sweep``: usual values of each of its knobs, cautious ones first; it is compared by the first knob.
+
+    ``reads``: what it needs of each slot's distribution. ``words``: its name in labels; the default has none. ``rule``: dotted
+    name, ``module:function``, of a harness.decoding.solvers.Solver.
     """
 
     sweep: Mapping[str, tuple[float, ...]]
@@ -129,7 +131,7 @@ SolverNames = Annotated[
     tuple[SolverName, ...], Field(min_length=1),
     BeforeValidator(as_list, json_schema_input_type=SolverName | list[SolverName]), AfterValidator(distinct),
 ]  # fmt: skip
-# Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+# Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
 Younger = Field(exclude_if=lambda value: value is None)
 
 
@@ -150,7 +152,7 @@ class SolverChoice(StrictModel):
         return tuple(name for name in KNOBS if getattr(self, name) is not None)
 
     def check_knobs(self, otherwise: str = ", or replay") -> None:
-        """Hold the knobs against the solvers; ``otherwise`` is what could be done instead of giving one.
+        """Check the knobs against the solvers; ``otherwise`` is the alternative to giving one.
 
         Raises:
             ValueError: a knob is missing or belongs to another solver; or the solvers take different knobs.
@@ -174,7 +176,7 @@ class SolverChoice(StrictModel):
                 )
 
     def check_replayed(self) -> None:
-        """Nothing here may claim to decide what a replay decides.
+        """Refuse knobs and solvers where a replay decides.
 
         Raises:
             ValueError: a knob, or a solver other than the default one, is given.
@@ -186,7 +188,7 @@ class SolverChoice(StrictModel):
             raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")
 
     def settings(self) -> list[dict[str, float | None]]:
-        """Every point of the product of the knobs that have a value; γ alone, None, where there is none."""
+        """Every point of the product of the knobs that have a value; without one, γ alone as None."""
         names = self.given_knobs
         if not names:
             return [{"gamma": None}]
@@ -199,7 +201,7 @@ def knobs_of(arm: Mapping[str, Any]) -> dict[str, float]:
 
 
 def setting_in_words(arm: Mapping[str, Any]) -> str:
-    """The solver and its setting as labels have them: ``factor f=1``; of the default solver the bound alone, ``γ=0.1``."""
+    """The solver and its setting in labels: ``factor f=1``; for the default solver the bound alone, ``γ=0.1``."""
     words = SOLVERS[arm["solver"]].words
     values = " ".join(f"{KNOBS[name].symbol}={value:.12g}" for name, value in knobs_of(arm).items())
     return f"{words} {values}" if words else values

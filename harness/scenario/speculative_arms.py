@@ -1,10 +1,9 @@
-"""The rivals of Set Block Decoding that leave the model as it is: somebody drafts tokens, the target checks them in one pass.
+"""Speculative rivals of Set Block Decoding: on an unchanged model, drafted tokens are checked by the target in one pass.
 
-Prompt lookup, a draft model (of the same tokens or, universal, of others), the target's own first layers (early exit), and a
-stack of drafts, each of which checks the one below (HSD, arXiv 2510.19705). All of them write what next-token prediction
-writes. ``stages`` reads the arm of a case as the stack that it is. Knows no model but by name.
-
-The models besides the target that a case makes passes of: their shapes, by which these passes are called and priced.
+They are prompt lookup, a draft model (universal: with other tokens), early exit (the target's own first layers), and a stack
+of drafts. In the stack each draft checks the one below (HSD, arXiv 2510.19705). All of them write what next-token prediction
+writes. ``stages`` reads a case's arm as a stack. ``draft_shapes`` gives the shapes of its draft models, which name and price
+their passes.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPas
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
 DRAFT_TOKENS = 5
-"""Tokens a draft model is asked for at a time: between the 3 to 7 of arXiv 2211.17192, table 2."""
+"""Tokens a draft model is asked for at a time: within the 3 to 7 of arXiv 2211.17192, table 2."""
 
 
 class _Rival(StrictModel):
-    """What all of them share. ``draft_tokens``: tokens asked for at a time, at most."""
+    """Shared keys. ``draft_tokens``: most tokens asked for at a time."""
 
     draft_tokens: Counts = (DRAFT_TOKENS,)
     temperature: Numbers = (0.0,)
@@ -48,7 +47,7 @@ class _Rival(StrictModel):
 
 
 class PromptLookupArm(_Rival):
-    """What followed the last ``max_ngram`` tokens, or fewer, where they stood before in the prompt or the output."""
+    """Drafts what followed an earlier occurrence of the last ``max_ngram`` tokens, or fewer, in the prompt or the output."""
 
     method: Literal["prompt_lookup"]
     draft_tokens: Counts = (LOOKUP_TOKENS,)
@@ -150,7 +149,7 @@ _WORDS = {"max_ngram": "prompt lookup", "draft": "draft model", "exit_layers": "
 
 
 def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Who drafts, the best first: mappings with ``draft_tokens`` and one of ``draft``, ``exit_layers`` and ``max_ngram``.
+    """The drafters, the best first: mappings with ``draft_tokens`` and one of ``draft``, ``exit_layers`` and ``max_ngram``.
 
     Empty for an arm of another method.
     """
@@ -160,7 +159,7 @@ def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
-    """The draft model of a stage, None where it has none; the choice was checked when the scenario was read."""
+    """The draft model of a stage, or None; the choice was checked when the scenario was read."""
     return DraftStage.model_validate({"draft_tokens": 1, "draft": stage["draft"]}).draft if "draft" in stage else None
 
 
@@ -185,7 +184,7 @@ def _kind_and_what(stage: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:
-    """Of every stage of an arm's drafts, the best first; None for prompt lookup, which makes no pass.
+    """The shape of every stage of an arm's drafts, the best first; None for prompt lookup, which makes no pass.
 
     Raises:
         UserError: an exit that is not below the target's last layer, a draft model whose config is not here, or two models
@@ -222,7 +221,7 @@ def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
 
 
 def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
-    """``before``: what ids and labels put in front of the stack."""
+    """``before``: the prefix of the stack in ids and labels."""
 
     def widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
         return stages(arm)[0]["draft_tokens"] + 1, stages(arm)[0]["draft_tokens"] + 1

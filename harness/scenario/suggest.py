@@ -16,9 +16,7 @@ ANY_NTP_MODEL = "org/next-token-predictor-of-about-this-size"
 
 
 def scenario_text(facts: ModelFacts, device: str) -> str:
-    """The scenario file. The baseline is NTP on the same weights where they are a next-token predictor, else on the model
-    that they were made from.
-    """
+    """The scenario file. The baseline is NTP on the same weights if they predict next tokens, else on their base model."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", facts.folder.name).strip("-.")[:60] or "checkpoint"
     model: dict[str, Any] = {"huggingface": str(facts.folder)}
     if facts.mask_id is not None:
@@ -47,7 +45,7 @@ def _ntp_part(facts: ModelFacts, device: str) -> dict[str, Any]:
 
 
 def _arms(facts: ModelFacts) -> list[dict[str, Any]]:
-    """All that the weights are trained for, but NTP."""
+    """All arms that the weights are trained for, except NTP."""
     if facts.kind == "ntp":
         return []
     if facts.family is None:
@@ -61,7 +59,7 @@ def _arms(facts: ModelFacts) -> list[dict[str, Any]]:
 
 
 def _published(family: BlockModelFamily, size: int) -> dict[str, Any]:
-    """The authors' rule; a schedule of so many passes is one of at most a slot a pass."""
+    """The authors' rule; a schedule of passes becomes one of at most a slot a pass."""
     knobs = dict(family.knobs) | ({"steps": size} if "steps" in family.knobs else {})
     return {"method": "block_diffusion", "family": family.name, "block_size": size, "solver": family.solver, **knobs}
 

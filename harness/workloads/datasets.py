@@ -59,7 +59,7 @@ def read_rows(choice: DatasetChoice) -> Any:
 
 
 def _snapshot(choice: DatasetChoice) -> str:
-    """The folder of the pinned commit in the hub's cache; fetched where it is not there and the hub can be reached."""
+    """The folder of the pinned commit in the hub's cache; fetched from the hub if it is missing."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -1,4 +1,4 @@
-"""From a scenario's workload to prompts in token ids, each with its own grader. Needs a tokenizer, knows no model."""
+"""From a scenario's workload to prompts in token ids, each with its own grader."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptItem:
-    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` where there is nothing to check.
-    ``cluster``: what it shares with related prompts; None: it stands by itself.
+    """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` if nothing can be checked.
+
+    ``cluster``: what it shares with related prompts; None: it has no related prompts.
     """
 
     prompt_id: str
@@ -48,7 +49,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
 
     Raises:
         ScenarioError: text prompts for a model that has no tokenizer; a dataset that cannot be read.
-        MissingExtraError: a dataset, and the library that reads it is not installed.
+        MissingExtraError: the library that reads a dataset is not installed.
     """
     if workload.synthetic is not None:
         return _synthetic(workload.synthetic.prompt_tokens, workload.prompt_count, seed, vocab)
@@ -81,7 +82,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
 
 
 def _refuse_empty(items: Sequence[PromptItem]) -> None:
-    """Text that is no token: only the tokenizer knows."""
+    """Refuse text without any token, which only the tokenizer can find."""
     for item in items:
         if not item.ids:
             raise ScenarioError(
@@ -107,7 +108,7 @@ def _grade(task: Task, problem: Problem, output: str) -> bool:
 
 
 def _synthetic(tokens: int, count: int, seed: int, vocab: int) -> tuple[PromptItem, ...]:
-    """Uniformly random ids; the last id of the vocabulary is left out, it is the mask of random models."""
+    """Uniformly random ids, without the last id of the vocabulary, the mask of random models."""
     rng = random.Random(f"synthetic/{seed}")
     return tuple(
         PromptItem(

@@ -1,8 +1,8 @@
 """Prompts from a JSONL file, and how to check an answer to one of them.
 
 One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
-Without an answer there is nothing to check. A workload may name one more field, which says what prompts are related.
-Knows no tokenizer and no model, and never executes what a model wrote.
+Without an answer nothing is checked. A workload may name one more field, which says what prompts are related. What a model
+wrote is never executed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ def _regex(pattern: str) -> str:
 
 
 Pattern = Annotated[Text, AfterValidator(_regex)]
-"""A regular expression of at most one group: what the group, or else the whole, matches last is what counts of a text."""
+"""A regular expression of at most one group: the last match of the group, or else of the whole, counts."""
 
 
 class Prompt(StrictModel):
-    """One line of the file. ``check`` defaults to exact where there is an answer, to none where there is not; ``pattern``:
-    what of the output is checked, where it is not all of it. ``cluster``: what it shares with related prompts, such as a
-    document; filled in from the field that the workload names, and None where it names none.
+    """One line of the file. ``check`` defaults to exact with an answer, to none without.
+
+    ``pattern``: the part of the output that is checked; None: all of it. ``cluster``: what the prompt shares with related
+    ones, such as a document; filled in from the field that the workload names, None if it names no field.
     """
 
     prompt: Text
@@ -60,7 +61,7 @@ class Prompt(StrictModel):
         return self
 
     def is_correct(self, output: str) -> bool | None:
-        """Whether ``output`` answers the prompt; None where there is nothing to check.
+        """Whether ``output`` answers the prompt; None if nothing can be checked.
 
         exact: the same text, white space around it aside; contains: the answer occurs in the output;
         number: the last number written has the answer's value. Output without a match of ``pattern`` is no answer.
@@ -104,12 +105,12 @@ def last_match(pattern: str, text: str) -> str | None:
 
 
 def digest(file: Path) -> str:
-    """SHA-256 of a prompts file, so that a run is never continued with other prompts."""
+    """SHA-256 of a prompts file: a run is never continued with other prompts."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
-    """What ``row`` (a line of a file, a row of a dataset; ``where`` in messages) says about its relatives.
+    """The cluster of ``row`` (a line of a file, a row of a dataset; ``where`` in messages).
 
     Raises:
         ScenarioError: it has no such field, or one that is neither text nor a whole number.

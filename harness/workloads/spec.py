@@ -1,9 +1,7 @@
-"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a dataset, or random tokens.
+"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a Hugging Face dataset, or random tokens.
 
-Prompts from a Hugging Face dataset, as a scenario names them: which rows, and how a row becomes a prompt and its answer.
-
-Nothing is loaded here. What is decoded is pinned when the scenario is read: a dataset of the hub by its commit, files on
-this machine by their digest, so that no run goes on with other prompts.
+Nothing is loaded here. A dataset of the hub is pinned by its commit when the scenario is read, and files on this machine by
+their digest. So no run continues with other prompts.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from harness.workloads.prompts import Check, Pattern, digest, read_prompts
 from harness.workloads.tasks import TASKS
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-"""Endings of a single file, and what `datasets` calls them."""
+"""Suffixes of a single file, and their names in `datasets`."""
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
@@ -58,8 +56,8 @@ class DatasetChoice(StrictModel):
     """``path``: a dataset's id on the hub (with ``name``, its configuration), a folder, or a file (JSONL, CSV, parquet).
 
     ``prompt``, ``answer``   text in which {field} stands for a row's field; without an answer nothing is scored
-    ``answer_pattern``       what of the row's answer is the answer: GSM8K has it behind ####
-    ``output_pattern``       what of the output is held against it
+    ``answer_pattern``       the part of the row's answer that counts: GSM8K has it behind ####
+    ``output_pattern``       the part of the output that is compared with it
     ``revision``, ``data_sha256``   filled in: the hub's commit, or the digest of the files
     """
 
@@ -93,7 +91,7 @@ class DatasetChoice(StrictModel):
     @field_validator("revision")
     @classmethod
     def _pinned(cls, revision: str | None, info: ValidationInfo) -> str | None:
-        """The commit of a branch or tag as the hub's cache on this machine has it; nothing is asked of the hub."""
+        """The commit of a branch or tag in the hub's cache on this machine; the hub is not asked."""
         path = info.data.get("path")
         if path is None or (info.context or {}).get("base") is None:
             return revision
@@ -133,7 +131,7 @@ class DatasetChoice(StrictModel):
 
     @property
     def words(self) -> str:
-        """For messages: path, configuration and split."""
+        """Path, configuration and split, for messages."""
         return ", ".join(one for one in (self.path, self.name, self.split) if one is not None)
 
 
@@ -171,18 +169,18 @@ class Synthetic(StrictModel):
 class Workload(StrictModel):
     """What is decoded: exactly one of tasks, prompts_file, dataset and synthetic.
 
-    ``prompts`` counts per task; for a file it may be left out and is then all of them. ``prompts_sha256`` is filled in.
+    ``prompts`` counts per task; for a file the default is all of them. ``prompts_sha256`` is filled in.
     ``cluster``: the field of a file's line, or of a dataset's row, that says which prompts are related (one document, one
-    table): related prompts count as fewer in intervals of accuracy. None: every prompt stands by itself.
+    table). Related prompts count as fewer in intervals of accuracy. None: no prompts are related.
     """
 
     tasks: tuple[Text, ...] | None = None
     split: Literal["test", "validation"] = "test"
-    # Before the file, which is read with it. As the dataset below: younger than version 1 of the format.
+    # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
     cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
     prompts_file: Text | None = None
     prompts_sha256: str | None = Field(default=None, validate_default=True)
-    # Younger than version 1 of the format: left out where it says nothing, so that digests of older files stay what they were.
+    # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
     dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
     synthetic: Synthetic | None = None
     prompts: Count | None = Field(default=None, validate_default=True)
@@ -219,7 +217,7 @@ class Workload(StrictModel):
     @field_validator("prompts_sha256")
     @classmethod
     def _pinned_prompts(cls, wanted: str | None, info: ValidationInfo) -> str | None:
-        """Fill in the file's digest, so that a run is never continued with other prompts; a given one must agree."""
+        """Fill in the file's digest, which pins the prompts of a run; a given one must agree."""
         file = info.data.get("prompts_file")
         if file is None or (info.context or {}).get("base") is None:
             return wanted

@@ -1,10 +1,8 @@
-"""What a decoding method costs per emitted token: a mixture of model calls, as counts. No hardware, no time.
+"""What a decoding method costs per emitted token: a mixture of model calls, as counts, and its price in seconds.
 
-NTP is one call a token. A method with drafts is several kinds of call, each made so many times per token that a row
-emits. Where that number is random its expected value stands; where the width of a call is random, the two whole widths
-around its mean do. All rows of a batch are taken to progress alike: none waits for the slowest.
-
-Seconds per emitted token of a method, from the price of each of its model calls. Knows no method by name.
+NTP is one call a token. A method with drafts is several kinds of call, each with a number of calls per token that a row
+emits. A random number is replaced by its expected value, a random width of a call by the two whole widths around its mean.
+All rows of a batch progress alike: none waits for the slowest.
 """
 
 from __future__ import annotations

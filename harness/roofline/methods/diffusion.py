@@ -65,7 +65,7 @@ def block_diffusion(at: Setting, *, block_size: int, decide_passes: float, draft
 
 
 def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
-    """A block drafted anew after every pass, of which the longest confident prefix stays (SDLM, arXiv 2509.24007).
+    """A block drafted anew after every pass; its longest confident prefix stays (SDLM, arXiv 2509.24007).
 
     A pass feeds the tokens of the pass before, whose KV it keeps, the last of them once more, and block_size - 1 masks. A
     block of one token is NTP exactly: no mask, so nothing to feed twice.
@@ -90,7 +90,7 @@ def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> M
 def with_auxiliary(at: Setting, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
     """A diffusion model drafts left to right, a small autoregressive model accepts (APD, arXiv 2506.00413).
 
-    A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before; the
+    A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before. The
     auxiliary model reads the drafted tokens in one pass.
 
     Raises:

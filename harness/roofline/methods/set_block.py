@@ -1,8 +1,7 @@
-"""Methods whose target emits one token or one block at a time, without a draft model: NTP, SBD, chunks, pruned decoding.
+"""Methods whose target emits tokens or blocks without a draft model: NTP, SBD, verified SBD, chunks, pruned decoding.
 
-Verified Set Block Decoding: what SBD without loss costs per token, from how often the next-token head agrees with a draft.
-
-Agreement is taken as independent from slot to slot, as in speculative decoding (arXiv 2211.17192, section 3.1).
+Verified SBD is priced by how often the next-token head agrees with a draft. Agreement is taken as independent from slot to
+slot, as in speculative decoding (arXiv 2211.17192, section 3.1).
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
 def chunks(at: Setting, *, chunk_tokens: int) -> MethodTrace:
     """One vector per chunk of tokens (continuous CALM, arXiv 2510.27688): one pass per chunk, a cache entry per chunk.
 
-    The chunk's tokens are read off the vector by a decoder with a head over the vocabulary, priced as the target's LM head
-    at that many positions.
+    A decoder with a head over the vocabulary reads the chunk's tokens off the vector. It is priced as the target's LM head at
+    that many positions.
 
     Raises:
         UserError: a chunk below 1 token.
@@ -66,8 +65,7 @@ def pruned_decoding(at: Setting, *, decoder: ModelShape) -> MethodTrace:
 
 
 def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
-    """``shape`` with this share of its hidden and intermediate widths (of experts too); heads and layers stay, as OverFill
-    prunes.
+    """``shape`` with this share of its hidden and intermediate widths (experts included); heads and layers stay (OverFill).
 
     Raises:
         UserError: the share is not above 0 and at most 1.
@@ -81,13 +79,13 @@ def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
 
 
 def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:
-    """Equation 16 of arXiv 2509.04185 for blocks that are checked: per block one pass of 2k query tokens, that checks it and
-    opens the next, and so many passes of k that a full draft takes, less the one that came with the check.
+    """Equation 16 of arXiv 2509.04185 for checked blocks.
 
-    Slot 0 is the next-token head's own, so k - 1 drafts are checked and E = (1 - a^k) / (1 - a) tokens gained a check, one of
-    them the head's. The masks that ride along are the next block's first draft pass only where the whole block was right,
-    a^(k-1) of the time; else they stand in the wrong place and the block is opened by a pass of its own. At a = 1 this is
-    equation 16 with l = ``draft_passes``, token for token.
+    Per block, one pass of 2k query tokens checks it and opens the next. A full draft takes ``draft_passes`` of k tokens, less
+    the one in the check. Slot 0 is the next-token head's own, so a check covers k - 1 drafts. It gains E = (1 - a^k) / (1 - a)
+    tokens, one of them the head's. The masks in the check are the next block's first draft pass only where the whole block was
+    right, with probability a^(k-1). Otherwise their positions are wrong, and a pass of its own opens the block. At a = 1 this
+    is equation 16 with l = ``draft_passes``, token for token.
 
     Args:
         draft_passes: mean passes until all slots of a block are drafted, the first included.

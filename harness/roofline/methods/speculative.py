@@ -1,13 +1,11 @@
-"""Speculative decoding: a draft model proposes, the target verifies in one pass; or a hierarchy of draft models.
+"""Speculative decoding, early exit and multi-head drafting: a draft is proposed and the target verifies or completes it.
 
-Acceptance is taken as independent from token to token (Leviathan et al., arXiv 2211.17192, section 3.1).
-
-Early exit: a token leaves the target after some of its layers, and the layers above must get its KV some other way.
-
-Copied up (CALM): the upper layers reuse the exit's hidden state, nothing is computed later, the output changes.
-Caught up (FREE, AdaDecode): a segment of layers runs all tokens that wait for it as soon as one token goes on through it.
-
-Multi-head drafting: a tree of candidates is drafted from the target's own states and verified in one target pass.
+* Draft models: one model proposes, or a hierarchy of them, and the target verifies in one pass. Acceptance is taken as
+  independent from token to token (Leviathan et al., arXiv 2211.17192, section 3.1).
+* Early exit: a token leaves the target after some of its layers. Copied up (CALM): the upper layers reuse the exit's hidden
+  state, nothing is computed later, the output changes. Caught up (FREE, AdaDecode): a segment of layers runs all waiting
+  tokens as soon as one token goes on through it.
+* Multi-head drafting: a tree of candidates is drafted from the target's own states and verified in one target pass.
 """
 
 from __future__ import annotations
@@ -75,9 +73,9 @@ def speculative(at: Setting, *, draft: ModelShape, drafted_tokens: int, acceptan
 def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
     """A stack of draft models, the largest first (HSD, arXiv 2510.19705): each but the last is itself sped up by the next.
 
-    To make n tokens a drafter lets the next one draft, verifies, and goes on from what it accepted; it never asks for more
-    than it still lacks (min(g, n - 1) tokens, for its own pass adds one). The counts are exact expected values of that
-    protocol. The draft's own catch-up after a fully accepted round is not counted, as in theorem 3.8.
+    To make n tokens a drafter lets the next one draft, verifies, and continues after what it accepted. It asks for at most
+    min(g, n - 1) tokens, because its own pass adds one. The counts are exact expected values of that protocol. The draft's
+    own catch-up after a fully accepted round is not counted, as in theorem 3.8.
 
     Raises:
         UserError: no drafter.
@@ -132,9 +130,9 @@ Exits = tuple[tuple[int, float], ...]
 def copied_state(at: Setting, exits: Exits, *, head_at_every_exit: bool) -> MethodTrace:
     """Early exit with the hidden state copied up (CALM, arXiv 2207.07061). In a batch the last row to leave decides.
 
-    ``head_at_every_exit``: the confidence is read off the LM head, which then runs at every exit a token reaches (CALM's
-    softmax measure); otherwise off the hidden state, whose small classifier is not priced. The K and V projections of the
-    copied state in the layers above are not priced.
+    ``head_at_every_exit``: the confidence comes from the LM head, which then runs at every exit a token reaches (CALM's
+    softmax measure). Otherwise it comes from the hidden state; its small classifier is not priced. Nor are the K and V
+    projections of the copied state in the layers above.
 
     Raises:
         UserError: exits that do not rise to the last layer, or shares that do not add up to 1.
@@ -154,10 +152,10 @@ def copied_state(at: Setting, exits: Exits, *, head_at_every_exit: bool) -> Meth
 def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.0) -> MethodTrace:
     """Early exit with the deferred layers run later, side by side (FREE, arXiv 2310.05424; AdaDecode, arXiv 2506.03700).
 
-    Exits are independent from token to token, so that between two runs of a segment that a token reaches with probability
-    p, 1/p tokens gather for it. In a batch a segment runs as soon as one row needs it, with what all rows have waiting. The
-    LM head runs at every exit a token reaches; at the last layer over one token, or over all that came when ``verified``.
-    Verified tokens are rejected with probability ``rejected`` each, and what follows a rejected one is lost.
+    Exits are independent from token to token. So 1/p tokens gather between two runs of a segment that a token reaches with
+    probability p. In a batch a segment runs as soon as one row needs it, with all waiting tokens of all rows. The LM head
+    runs at every exit a token reaches; at the last layer over one token, or over all that came when ``verified``. Verified
+    tokens are rejected with probability ``rejected`` each, and what follows a rejected one is lost.
 
     Raises:
         UserError: as copied_state; no token that goes through all layers; a rejection that is no probability.

@@ -1,9 +1,7 @@
-"""The published systems of systems.yaml: what each reports of itself, figure by figure with its source.
+"""The published systems of systems.yaml: the figures each reports, with their sources, and the trace they give.
 
 No system here was run: its published figures are put into a trace and priced. A figure that no source gives is absent with
-the reason, and then the system has no trace.
-
-How the published figures of a system become a trace: per recipe the figures it needs, by name, and the call it makes.
+the reason, and then the system has no trace. A recipe names the figures that it needs and makes the model calls.
 """
 
 from __future__ import annotations
@@ -104,7 +102,7 @@ def _hierarchy(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
 
 
 def _copied_state(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    """Only the mean exit is asked of a publication: the two layers around it, in a batch by the row that goes further."""
+    """The two layers around the published mean exit; in a batch the row that goes further decides."""
     mean = at.target.layers * probability("mean exit as a share of the layers", given["mean_exit_share_of_layers"])
     exits = whole_widths(max(1.0, mean))
     last = () if exits[-1][0] == at.target.layers else ((at.target.layers, 0.0),)
@@ -209,7 +207,7 @@ class PublishedSpeedup(SourcedFigure):
 class System(StrictModel):
     """One published system. ``figures`` are what its recipe needs, ``auxiliary`` a second model with its source.
 
-    ``lossless``: compared with what the output is unchanged, or how it differs.
+    ``lossless``: the reference whose output is unchanged, or how the output differs.
     """
 
     name: Text

@@ -1,7 +1,6 @@
 """The built-in tasks: text problems that a 4.6M-parameter model can learn and a program can check.
 
-They exist so that a decoding method's speed is always reported next to the correctness of what it
-wrote, without downloading a benchmark or trusting a second model to judge.
+With them every speed is reported next to the correctness of the output, without a downloaded benchmark or a judging model.
 """
 
 from __future__ import annotations

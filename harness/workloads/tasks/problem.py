@@ -1,13 +1,10 @@
-"""The shape every built-in task shares, so that training, decoding and scoring never look inside a task.
+"""What every built-in task shares, and train, validation and test problems that are disjoint by construction.
 
-A task draws problems from a random generator and judges what a model wrote. Judging only compares
-text or parsed data; nothing here ever executes what a model wrote.
+A task draws problems from a random generator and judges what a model wrote. Judging only compares text or parsed data;
+nothing here executes what a model wrote.
 
-Train, validation and test problems that are disjoint by construction.
-
-The split of a problem follows from a hash of its text, not from the order or the seed it was drawn
-with, so no choice of seed can leak a test problem into training. Every index has its own generator,
-so training can resume at any index without replaying the ones before it.
+The split of a problem follows from a hash of its text, not from its order or seed. So no seed can put a test problem into
+training. Every index has its own generator, so training can resume at any index.
 """
 
 from __future__ import annotations
@@ -30,9 +27,8 @@ class UnknownNameError(UnknownTaskError, ValueError):
 class Problem:
     """One problem with its worked solution.
 
-    ``solution`` is the whole text the model should write, without end-of-sequence;
-    ``answer`` is the canonical part of it that decides correctness. Tasks that may draw the same
-    problem share a ``family`` (default: the task alone), so that its split is the same in all of them.
+    ``solution`` is the whole text the model should write, without end-of-sequence; ``answer`` is the canonical part of it that
+    decides correctness. Tasks that may draw the same problem share a ``family`` (default: the task alone) and so its split.
     """
 
     task: str
@@ -75,7 +71,7 @@ _MIN_INDICES = 1_000
 
 
 def split_of(problem: Problem) -> str:
-    """Return the one split that ``problem`` belongs to, whatever seed it was drawn with."""
+    """Return the one split that ``problem`` belongs to; it does not depend on the seed."""
     text = f"{problem.family or problem.task}\n{problem.prompt}".encode()
     bucket = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % _BUCKETS
     if bucket == _TEST_BUCKET:

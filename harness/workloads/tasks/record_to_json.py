@@ -1,7 +1,6 @@
 """A record in words to a JSON object: structured output, where much of the text is forced by the format.
 
-Keys come in one fixed order whatever the order of the record, so the model must look things up
-rather than copy from left to right.
+Keys come in one fixed order whatever the order of the record. So the model must look things up, not copy left to right.
 """
 
 from __future__ import annotations

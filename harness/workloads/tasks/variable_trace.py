@@ -1,9 +1,8 @@
-"""Tracing a straight-line program, in two lengths, where a small model makes mistakes: a decoding method that harms or
-helps has room to show in both directions.
+"""Tracing a straight-line program, in two lengths: hard enough that a small model makes mistakes.
 
-Level 1 is a matter of looking variables up. Level 2 needs the product of two three-digit numbers in one step, which a
-tiny model almost never gets right. Short programs are the easy end of the same distribution, with the same split: what
-is held out of one task is held out of the other.
+So a decoding method that harms or helps can show it. Level 1 needs looking variables up. Level 2 needs the product of two
+three-digit numbers in one step, which a tiny model almost never gets right. Short programs are the easy end of the same
+distribution, with the same split. A problem held out of one task is held out of the other.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ FAMILY = "variable_trace"
 _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
 _LARGEST_STEP = 9
-# No space stands before a variable in any frame: " b" and "b" would be two tokens, and looking a variable up is hard
-# enough for a tiny model when it is one.
+# No space stands before a variable in any frame: " b" and "b" are two tokens, and look-up is hard enough with one.
 _FRAMES = (
     ("\n", "{0}\nprint({1})\n"),
     ("\n", "Run this:\n{0}\nprint({1})\n"),

@@ -1,7 +1,7 @@
-"""Arithmetic stories of two or three steps: the shape of GSM8K at a size a tiny model can learn.
+"""Arithmetic stories of two or three steps: the form of GSM8K at a size a tiny model can learn.
 
-Steps are one-digit sums and differences and products of at most 5 times 5, so that a wrong answer means the story was
-misread or the text was corrupted by decoding, not that the arithmetic was out of reach.
+Steps are one-digit sums and differences, and products of at most 5 times 5. So a wrong answer means that the story was
+misread or that decoding corrupted the text, not that the arithmetic was too hard.
 """
 
 from __future__ import annotations
