@@ -1,7 +1,8 @@
 """The base of every value a user writes (StrictModel), and YAML read safely with the line of every key.
 
 A value is frozen, and an unknown key is refused by name with the nearest known one. The number types refuse silent conversions
-("3", true and 3.0 are not whole numbers). The lines let a message point at what the user wrote.
+("3", true and 3.0 are not whole numbers). The lines let a message point at what the user wrote. A key that is an axis of the
+plan takes one value or a list of distinct values.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import ScenarioError, UserError
@@ -246,3 +256,37 @@ def _shown(given: Any) -> str:
     except ValueError:  # Python writes no number of more than some thousand digits
         return "a number of thousands of digits"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+T = TypeVar("T")
+
+
+def as_list(value: Any) -> Any:
+    """One value as a list of one."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    """The values, none of them twice.
+
+    Raises:
+        ValueError: a value is given twice.
+    """
+    repeated = sorted({str(value) for value in values if values.count(value) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)} given twice; name each value once")
+    return values
+
+
+Counts = Annotated[
+    tuple[Count, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Count | list[Count]),
+    AfterValidator(distinct),
+]  # fmt: skip
+Numbers = Annotated[
+    tuple[NonNegative, ...], Field(min_length=1),
+    BeforeValidator(as_list, json_schema_input_type=NonNegative | list[NonNegative]), AfterValidator(distinct),
+]  # fmt: skip
+Shares = Annotated[
+    tuple[Share, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Share | list[Share]),
+    AfterValidator(distinct),
+]  # fmt: skip

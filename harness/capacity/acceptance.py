@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from harness.errors import UserError
-from harness.roofline.arrays import interpolate
-from harness.scenario.paper_table1 import BaseModelName, nfe_speedup, tasks_of
+from harness.roofline.operation import interpolate
+from harness.scenario.replay import BaseModelName, nfe_speedup, tasks_of
 
 TABLE1_BLOCK_SIZE = 16
 TABLE1_LEVELS = ("low", "high")

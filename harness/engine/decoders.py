@@ -30,7 +30,7 @@ from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks
-from harness.scenario.arms_public import protocol_of
+from harness.scenario.masked_arms import protocol_of
 from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
 from harness.scenario.solvers import SOLVERS, knobs_of

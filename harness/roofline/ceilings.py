@@ -17,7 +17,7 @@ from typing import Literal
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models.deployment import element_bytes
-from harness.roofline.arrays import interpolate
+from harness.roofline.operation import interpolate
 from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]

@@ -1,9 +1,18 @@
-"""Two values between counting and pricing: the counts that decide the cost of a pass, and one operation of a pass."""
+"""The counts that decide the cost of a pass, one operation of a pass, and arithmetic that takes numbers and arrays alike.
+
+A count or a time in this package is a number, or a numpy array with one entry per cell of a grid. The annotations say ``int``
+or ``float`` for both. Everything that is not +, -, * and / uses the functions of this module.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
 
 from harness.record.trace import ForwardPass
 
@@ -15,7 +24,7 @@ class PassCounts:
     """The counts of a forward pass that decide what it costs; passes that agree in them cost the same.
 
     ``query``, ``context`` and ``logits`` are those of the longest row, to which the others are padded; ``kept`` is the sum
-    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape (harness.roofline.arrays).
+    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape (harness.roofline.operation).
     """
 
     rows: int
@@ -70,3 +79,51 @@ class Operation:
     def bytes_(self) -> float:
         """All bytes this operation reads from or writes to the device's own memory."""
         return self.weight_bytes + self.kv_bytes + self.activation_bytes
+
+
+Points = tuple[tuple[int, float], ...]
+
+
+def larger(one: Any, other: Any) -> Any:
+    """The larger of the two, entry by entry."""
+    return np.maximum(one, other) if _is_array(one, other) else max(one, other)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    """The smaller of the two, entry by entry."""
+    return np.minimum(one, other) if _is_array(one, other) else min(one, other)
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Any:
+    """``yes`` where the condition holds, else ``no``."""
+    return np.where(condition, yes, no) if isinstance(condition, np.ndarray) else (yes if condition else no)
+
+
+def is_one_of(value: Any, known: Sequence[int]) -> Any:
+    """Whether it is among ``known``, entry by entry."""
+    return np.isin(value, known) if isinstance(value, np.ndarray) else value in known
+
+
+def some(condition: Any) -> bool:
+    """Whether the condition holds anywhere."""
+    return bool(np.any(condition)) if isinstance(condition, np.ndarray) else bool(condition)
+
+
+def interpolate(points: Points, at: Any) -> Any:
+    """Value at ``at`` on the log-log line through the neighbouring points; the outermost values beyond them."""
+    if len(points) == 1:
+        return points[0][1]
+    if isinstance(at, np.ndarray):
+        places, values = np.log(np.array(points, dtype=float)).T
+        return np.exp(np.interp(np.log(np.maximum(at, points[0][0])), places, values))
+    if at <= points[0][0]:
+        return points[0][1]
+    for (low, low_value), (high, high_value) in pairwise(points):
+        if at <= high:
+            share = math.log(at / low) / math.log(high / low)
+            return low_value * math.exp(share * math.log(high_value / low_value))
+    return points[-1][1]
+
+
+def _is_array(one: Any, other: Any) -> bool:
+    return isinstance(one, np.ndarray) or isinstance(other, np.ndarray)

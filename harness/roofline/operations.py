@@ -18,9 +18,8 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment, element_bytes
 from harness.record.trace import ForwardPass
-from harness.roofline.arrays import choose, larger, smaller, some
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
-from harness.roofline.operation import Operation, PassCounts
+from harness.roofline.operation import Operation, PassCounts, choose, larger, smaller, some
 from harness.roofline.storage import shard
 
 CAUSAL_ROLES = ("verify",)

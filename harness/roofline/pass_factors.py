@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.roofline.arrays import Points, choose, interpolate, is_one_of, larger
-from harness.roofline.operation import PassCounts
+from harness.roofline.operation import PassCounts, Points, choose, interpolate, is_one_of, larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

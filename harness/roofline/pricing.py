@@ -15,9 +15,8 @@ from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass
-from harness.roofline.arrays import choose, interpolate, larger, smaller
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.operation import Operation, PassCounts
+from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
 from harness.roofline.operations import count_operations, forward_operations, sampler_operation
 from harness.roofline.pass_factors import PassFactors
 

@@ -20,9 +20,8 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
-from harness.roofline.arrays import smaller
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.operation import PassCounts
+from harness.roofline.operation import PassCounts, smaller
 from harness.roofline.pricing import PassPrice, price_counts
 
 
@@ -110,7 +109,7 @@ def price_three_passes(
     batch: int,
     context_tokens: int,
 ) -> SpeedupPrediction:
-    """As predict_speedup, unchecked; with numpy arrays as counts the prices are arrays too (harness.roofline.arrays)."""
+    """As predict_speedup, unchecked; with numpy arrays as counts the prices are arrays too (harness.roofline.operation)."""
     previous = smaller(block_size, context_tokens)
     ntp = PassCounts(rows=batch, query=1, context=context_tokens, logits=1, kept=batch)
     first = PassCounts(

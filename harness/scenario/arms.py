@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config_file import StrictModel
-from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.config_file import Counts, Numbers, Shares, StrictModel, as_list, distinct
 from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replayed_speedup, with_choice
 from harness.scenario.solvers import SolverChoice, Younger

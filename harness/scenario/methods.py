@@ -11,10 +11,8 @@ from pydantic import Field
 
 from harness.record.schema import is_check
 from harness.scenario.arms import GREEDY, NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
-from harness.scenario.arms_public import BLOCK_DIFFUSION
-from harness.scenario.masked_arms import APD, FREEDAVE
-from harness.scenario.method import Method, ReplaySpec, number
-from harness.scenario.plugins import with_plugins
+from harness.scenario.masked_arms import APD, BLOCK_DIFFUSION, FREEDAVE
+from harness.scenario.method import Method, ReplaySpec, number, with_plugins
 from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, StrictModel
+from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import GREEDY, NtpArm
-from harness.scenario.axes import Counts, distinct
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.methods import Arm
 from harness.workloads.spec import SOURCES, Workload

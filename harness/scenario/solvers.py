@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.config_file import StrictModel
-from harness.scenario.axes import Counts, Numbers, Shares, as_list, distinct
+from harness.config_file import Counts, Numbers, Shares, StrictModel, as_list, distinct
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 

@@ -15,13 +15,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from harness.config_file import Count, StrictModel, named_by_key
+from harness.config_file import Count, Counts, Numbers, StrictModel, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
 from harness.scenario.arms import lossless_against
-from harness.scenario.axes import Counts, Numbers
 from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2

@@ -19,7 +19,7 @@ from harness.roofline.methods.diffusion import whole_sequence
 from harness.roofline.methods.set_block import next_token, verified_set_block
 from harness.roofline.methods.speculative import speculative
 from harness.roofline.methods.systems import RECIPES, System, known_systems, read_systems
-from harness.scenario.paper_table1 import nfe_speedup, tasks_of
+from harness.scenario.replay import nfe_speedup, tasks_of
 from tests.helpers import DATA
 
 TABLE = DATA / "methods_figures.csv"

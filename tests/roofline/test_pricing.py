@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.roofline.arrays import interpolate
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap
+from harness.roofline.operation import interpolate
 from harness.roofline.operations import forward_operations, sampler_operation
 from harness.roofline.pricing import pass_bytes, price_pass, price_trace
 from harness.roofline.speedup import describe_pass, predict_speedup

@@ -15,8 +15,8 @@ from harness.record.store import read_run
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
-from harness.scenario.arms_public import protocol_of
 from harness.scenario.loading import load_scenario
+from harness.scenario.masked_arms import protocol_of
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}

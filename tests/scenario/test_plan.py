@@ -21,8 +21,8 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
-from harness.scenario.paper_table1 import nfe_speedup
 from harness.scenario.plan import Slot, balanced_order
+from harness.scenario.replay import nfe_speedup
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers import ROOT
 from tests.helpers.plans import CEILINGS, case_of, plan_of

@@ -2,9 +2,8 @@
 
 from typing import Any, Literal
 
-from harness.config_file import StrictModel
+from harness.config_file import Counts, StrictModel
 from harness.scenario.arms import lossless_against
-from harness.scenario.axes import Counts
 from harness.scenario.method import Method, per_token
 from harness.scenario.solvers import SolverSpec
 
