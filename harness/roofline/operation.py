@@ -24,7 +24,7 @@ class PassCounts:
     """The counts of a forward pass that decide what it costs; passes that agree in them cost the same.
 
     ``query``, ``context`` and ``logits`` are those of the longest row, to which the others are padded; ``kept`` is the sum
-    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape (harness.roofline.operation).
+    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""What one device of a deployment holds: its part of the model, its weights and KV cache in bytes, and the largest batch that fits.
+"""What one device of a deployment holds: its part of the model, weights and KV cache in bytes, and the largest batch that fits.
 
 It also gives the slots of a captured session's KV buffers, and the number of pieces that attention cuts them into.
 """
