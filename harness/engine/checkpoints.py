@@ -27,8 +27,8 @@ from transformers import (
 from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
+from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_families import BlockModelFamily
-from harness.models.checkpoint_facts import Config, native_config, recognised
 
 FUSED = ".attention.query_key_value."
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"

@@ -32,9 +32,9 @@ from harness.engine.rank_group import RankGroup
 from harness.engine.sharding import loading_options, loads_split, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
+from harness.models.block_checkpoints import mask_id as mask_id_of
+from harness.models.block_checkpoints import native_config, recognised
 from harness.models.block_families import BlockModelFamily
-from harness.models.checkpoint_facts import mask_id as mask_id_of
-from harness.models.checkpoint_facts import native_config, recognised
 from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
 from harness.models.decodable import why_undecodable
 from harness.scenario.ranks import refuse_uneven_heads

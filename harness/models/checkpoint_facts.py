@@ -1,6 +1,4 @@
 """What a checkpoint on disk is, from config.json and the tokenizer's files alone: no weight, no network, no code of its own.
-
-It tells the family of a block model, and gives the same model as a config of the transformers class that its tensors fit.
 """
 
 from __future__ import annotations
@@ -12,77 +10,10 @@ from typing import Any, Literal
 
 from harness.errors import UnknownModelError
 from harness.models import ModelShape, shape_from_config
+from harness.models.block_checkpoints import block_size, mask_id, native_config, recognised
 from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.models.config import FAMILIES as NTP_FAMILIES
 from harness.models.decodable import why_undecodable
-
-Config = dict[str, Any]
-_NOT_NATIVE = {"auto_map", "architectures", "model_type"}
-
-
-def recognised(config: Config) -> BlockModelFamily | None:
-    """The family of a config; None for any other model."""
-    kind, classes = config.get("model_type"), set(config.get("architectures") or ())
-    for family in FAMILIES.values():
-        told = not family.classes or not classes or classes & set(family.classes)
-        if kind in family.natives and told and all(config.get(key) is not None for key in family.marks):
-            return family
-    return None
-
-
-def misfit(family: BlockModelFamily, config: Config) -> str | None:
-    """Why the tensors of this checkpoint do not fit the native class; None where they do."""
-    wrong = [
-        f"{key}: {config[key]!r} (must be {value!r})"
-        for key, value in family.must_be.items()
-        if config.get(key) is not None and config[key] != value
-    ]
-    return ", ".join(wrong) or None
-
-
-def native_config(family: BlockModelFamily, config: Config) -> Config:
-    """The config of the native class, its model_type and keys, whatever class the checkpoint names.
-
-    Raises:
-        UnknownModelError: the tensors do not fit, or the config lacks what is needed.
-    """
-    wrong = misfit(family, config)
-    if wrong:
-        raise UnknownModelError(f"this {family.name} checkpoint does not fit the native class: {wrong}")
-    theirs = set(family.keys.values())
-    native = {key: value for key, value in config.items() if key not in _NOT_NATIVE | theirs}
-    native |= {ours: config[key] for ours, key in family.keys.items() if config.get(key) is not None}
-    native = {**family.constants, **native, "model_type": family.natives[config["model_type"]]}
-    if native["model_type"] == "glm4_moe":
-        native |= _partial_rotary(native)
-    if "sliding_window" in native and not native.get("use_sliding_window") and native["model_type"].startswith("qwen"):
-        native |= {"use_sliding_window": False}
-    return native
-
-
-def block_size(family: BlockModelFamily, config: Config) -> tuple[int, str]:
-    """The block size with where it comes from."""
-    if isinstance(config.get(family.block_key), int):
-        return config[family.block_key], f"{family.block_key} in config.json"
-    return family.block_size, f"the family's own ({family.source})"
-
-
-def mask_id(family: BlockModelFamily, config: Config, of_tokenizer: int | None) -> tuple[int | None, str]:
-    """The mask token with where it comes from: the config, else the tokenizer, else what the family's code has."""
-    if isinstance(config.get(family.mask_key), int):
-        return config[family.mask_key], f"{family.mask_key} in config.json"
-    if of_tokenizer is not None:
-        return of_tokenizer, "the tokenizer's mask token"
-    if family.mask_id is not None:
-        return family.mask_id, f"the family's own ({family.source})"
-    return None, "neither config.json nor the tokenizer names one"
-
-
-def _partial_rotary(native: Config) -> Config:
-    """Rotary positions on a part of each head, in the form that the class reads."""
-    theta, part = native.get("rope_theta", 10_000.0), native["partial_rotary_factor"]
-    return {"rope_parameters": {"rope_type": "default", "rope_theta": float(theta), "partial_rotary_factor": part}}
-
 
 ModelKind = Literal["block model", "sbd", "ntp"]
 DTYPE = "bfloat16"

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
-from harness.models.checkpoint_facts import native_config, recognised
+from harness.models.block_checkpoints import native_config, recognised
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
-from harness.regression.history.database import FIGURES, RECORDS, database_url, in_words, migrate, open_engine, shown
+from harness.regression.history.database import FIGURES, RECORDS, bring_up_to_date, database_url, in_words, open_engine, shown
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
@@ -65,7 +65,7 @@ class History:
         self._engine = open_engine(url)
         try:
             with in_words(self.place):
-                migrate(self._engine, self.place)
+                bring_up_to_date(self._engine, self.place)
         except BaseException:
             self.close()
             raise
