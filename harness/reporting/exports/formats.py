@@ -38,4 +38,3 @@ def export(judgements: Judgements, name: str) -> str:
         KeyError: unknown format.
     """
     return re.sub("[\ud800-\udfff]", "\ufffd", FORMATS[name](finite(judgements)))
-
