@@ -1,7 +1,7 @@
-"""Ways of attending, timed side by side at the shapes of a decode: no mask, a boolean mask, packed heads, flex_attention.
+"""Ways of attending, timed at the shapes of a decode: no mask, a boolean mask, packed heads, flex_attention.
 
-A next-token pass has 1 query, a later pass of a block k (both see every key), the pass that commits a block and opens the
-next one 2k: the first k causal, the others seeing all. Axes: B rows, H query heads, G KV heads, Q queries, C keys, D head
+A next-token pass has 1 query, a later pass of a block k; both see every key. The pass that commits a block and opens the next
+one has 2k: the first k are causal, the others see all. Axes: B rows, H query heads, G KV heads, Q queries, C keys, D head
 dimension. Knows no model and no file.
 """
 
@@ -29,16 +29,17 @@ MASK = "SDPA, boolean mask"
 CAPTURABLE = "used lengths, as captured"
 FLEX = "flex_attention"
 CAPTURED = {CAPTURABLE: None, FLEX: "flex"}
-"""What the engine captures into graphs, with lengths in tensors; here without the graph, so with its launches."""
+"""What the engine captures into graphs, with lengths in tensors; here without the graph, launches included."""
 WARM_UP, SPANS, CALLS = 3, 9, 8
 COLD_BYTES, MOST_COPIES = 2**28, 32
-"""Keys and values are taken in turn from so many bytes, as a model's layers do: one pair would stay in the cache."""
+"""Keys and values rotate over so many bytes, as over a model's layers, because one pair would stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionTime:
-    """Median seconds of one call, or None and the reason. ``over_mask``: relative to the boolean mask at the same place;
-    ``difference``: largest absolute difference of the output to the boolean mask's.
+    """Median seconds of one call, or None and the reason, with two comparisons to the boolean mask at the same place.
+
+    ``over_mask``: ratio of the times. ``difference``: largest absolute difference of the outputs.
     """
 
     batch: int
@@ -53,7 +54,7 @@ class AttentionTime:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """``queries`` in each of ``batch`` rows behind ``context`` committed tokens; the first ``causal`` look back only."""
+    """``queries`` in each of ``batch`` rows after ``context`` committed tokens; the first ``causal`` are causal."""
 
     batch: int
     context: int
@@ -93,9 +94,9 @@ def compare_ways(
     deadline_s: float,
     now_s: Callable[[], float] = time.monotonic,
 ) -> list[AttentionTime]:
-    """Time every way at every place until ``deadline_s`` by ``now_s``; what was not reached is listed with that reason.
+    """Time every way at every place until ``deadline_s`` by ``now_s``; the rest is listed with that reason.
 
-    Flex_attention comes last, for it is compiled at every place.
+    Flex_attention comes last, because it is compiled at every place.
 
     Args:
         heads: (H, G, D).
@@ -110,7 +111,7 @@ def compare_ways(
             continue
         try:
             times.append(_timed(blank, place, device, dtype, heads, clock))
-        except Exception as error:  # an attention that this device or build lacks is a result
+        except Exception as error:  # an attention missing on this device or build is a result
             times.append(replace(blank, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
     order = {(place.batch, place.context, place.queries): index for index, place in enumerate(wanted)}
     return _over_mask(sorted(times, key=lambda one: order[one.batch, one.context, one.queries]))
@@ -125,13 +126,13 @@ def _timed(
     torch.manual_seed(11)
     query_heads, kv_heads, width = heads
     queries = torch.randn(place.batch, query_heads, place.queries, width, device=device, dtype=dtype)
-    # As the sessions keep them: the slots of a row behind one another where they are read as captured, else those of a KV head.
+    # Layout as in the sessions: contiguous slots per row where they are read as captured, else per KV head.
     shape = (place.batch, place.keys, kv_heads, width)
     copies = min(MOST_COPIES, max(1, COLD_BYTES // (2 * dtype.itemsize * place.batch * kv_heads * place.keys * width)))
     drawn = [tuple(torch.randn(shape, device=device, dtype=dtype).transpose(1, 2) for _ in "kv") for _ in range(copies)]
     layers = drawn if blank.way in CAPTURED else [(keys.contiguous(), values.contiguous()) for keys, values in drawn]
     with torch.inference_mode(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="flex_attention called without")  # on a CPU that is meant
+        warnings.filterwarnings("ignore", message="flex_attention called without")  # intended on a CPU
         masked = way_of(MASK, place, device)
         assert masked is not None
         apart = (attend(queries, *layers[0]).float() - masked(queries, *layers[0]).float()).abs().max().item()
@@ -155,7 +156,7 @@ def _median_s(call: Callable[[], Any], clock: Clock) -> float:
 
 
 def way_of(name: str, place: ReadPlace, device: str) -> Way | None:
-    """The function behind a name, of (B, H, Q, D) queries and (B, G, C, D) keys and values; None where it has no such form."""
+    """The function of a name: (B, H, Q, D) queries, (B, G, C, D) keys and values; None where the place lacks it."""
     if name == MASK:
         mask = visible(place, device)
         return lambda q, k, v: sdpa(q, k, v, attn_mask=mask, enable_gqa=True)
@@ -167,7 +168,7 @@ def way_of(name: str, place: ReadPlace, device: str) -> Way | None:
 
 
 def _unmasked(place: ReadPlace) -> Way:
-    """One call without a mask; where the first queries are causal two, each over the keys that it may see."""
+    """One call without a mask; with causal queries two calls, each over the keys it may see."""
     first, before = place.causal, place.context + place.causal
     if not first:
         return lambda q, k, v: sdpa(q, k, v, enable_gqa=True)
@@ -181,8 +182,9 @@ def _unmasked(place: ReadPlace) -> Way:
 
 
 def _as_captured(place: ReadPlace, device: str, option: str | None) -> Way:
-    """The engine's own, see harness.engine.captured_attention, over buffers as long as what is used of them; None: what the
-    engine takes for such tensors. What is made once per capture or forward, for all layers, is made with the first call.
+    """The attention of harness.engine.captured_attention over full buffers; ``option`` None: the engine's choice.
+
+    The first call makes what an engine makes once per capture or forward, for all layers.
     """
     parts = ((place.causal, True), (place.queries - place.causal, False)) if place.causal else ((place.queries, False),)
     used = torch.full((len(parts), place.batch), place.keys, dtype=torch.int32, device=device)

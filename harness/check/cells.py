@@ -1,7 +1,7 @@
-"""The table of `sbd check`: what became of every planned arm of every cell, derived from the run's record.
+"""The table of `sbd check`: the outcome of every planned arm of every cell, from the run's record.
 
-Speedups, shares and the memory traffic that the device itself counted are those of harness.analysis.comparison;
-energy per token is derived here. Knows no device and no file.
+harness.analysis.comparison gives speedups, shares and the memory traffic that the device counted; this module derives energy
+per token. Knows no device and no file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ ENERGY = "energy_j"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line: an arm of a cell. Seconds, bytes per second, joules; None where there is none.
+    """One line: an arm of a cell. Seconds, bytes per second, joules; None where absent.
 
-    ``modelled_bytes_per_s`` is over the decode's forwards; ``counted_bytes_per_s`` is what the device's memory counter (GPM,
-    or DCGM) says of prefill and decode, ``counted_over_modelled`` its bytes over those modelled for just that window.
-    ``wall_over_passes``: of the reduction in passes so much is left by the clock. ``decode_errors``: predicted ÷ measured
-    decode time - 1 by price (PRICES of harness.analysis.pass_values), for those that there are.
-    ``missing`` says why energy or counter is None.
+    ``modelled_bytes_per_s`` covers the decode's forwards. ``counted_bytes_per_s`` is the device's memory counter (GPM or DCGM)
+    over prefill and decode; ``counted_over_modelled`` divides its bytes by those modelled for that window.
+    ``wall_over_passes``: wall speedup ÷ NFE speedup. ``decode_errors``: predicted ÷ measured decode time - 1, by price (PRICES
+    of harness.analysis.pass_values). ``missing`` says why energy or counter is None.
     """
 
     part: str
@@ -54,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidthRow:
-    """One point of t(q)/t(1): the median pass of one kind in a cell, and the same over the cell's one-token pass."""
+    """One point of t(q)/t(1): the median pass of one kind in a cell, absolute and over the cell's one-token pass."""
 
     part: str
     batch: int
@@ -66,9 +65,7 @@ class WidthRow:
 
 
 def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
-    """Every planned arm of every cell in order, its tasks together: measured (so many of its samples), its outcomes, or
-    not run, and why.
-    """
+    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
     comparison = compare(held)
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
@@ -90,7 +87,7 @@ def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
 
 
 def _by_arm(cases: Sequence[CaseHeader]) -> list[list[CaseHeader]]:
-    """The cases of each arm of a part and batch size, which differ in nothing but the task."""
+    """The cases of each arm of a part and batch size, which differ only in the task."""
     found: dict[tuple[str, int, str], list[CaseHeader]] = {}
     for case in cases:
         if not case.is_check:
@@ -99,7 +96,7 @@ def _by_arm(cases: Sequence[CaseHeader]) -> list[list[CaseHeader]]:
 
 
 def unreached(plan: Plan, why_not_run: str) -> list[Row]:
-    """The same where not even the record was begun."""
+    """The rows where the record was not begun."""
     cases = [case for case in plan.cases if not case.is_check]
     state = f"not run: {why_not_run}"
     return [Row(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
@@ -148,9 +145,9 @@ def _row(
 
 
 def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple[float | None, str | None]:
-    """Joules per new token, prefill included, over the samples long enough for the counter; or None and why.
+    """Joules per new token, prefill included, over the samples that are long enough for the counter; or None and why.
 
-    ``why_none``: why the part had no such meter, as its session recorded it.
+    ``why_none``: why the part had no energy meter, from its session.
     """
     metered = [sample for sample in samples if ENERGY in sample.meters]
     if not samples:
@@ -166,7 +163,7 @@ def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple
 
 
 def _why_no_energy(held: Run) -> dict[str, str]:
-    """By part, where its machine had no counter of energy."""
+    """The reason by part, where its machine had no energy counter."""
     return {
         session["part"]: str(one["reason"])
         for session in held.sessions if session.get("event") == "meters"

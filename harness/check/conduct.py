@@ -1,7 +1,7 @@
-"""Conducts `sbd check`: a run in a process of its own until its time is up, then what may not disturb it; results as files.
+"""Conducts `sbd check`: a run in its own process until its time is up, then the other checks; results as files.
 
-Into the folder go scenario.yaml, the run with its report, cells.json and cells.md, attention.json and attention.md, and
-exactness.json. What was not reached is listed as such.
+The folder receives scenario.yaml, the run with its report, cells.json, cells.md, attention.json, attention.md, exactness.json.
+They list what was not reached.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from harness.scenario.plan import make_plan
 
 EXACTNESS_VERSION = 2
 MOST_DIFFERENCE = 0.05
-"""Of attention over values of about 1 in bfloat16, whose last digit is worth 0.008 there and 0.016 from 2 on."""
+"""Of attention over values of about 1 in bfloat16, where the last digit is 0.008, and 0.016 from 2 on."""
 RESERVED_S = 90.0
 """Time kept back from the run for exactness, attention and the report."""
 TO_END_S = 20.0
 SHORTEST_RUN_S = 45.0
-"""In less a model of this size is loaded and nothing is measured: then no run is begun."""
+"""A shorter run only loads a model of this size and measures nothing, so it is not begun."""
 TakeRun = Callable[[Path, Path, float], str | None]
-"""Runs a scenario file into a directory for so many seconds; returns why it did not finish."""
+"""Runs a scenario file into a directory for some seconds; returns why it did not finish."""
 
 
 def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) -> str:
-    """Measure until the time is up and write what there is into ``out``; returns the tables as Markdown.
+    """Measure until the time is up and write the results into ``out``; returns the tables as Markdown.
 
-    A second call with the same folder goes on where the first one was cut off.
+    A second call with the same folder continues the first.
 
     Raises:
         UserError: the folder holds another run.
-        CheckFailedError: the engine does not write the plain session's tokens on this device, or graphs in half precision do
-            not compute what float32 does (the files are there).
+        CheckFailedError: the engine's tokens differ from the plain session's, or graphs in half precision differ from float32
+            (the files are written).
     """
     deadline_s = time.monotonic() + 60 * minutes
     device = "cpu" if dry else "cuda"
@@ -61,7 +61,7 @@ def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) 
     _write_scenario(file, run, dry)
     left_s = deadline_s - RESERVED_S - time.monotonic()
     stopped = (take or take_run)(file, run, left_s) if left_s >= SHORTEST_RUN_S else TIME_UP
-    # Only now: this process on the GPU beside the measuring one would void its samples.
+    # Not earlier: this process on the GPU would void the samples of the measuring one.
     choose_kernels(device)
     exact = exactness(device)
     half = half_precision(device)
@@ -82,7 +82,7 @@ def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) 
 
 
 def _faults(exact: dict[str, bool], half: Sequence[HalfPrecisionPass], times: Sequence[AttentionTime]) -> list[str]:
-    """What this device computes wrong, in words."""
+    """What this device computes wrongly, in words."""
     wrong, faults = [method for method, same in exact.items() if not same], []
     if wrong:
         faults.append(f"the engine does not write the plain session's tokens ({', '.join(wrong)})")
@@ -90,7 +90,7 @@ def _faults(exact: dict[str, bool], half: Sequence[HalfPrecisionPass], times: Se
     if off:
         faults.append(f"{len(off)} of {len(half)} passes of graphs in half precision are not those of float32 ({off[0]})")
     apart = [one.difference for one in times if one.way == CAPTURABLE and one.difference is not None]
-    if not all(difference < MOST_DIFFERENCE for difference in apart):  # NaN is no number below it
+    if not all(difference < MOST_DIFFERENCE for difference in apart):  # NaN is not below it
         faults.append(f"attention over used lengths differs from the masked one by up to {max(apart)}")
     return faults
 
@@ -104,7 +104,7 @@ def _write_scenario(file: Path, run: Path, dry: bool) -> None:
 
 
 def take_run(file: Path, run: Path, seconds: float) -> str | None:
-    """`sbd run` and its report in processes of their own; the run is interrupted when its time is up, and keeps its samples."""
+    """`sbd run` and its report in their own processes; at the time limit the run is interrupted and keeps its samples."""
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(run), "--no-report"]
     process = subprocess.Popen(command)
     stopped = None
@@ -122,7 +122,7 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It has been asked to stop, or has stopped: what does not answer is killed."""
+    """Wait for the interrupted process; kill it if it does not end."""
     try:
         process.wait(TO_END_S)
     except subprocess.TimeoutExpired:

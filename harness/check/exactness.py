@@ -1,4 +1,4 @@
-"""Whether the fast engines on a device write the very tokens of the plain session, on a small model in float64."""
+"""Whether the fast engines on a device write the same tokens as the plain session, on a small model in float64."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.engine.static_session import StaticSession
 def exactness(device: str) -> dict[str, bool]:
     """Whether the engines on ``device``, eager and captured into graphs, write the plain CPU session's tokens.
 
-    On a CPU a captured pass is the same work called again.
+    On a CPU a captured pass calls the same work again.
     """
     torch.manual_seed(7)
     config = LlamaConfig(
@@ -35,7 +35,7 @@ def exactness(device: str) -> dict[str, bool]:
     model: Any = LlamaForCausalLM(config)
     model = model.double().eval()
     capture = CudaGraphs() if device.startswith("cuda") else by_calling_again
-    # Each with a configuration of its own, which the static sessions change.
+    # Each has its own configuration, because the static sessions change it.
     engines = {
         "eager": StaticSession(copy.deepcopy(model).to(device)),
         "graphs": GraphedSession(copy.deepcopy(model).to(device), capture),

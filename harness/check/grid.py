@@ -1,6 +1,6 @@
-"""What `sbd check` decodes: cells of an 8B shape with random weights, from the most to the least wanted, as a scenario.
+"""The cells of `sbd check`: an 8B shape with random weights, most to least important, as a scenario.
 
-Knows no model and no device: it writes plain data.
+It writes plain data; knows no model and no device.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ from typing import Any
 BLOCKS, BATCHES, CONTEXTS = (4, 8, 16, 32), (1, 4, 16, 64), (1024, 8192, 32768)
 PAPER_BLOCK = 16
 PASSES_SAVED = 3.0
-"""NFE speedup replayed at block sizes that the paper's Table 1 does not have; a pass costs the same whatever is accepted."""
+"""NFE speedup replayed at block sizes outside the paper's Table 1; a pass costs the same at any acceptance."""
 TABLE_1 = (("GSM8K", "sbd_gamma_low"), ("LiveCodeBench-v6", "sbd_gamma_high"))
 """The lowest and the highest rate of Llama-3.1-8B in Table 1."""
 ENERGY_BATCHES = (1, 16)
 ENERGY_TOKENS = 2048
-"""So many that a decode outlasts ENERGY_WINDOW_S (harness.analysis.arm_figures) at batch 1 too."""
+"""A decode of so many tokens outlasts ENERGY_WINDOW_S (harness.analysis.arm_figures), also at batch 1."""
 ATTENTION = ((1, 1024), (1, 8192), (16, 8192))
 """(batch, context) at which ways of attending are compared, at 1, k and 2k queries."""
 TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 64}
 
 
 def scenario(dry: bool) -> dict[str, Any]:
-    """One part per cell, all on the same weights; in a dry run tiny ones on the CPU. Energy, and NTP beside generate(), come
-    after the shortest context.
-    """
+    """One part per cell, all on the same weights; a dry run has tiny ones on the CPU. The shortest context is first."""
     per_context = [[_cell(context, batch, dry) for batch in (BATCHES[:2] if dry else BATCHES)] for context in CONTEXTS]
     energy = [_energy(batch, dry) for batch in (BATCHES[:2] if dry else ENERGY_BATCHES)]
     parts = [*per_context[0], *energy, _baseline(dry), *(part for parts in per_context[1:] for part in parts)]
@@ -32,9 +30,9 @@ def scenario(dry: bool) -> dict[str, Any]:
 
 
 def made_small(document: dict[str, Any]) -> dict[str, Any]:
-    """A scenario for a GPU as it is dry-run on a CPU: the same parts and arms, tiny shapes, few and short prompts.
+    """The CPU dry run of a GPU scenario: the same parts and arms, tiny shapes, few and short prompts.
 
-    A model that is not random stays what it is.
+    A model that is not random stays unchanged.
     """
     return document | {"parts": [_made_small(part) for part in document["parts"]]}
 
@@ -77,7 +75,7 @@ def _energy(batch: int, dry: bool) -> dict[str, Any]:
 
 
 def _baseline(dry: bool) -> dict[str, Any]:
-    """generate() in one cell alone: compiled, its first decode takes a minute."""
+    """generate() in one cell only, because its first compiled decode takes a minute."""
     return _part("baseline", [{"method": "ntp"}], CONTEXTS[0], 1, dry) | {
         "repeats": 1, "warmup": 1, "baseline_check": 1, "workload": _workload(CONTEXTS[0], 2, 32 if dry else 64, dry),
     }  # fmt: skip
@@ -85,9 +83,9 @@ def _baseline(dry: bool) -> dict[str, Any]:
 
 def _part(name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool) -> dict[str, Any]:
     model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
-    # Compiling every shape of every cell would take longer than the check may.
+    # Compiling every shape of every cell would exceed the time of the check.
     place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
-    health = {"kernel": 0.1, "steal": 0.02}  # a clock that follows the power drawn moves more than a quiet one
+    health = {"kernel": 0.1, "steal": 0.02}  # a clock that follows the power drawn varies more
     return {"name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch], "health": health}
 
 

@@ -1,7 +1,8 @@
-"""Whether graphs in bfloat16 compute on a device what float32 without graphs computes: flash attention over buffers with empty
-pieces, buffers that grow, one to four rows, every kind of pass captured and then replayed.
+"""Whether bfloat16 graphs compute on a device what float32 without graphs computes.
 
-`python -m harness.check.half_precision DEVICE` prints every pass, and "right" or "WRONG" (exit code 1).
+The passes use flash attention over buffers with empty pieces, buffers that grow, and one to four rows. Every kind of pass is
+captured and then replayed. `python -m harness.check.half_precision DEVICE` prints every pass, then "right" or "WRONG" (exit
+code 1).
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from harness.engine.static_session import StaticSession
 from harness.errors import EXIT_OK, EXIT_REGRESSION
 
 MOST_ERROR = 0.04
-"""Of the norm of a pass's logits: rounding to bfloat16 makes 0.012 to 0.018 of it on a CPU, one token more or less 0.08."""
+"""Of the norm of a pass's logits: on a CPU rounding to bfloat16 gives 0.012 to 0.018, one token more or less 0.08."""
 BATCHES = ((1, 200), (1, 900), (2, 900), (3, 900), (4, 900), (1, 5000))
-"""(rows, tokens there is room for), one after the other on one session, so that each but the first captures anew."""
+"""(rows, capacity in tokens), consecutive on one session, so that each but the first captures again."""
 PROMPT, BLOCK, VOCABULARY = 100, 16, 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfPrecisionPass:
-    """One pass of the graphs. ``error``: norm of its logits' difference to float32's over their norm; None: no number."""
+    """One pass of the graphs. ``error``: norm of the difference to float32's logits over their norm; None: not a number."""
 
     rows: int
     capacity: int
@@ -54,7 +55,7 @@ class HalfPrecisionPass:
 def half_precision(
     device: str, capture: Capture | None = None, batches: Sequence[tuple[int, int]] = BATCHES
 ) -> list[HalfPrecisionPass]:
-    """Every pass of ``batches`` on ``device``; by CUDA graphs on a GPU, elsewhere by calling the work again, or by ``capture``.
+    """Every pass of ``batches`` on ``device``, by ``capture``, else CUDA graphs on a GPU, else by calling the work again.
 
     Raises:
         ScenarioError: torch or the GPU lacks flash attention.
@@ -70,14 +71,14 @@ def half_precision(
     if capture is None:
         capture = CudaGraphs() if device.startswith("cuda") else by_calling_again
     fast = GraphedSession(copy.deepcopy(exact), capture)
-    plain = StaticSession(exact.float())  # the very weights, rounded
+    plain = StaticSession(exact.float())  # the rounded weights
     return [one for rows, capacity in batches for one in _batch(fast, plain, rows, capacity, torch.device(device))]
 
 
 def _batch(
     fast: ModelSession, plain: ModelSession, rows: int, capacity: int, device: torch.device
 ) -> Iterator[HalfPrecisionPass]:
-    """A prompt, then each kind of pass twice, both sessions going on from what they have kept."""
+    """A prompt, then each kind of pass twice; both sessions continue from what they kept."""
     tokens = torch.randint(VOCABULARY, (rows, PROMPT + 4 * BLOCK), device=device)
     for session in (fast, plain):
         session.reset(rows, capacity)
@@ -95,9 +96,9 @@ def _batch(
 
 
 def _passes(tokens: Tensor) -> Iterator[tuple[str, list[Segment], list[int]]]:
-    """Next-token prediction, a block, a block that commits the one before it, and one in which the first row commits none.
+    """Next-token prediction, a block, a block that commits the one before, and one in which the first row commits none.
 
-    What is fed, and what of it is kept in each row.
+    Yields name, segments fed, and tokens kept per row.
     """
     rows, at = tokens.shape[0], PROMPT
     yield "1", [_segment(tokens, at, at + 1, "causal", 1)], [1] * rows
@@ -111,7 +112,7 @@ def _passes(tokens: Tensor) -> Iterator[tuple[str, list[Segment], list[int]]]:
     yield f"{BLOCK}+{BLOCK}", both(at), [BLOCK] * rows
     if rows > 1:
         waits = both(at + BLOCK)
-        waits[0].logits = 0  # what padding says means nothing
+        waits[0].logits = 0  # logits of padding have no meaning
         waits[0].valid = (torch.arange(rows) > 0)[:, None].expand(-1, BLOCK)
         yield f"{BLOCK}+{BLOCK}, one row waits", waits, [0] + [BLOCK] * (rows - 1)
 
@@ -122,7 +123,7 @@ def _segment(tokens: Tensor, start: int, end: int, visibility: Visibility, logit
 
 
 def main(device: str) -> int:
-    """Every pass in a line, then the word; the exit code."""
+    """Print every pass in a line, then the word; returns the exit code."""
     found = half_precision(device)
     for one in found:
         print(one)

@@ -1,4 +1,4 @@
-"""The results of `sbd check` as Markdown. Derives nothing."""
+"""The results of `sbd check` as Markdown; it derives nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from harness.check.cells import Row, WidthRow
 
 MS, US, GB = 1e-3, 1e-6, 1e9
 PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")
-"""Prices whose error is told."""
+"""Prices whose error is shown."""
 
 
 def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
-    """Every planned arm, then t(q)/t(1), then why energy or counted bytes are missing."""
+    """Every planned arm, then t(q)/t(1), then the reasons for missing energy or counted bytes."""
     heads = (
         "part", "batch", "arm", "state", "pass, ms", "over a 1-token pass", "wall speedup", "fewer passes", "wall over passes",
         "of read rate", "J/token", "modelled, GB/s", "counted, GB/s", "counted over modelled",

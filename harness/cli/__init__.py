@@ -1,6 +1,6 @@
 """The command line: turns arguments into plain calls, and errors into a message and an exit code, in one place.
 
-Heavy modules are imported inside the sub-command that needs them, so that `sbd --help` answers at once.
+Each sub-command imports its heavy modules itself, so that `sbd --help` answers at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")
     ] = False,
 ) -> None:
-    """Options before the command; --debug is read by main, where errors end up."""
+    """Options before the command; main reads --debug and handles errors."""
 
 
 app.command("plan", short_help="list the cases, with memory and time")(plan_command)
@@ -88,10 +88,10 @@ def run_command(
 
     if followed():
         return
-    loaded = load_scenario(scenario)  # a mistake in the file is said before a heavy import
+    loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import
     _need_run_extra("sbd run")
     sent_out = loaded.in_fresh_processes and ranks_here() is None
-    if calibrate and not sent_out:  # else the process that begins the run does it: this one opens no device
+    if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         from harness.cli.calibrate import profile_of_scenario
 
         profile_of_scenario(loaded)
@@ -147,7 +147,7 @@ app.command("eval", short_help="tasks of lm_eval with our decoders", context_set
 
 
 def main() -> None:
-    """Entry point of the ``sbd`` script; every error on purpose is caught here and nowhere else."""
+    """Entry point of the ``sbd`` script; only this function catches the program's own errors."""
     try:
         app()
     except SbdError as error:

@@ -1,4 +1,4 @@
-"""`sbd roofline --anchors`: predictions beside speeds that others published, each with its verdict and its reason."""
+"""`sbd roofline --anchors`: predictions beside published speeds, each with its verdict and its reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Percentages are predicted over published, less 1."""
 
 
 def print_anchors(as_json: bool) -> None:
-    """The table, or all of it as JSON."""
+    """Print the table, or all of it as JSON."""
     from harness.hardware.profile import known_profiles
     from harness.roofline.anchor_values import known_anchors
     from harness.roofline.anchors import compare_anchors
@@ -67,7 +67,7 @@ def _described(one: Comparison) -> dict[str, Any]:
 
 
 def render(table: AnchorTable, report: AnchorReport) -> str:
-    """One block a system, with its conditions and source; then bars, reasons and what is left out."""
+    """One block per system with conditions and source; then bars, reasons and omissions."""
     blocks = [HEAD.format(fixed=1e6 * report.fixed_s_per_layer, source=table.fixed_cost_from)]
     by_system = sorted(report.comparisons, key=lambda one: list(table.systems).index(one.anchor.system))
     for name, group in groupby(by_system, key=lambda one: one.anchor.system):
@@ -98,7 +98,7 @@ def _cells(one: Comparison) -> Iterator[str]:
 
 
 def verdict(table: AnchorTable, one: Comparison) -> str:
-    """In words; one against what the table expects says so in capitals."""
+    """The verdict in words, in capitals where it contradicts the table."""
     group, reason = one.anchor.group, one.anchor.reason
     if group is None:
         return f"no: {reason}" if one.finding == "disagrees_as_stated" else f"AGREES, expected not to: {reason}"

@@ -1,6 +1,6 @@
-"""`sbd calibrate`: measure this machine's ceilings without any model, and keep them as a hardware profile of its own.
+"""`sbd calibrate`: measures this machine's ceilings without a model and keeps them as its hardware profile.
 
---calibrate of `sbd run`, `sbd plan` and `sbd roofline`: this machine's own hardware profile, measured where none is kept.
+--calibrate of `sbd run`, `sbd plan` and `sbd roofline` uses that profile and measures it where none is kept.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
     """``dtypes`` without repeats.
 
     Raises:
-        UserError: torch multiplies no matrices in one of them here.
+        UserError: torch multiplies no matrices in a dtype here.
     """
     from typing import get_args
 
@@ -82,7 +82,7 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
 
 
 def render(measured: MeasuredCeilings) -> str:
-    """The ceilings as tables: rates by buffer size, rates by tokens and by queries, and what a pass costs besides."""
+    """The ceilings as tables: rates by buffer size, by tokens and by queries, and a pass's fixed cost."""
     threads = "" if measured.threads is None else f", {measured.threads} threads"
     is_memory, why = measured.read_is_memory
     read, copied = measured.read_bytes_per_s.points, measured.copy_bytes_per_s.points
@@ -154,10 +154,10 @@ def profile_of_scenario(scenario: Scenario, given: str | None = None) -> Hardwar
 def profile_here(
     device: str | None, dtypes: Sequence[str], threads: int | None = None, given: str | None = None
 ) -> HardwareProfile:
-    """This machine's own profile of ``device``, with measured rates in ``dtypes``: the one that is kept, else measured now.
+    """This machine's own profile of ``device`` with measured rates in ``dtypes``, kept or measured now.
 
     Raises:
-        UserError: another profile was ``given`` as well, a dtype cannot be measured, or measuring failed.
+        UserError: another profile was ``given`` too, a dtype cannot be measured, or measuring failed.
     """
     from harness.errors import UserError
 
@@ -175,7 +175,7 @@ def profile_here(
         if set(wanted) <= set(held):
             print(f"measured on {kept.measured.measured_at}: {kept.name}", file=sys.stderr)
             return kept
-        wanted = measurable([*held, *wanted])  # one profile per device: what it held is measured again
+        wanted = measurable([*held, *wanted])  # one profile per device, so its dtypes are measured again
     calibrate_in_own_process(chosen, wanted, threads)
     found, reason = profile_of(chosen)
     if found is None or found.measured is None:
@@ -184,10 +184,10 @@ def profile_here(
 
 
 def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threads: int | None) -> None:
-    """`sbd calibrate` as a user would call it: its gigabytes of buffers must not slow down what this process times later.
+    """Run `sbd calibrate` in its own process, because its gigabytes of buffers slow down later timings here.
 
     Raises:
-        UserError: it failed; what it said stands on stderr.
+        UserError: it failed; its message is on stderr.
     """
     from harness.errors import UserError
 

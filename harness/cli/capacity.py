@@ -1,6 +1,6 @@
-"""`sbd capacity`: arguments to a question for the planner, and its answer as a table, as JSON or as CSV. Runs nothing.
+"""`sbd capacity`: turns arguments into a question for the planner, and its answer into a table, JSON or CSV. Runs nothing.
 
-A capacity plan as CSV: a line per device and arm, or per device and context; empty where absent, beside the reason.
+The CSV has a line per device and arm, or per device and context; an absent value is empty, with its reason beside it.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ RANGES = ("pays", "pays_overlapped", "pays_serial")
 
 
 def to_csv(plan: Plan, break_even: bool) -> str:
-    """The arms of every device, or where ``break_even`` its contexts. ``predicted`` names the rung of every line's figures."""
+    """The arms of every device, or with ``break_even`` its contexts. ``predicted`` names the rung of a line's figures."""
     lines = list(_break_even_lines(plan) if break_even else _arm_lines(plan))
     text = StringIO()
     table = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")

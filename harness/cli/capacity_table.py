@@ -1,4 +1,4 @@
-"""A capacity plan for a terminal. Arranges and rounds; what is absent is shown as ? and its reason below."""
+"""A capacity plan for a terminal: it arranges and rounds; an absent value is ? with its reason below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ batch: rows of one replica; a | b: NTP | SBD; "1..47 of 100": SBD pays at batche
 
 
 def in_order(plan: Plan, sort: Literal["cost", "speed", "name"]) -> Plan:
-    """The plan with its devices sorted: the best first, then those whose figure is not known, then those without a plan."""
+    """The plan with sorted devices: the best first, then those with an unknown figure, then those without a plan."""
 
     def key(device: DevicePlan) -> tuple[int, float, str]:
         arms = [arm for arm in (device.sbd, device.ntp) if arm and arm.batch is not None]
@@ -45,7 +45,7 @@ def render(plan: Plan) -> str:
 
 
 def render_break_even(plan: Plan) -> str:
-    """Two tables, a line per device and a column per context: the batches that pay, and where that ends in tokens per pass."""
+    """Two tables of devices by contexts: the batches that pay, and the tokens per pass where that ends."""
     planned = [device for device in plan.devices if _planned(device)]
     contexts = [f"{found.context_tokens:,}" for found in planned[0].break_even] if planned else []
     k = plan.acceptance.block_size
@@ -71,7 +71,7 @@ def render_break_even(plan: Plan) -> str:
 
 
 def _end_in_tokens(found: BreakEven, block_size: int) -> str:
-    """Where the first paying range ends at both ends of the band; > where it goes beyond all batches searched."""
+    """The end of the first paying range at both ends of the band; > where it exceeds all batches searched."""
     if found.searched_batch is None:
         return "does not fit"
     ends = sorted(ranges[0][1] if ranges else 0 for ranges in (found.pays_serial, found.pays_overlapped))
@@ -103,7 +103,7 @@ def _gpus(arm: ArmPlan) -> str:
 
 
 def _pair(figure: Callable[[ArmPlan], str]) -> CellWriter:
-    """NTP's figure | SBD's; one where they are the same."""
+    """NTP's figure | SBD's; one where both are equal."""
 
     def cell(device: DevicePlan) -> str:
         both = [figure(arm) if arm and arm.batch is not None else ABSENT for arm in (device.ntp, device.sbd)]
@@ -140,14 +140,14 @@ def _unplanned(plan: Plan) -> str:
         if device.reason:
             found.append((device.hardware, device.reason))
         elif len(arms) == 2 and plan.goal.tokens_per_s_per_user is None:
-            found.append((device.hardware, arms["NTP"]))  # memory: what is too small for NTP is so for SBD, which needs more
+            found.append((device.hardware, arms["NTP"]))  # SBD needs more memory than NTP, so NTP's reason covers both
         else:
             found += [(f"{device.hardware} ({method})", reason) for method, reason in arms.items()]
     return _listed("no plan", found)
 
 
 def _prices(planned: Iterable[DevicePlan]) -> str:
-    """USD per device and hour with source, date and grade; then the devices whose price is not known."""
+    """USD per device and hour with source, date and grade; then the devices without a price."""
     lines = []
     for device in planned:
         price = device.price_usd_per_hour
@@ -168,7 +168,7 @@ def _assumed(plan: Plan) -> str:
 
 
 def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
-    """Names by what is said of them, each reason once."""
+    """Names grouped by reason, each reason once."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in named:
         by_reason.setdefault(str(reason), []).append(name)

@@ -1,4 +1,4 @@
-"""`sbd compare`: what changed from one run to another, for people and programs. Information: it judges nothing."""
+"""`sbd compare`: what changed from one run to another, for people and programs; it judges nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def words(given: list[str] | None) -> list[str]:
 
 
 def render(compared: RunsCompared, base: str, new: str) -> str:
-    """A table of the figures that both runs have, the reasons of those that one lacks, and what was allowed to differ."""
+    """A table of the figures of both runs, the reasons for missing ones, and the allowed differences."""
     from harness.regression.changes import OUTCOME_WORDS
 
     values = ("BASE", "NEW", "change (95 %)")

@@ -1,8 +1,7 @@
-"""`sbd doctor`: what this machine can measure and what it cannot, why, and what would have to be done about it.
+"""`sbd doctor`: what this machine can measure, what it cannot, why, and the remedy; with --model, a scenario for a checkpoint.
 
-What `sbd doctor` says of the machine beside its meters: the counter's scale, the attention kernel, the fingerprint.
-
-What `sbd doctor --model` prints: a scenario that fits the checkpoint, and what is known of it as comments above.
+Beside its meters it shows the memory counter's scale, the attention kernel and the machine's fingerprint. The scenario has what
+is known of the checkpoint as comments.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ MODEL_VERSION = 1
 
 
 def print_model(folder: Path, device: str | None, as_json: bool) -> None:
-    """Say what the checkpoint is; nothing of it is loaded.
+    """Print what the checkpoint is, without loading it.
 
     Raises:
-        UnknownModelError: it is of no known family; the message says what to add.
+        UnknownModelError: its family is unknown; the message says what to add.
     """
     facts = read_model_facts(folder)
     text = scenario_text(facts, device or "cuda")
@@ -102,11 +101,11 @@ def _protocol(facts: ModelFacts) -> list[str]:
 
 
 MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
-"""Whose shapes the attention kernel is asked about; a run asks, and records, for its own."""
+"""The model whose shapes the kernel query uses; a run queries and records its own."""
 
 
 def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
-    """Plain JSON values; what is None has its reason beside it."""
+    """Plain JSON values; a None has its reason beside it."""
     from harness.meters.environment import snapshot
 
     return {
@@ -118,12 +117,12 @@ def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
 
 
 def machine_lines(found: dict[str, Any]) -> list[str]:
-    """The same as text."""
+    """The facts as text."""
     return [*_scale_lines(found), *_attention_lines(found["attention"]), *_environment_lines(found["environment"])]
 
 
 def _attention(device: str) -> list[dict[str, Any]]:
-    """The kernel torch picks for one sequence of an 8B model, per width, with and without a mask."""
+    """The kernel that torch picks for one sequence of an 8B model, per width, with and without a mask."""
     from harness.engine.fingerprint import sdpa_backend
     from harness.models import KNOWN_SHAPES
     from harness.scenario.scenario import Part
@@ -162,7 +161,7 @@ def _attention_lines(answers: list[dict[str, Any]]) -> list[str]:
 
 
 def _environment_lines(environment: dict[str, Any]) -> list[str]:
-    """Every fact of the snapshot, or why it is not known; a list of GPUs with one line each."""
+    """Every fact of the snapshot, or why it is unknown; one line per GPU."""
     reasons, lines = environment["reasons"], ["", "machine"]
     for name, value in environment.items():
         if name == "reasons":
@@ -206,14 +205,14 @@ def doctor_command(
 
 
 def examine(device: str) -> dict[str, Any]:
-    """Figures that can be read here with a first value, those that cannot with reason and remedy, and the machine."""
+    """Readable figures with a first value, the others with reason and remedy, and the machine."""
     import time
 
     from harness.meters.available import find_meters
 
     available = find_meters(device)
     available.windows.open()
-    time.sleep(0.5)  # GPM wants its two snapshots more than 100 ms apart, DCGM a window of 300 ms
+    time.sleep(0.5)  # GPM needs two snapshots more than 100 ms apart, DCGM a window of 300 ms
     readings = available.windows.close()
     figures = [
         {
@@ -235,7 +234,7 @@ def examine(device: str) -> dict[str, Any]:
 
 
 def render(found: dict[str, Any]) -> str:
-    """The same as text: readable figures first, then the missing ones grouped by their reason."""
+    """The result as text: readable figures first, then the missing ones grouped by reason."""
     environment = found["environment"]
     lines = [f"device {found['device']}: {environment['cpu_model']}, {environment['logical_cores']} cores"]
     lines += [f"  {gpu['name']}, {gpu['memory_bytes'] / 1e9:.1f} GB" for gpu in environment["gpus"] or []]

@@ -1,4 +1,4 @@
-"""`sbd eval`: the command line of lm_eval with our model known to it."""
+"""`sbd eval`: the command line of lm_eval with the sbd model registered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from harness.errors import MissingExtraError
 
-# Everything behind the command is lm_eval's to read, its --help too.
+# lm_eval reads everything after the command, --help too.
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 

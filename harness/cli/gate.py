@@ -1,6 +1,6 @@
-"""`sbd gate`: has NEW regressed from BASE? Of two stored runs, or of two revisions that are measured in turn here and now.
+"""`sbd gate`: has NEW regressed from BASE? It compares two stored runs, or two revisions measured in turn here.
 
-`sbd noise`: how far the gate's own estimate strays on this machine when nothing has changed.
+`sbd noise` measures how far the gate's estimate strays on this machine when nothing has changed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def gate_command(
 
 
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
-    """The answers that two runs give as they are."""
+    """The answers from two stored runs."""
     from harness.analysis.judgement import Judgements
     from harness.record.store import read_on_one_machine
     from harness.regression.comparability import refuse_unlike, shared_prompts
@@ -103,7 +103,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
 
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
-    """The answers of two revisions, measured now or gone on with."""
+    """The answers from two revisions, measured now or continued."""
     from harness.cli.progress import TerminalProgress
     from harness.regression.noise_floor import known_floors
     from harness.regression.revision_gate import gate_revisions
@@ -165,7 +165,7 @@ def noise_command(
 
 
 def _file(scenario: str | None) -> str:
-    """The scenario as a path, so that the command means the same from any folder; a wrong one is said before anything runs."""
+    """The scenario as a path, so that the command works from any folder; a wrong one fails before anything runs."""
     from harness.scenario.loading import find_scenario, load_scenario
 
     load_scenario(scenario or "gate")

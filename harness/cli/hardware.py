@@ -1,4 +1,4 @@
-"""`sbd hardware`: the devices that a prediction can be asked for, and every figure of one of them with its source."""
+"""`sbd hardware`: the devices that a prediction can use, and every figure of one of them with its source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hardware_command(
 
 
 def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:
-    """Profiles by name as plain data, each with its ridge (FLOP/byte, bfloat16; None where a figure is unknown)."""
+    """Profiles by name as plain data, each with its ridge (FLOP/byte, bfloat16; None with an unknown figure)."""
     devices = {
         profile.name: {**profile.model_dump(mode="json"), "ridge_flops_per_byte": profile.ridge_flops_per_byte()}
         for profile in profiles
@@ -64,7 +64,7 @@ def render_list(profiles: list[HardwareProfile]) -> str:
 
 
 def render_one(profile: HardwareProfile) -> str:
-    """Every figure of one device with unit, grade and source; below it what other sources say."""
+    """Every figure of one device with unit, grade and source, and other sources' values below."""
     rows = []
     for label, unit, unit_name, figure in figures_of(profile):
         rows.append([label, shown(figure, unit), unit_name, figure.grade or "", with_date(figure.source, figure.date)])
@@ -106,10 +106,10 @@ def figures_of(profile: HardwareProfile) -> Iterator[tuple[str, float, str, Sour
 
 
 def shown(figure: SourcedFigure, unit: float) -> str:
-    """The value in ``unit``, as published; "?" where it is not known."""
+    """The value in ``unit``, as published; "?" where unknown."""
     return "?" if figure.value is None else f"{figure.value / unit:,.6g}"
 
 
 def with_date(source: str, date: str | None) -> str:
-    """A source, with the date a price was seen."""
+    """A source with the date of a price."""
     return f"{source} ({date})" if date else source

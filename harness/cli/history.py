@@ -1,6 +1,6 @@
-"""`sbd history`: keep the figures of runs, list and show them, and find where they changed.
+"""`sbd history`: keeps the figures of runs, lists and shows them, and finds where they changed.
 
-How `sbd history` prints: tables for people; a record as plain data.
+It prints tables for people and records as plain data.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def open_history(where: str | None) -> History:
-    """The database that was asked for, or this user's own file."""
+    """The requested database, or this user's own file."""
     from harness.regression.history.database import default_database
     from harness.regression.history.store import History
 
@@ -93,13 +93,13 @@ def _time(text: str) -> None:
 
 
 def _directory(path: Path) -> Path:
-    """Where the run lies, for a later `rebuild` from anywhere."""
+    """The run's absolute place, for a later `rebuild` from anywhere."""
     whole = path.absolute()
     return whole if whole.is_dir() else whole.parent
 
 
 def _asked_git(given: Revision, recorded: str | None) -> Revision:
-    """What the user did not say, as the checkout here tells it."""
+    """Complete the user's revision from the checkout here."""
     from dataclasses import replace
 
     from harness.meters.environment import branch_at, committed_at
@@ -164,7 +164,7 @@ def rebuild_command(
 
 
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
-    """What became of it; a run that is not there any more keeps the figures it has."""
+    """Derive a run again; a run that no longer exists keeps its figures."""
     from harness.errors import RecordError
     from harness.record.store import read_on_one_machine
     from harness.regression.history.derive import record_of
@@ -205,7 +205,7 @@ def trend_command(
 
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
     A level is at least five commits long; a slow drift is told as one. If nothing changed in any series, one look in 500 shows
-    a change all the same; noise that a commit shares with the one before is allowed for.
+    a change all the same. Noise that a commit shares with the one before is allowed for.
     """
     with _without_search_for_cycles():
         from harness.regression.history.metrics import known_metrics
@@ -227,7 +227,7 @@ def trend_command(
 
 @contextmanager
 def _without_search_for_cycles() -> Iterator[None]:
-    """A quarter of a large trend's time went into searching its rows for cycles, of which they have none."""
+    """Turn garbage collection off; a quarter of a large trend's time went into its search for cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -246,7 +246,7 @@ def described(record: HistoryRecord) -> dict[str, Any]:
 
 
 def records_table(records: Sequence[HistoryRecord]) -> str:
-    """One line a run, the newest first."""
+    """One line per run, the newest first."""
     if not records:
         return "no run is kept that was asked for; `sbd history add RUN` keeps one"
     heads = ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine")
@@ -259,7 +259,7 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
 
 
 def record_table(record: HistoryRecord) -> str:
-    """One run: what is known of it, then a line a figure."""
+    """One run: its facts, then a line per figure."""
     facts = {
         "run": record.run_id, "path": record.path, "measured": record.measured_at, "added": record.added_at or "?",
         "scenario": f"{record.scenario_name} [{record.scenario_digest}]", "commit": _commit(record, whole=True),
@@ -279,7 +279,7 @@ def record_table(record: HistoryRecord) -> str:
 
 
 def trend_table(found: Trend) -> str:
-    """The changes, line of commits by line of commits; what was left out last."""
+    """The changes by line of commits; omissions last."""
     from itertools import groupby
 
     from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks

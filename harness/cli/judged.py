@@ -1,9 +1,8 @@
-"""How a command that judges ends: a table for people, files for programs, and the exit code.
+"""The end of a command that judges: a table for people, files for programs, and the exit code.
 
-Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None`` and calls
-``finish`` last. What ``--to`` names is checked before the command starts, for the measurement may take an hour.
-
-Judgements for people: a table, what would decide the open ones, and the verdict as the last line.
+Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None``. It
+calls ``finish`` last. ``--to`` is checked before the command starts, because the measurement may take an hour. The table shows
+the remedies of open answers and ends with the verdict.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
-"""Workflow commands are picked out of a log line by line, so they stand below the table; any other format replaces it."""
+"""Workflow commands are read line by line, so they stand below the table; any other format replaces it."""
 
 Inconclusive = Literal["report", "pass", "fail"]
 
 
 class Target(NamedTuple):
-    """One ``--to``: a format by name and the file it goes to; None is standard output."""
+    """One ``--to``: a format by name and its file; None is standard output."""
 
     format: str
     file: Path | None
@@ -58,10 +57,10 @@ ToOption = Annotated[
 
 
 def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
-    """Every ``--to``, checked as far as it can be before there is anything to write; ``--json`` is one more.
+    """Every ``--to``, checked as far as possible before anything is written; ``--json`` is one more.
 
     Raises:
-        UserError: an unknown format, a file that cannot be written, one file or standard output given twice.
+        UserError: an unknown format, an unwritable file, or one file or standard output given twice.
     """
     from harness.errors import UserError
 
@@ -90,7 +89,7 @@ def _target(text: str) -> Target:
         return Target(name, None)
     path = Path(file)
     if not _is_special(path):
-        path = Path(os.path.realpath(file))  # a link is written through, not replaced
+        path = Path(os.path.realpath(file))  # write through a link, do not replace it
     if not path.parent.is_dir():
         raise UserError(f"--to {text}: there is no folder {path.parent}; make it first (mkdir -p {path.parent})")
     if path.is_dir():
@@ -101,10 +100,10 @@ def _target(text: str) -> Target:
 
 
 def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to: Sequence[str] | None = ()) -> NoReturn:
-    """Write what ``--to`` names, print the answers and end with the exit code that they ask for.
+    """Write what ``--to`` names, print the answers and end with their exit code.
 
     Raises:
-        StorageError: a file could not be written; the others are, and the table is printed.
+        StorageError: a file could not be written; the others and the table are.
     """
     from harness.reporting.exports.formats import export
 
@@ -121,12 +120,12 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
 
 
 def _is_special(file: Path) -> bool:
-    """A device or a pipe (``/dev/fd/63``), which is written to as it is and never replaced by a file."""
+    """Whether it is a device or a pipe (``/dev/fd/63``), which no file may replace."""
     return file.exists() and not file.is_file() and not file.is_dir()
 
 
 def _write(file: Path, text: str) -> Exception | None:
-    """Whole or not at all; returns what the disk refused with."""
+    """Write the whole file or nothing; returns the disk's error."""
     from harness.errors import StorageError
     from harness.record.journal import write_whole
 
@@ -148,7 +147,7 @@ HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason
 def table(judgements: Judgements, exit_code: int) -> str:
     """Gravest first; text only, at least 100 characters wide.
 
-    No line starts with text from outside: a CI runner would obey one that starts with ``::`` (or has ``##[`` anywhere).
+    No line starts with outside text: a CI runner obeys a line that starts with ``::`` (or has ``##[`` anywhere).
     """
     from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 

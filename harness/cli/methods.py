@@ -1,4 +1,4 @@
-"""`sbd roofline --methods`: other decoding methods beside SBD and NTP on one roofline. Everything priced, nothing run."""
+"""`sbd roofline --methods`: other decoding methods beside SBD and NTP on one roofline; priced, not run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ASSUMED = "every row progresses alike, none waits for the slowest; expected valu
 def print_methods(
     target: ModelShape | None, hardware: str | None, dtype: str, batch: int, context: int, file: Path | None, as_json: bool
 ) -> None:
-    """Print the table or the JSON; without ``target``, ``hardware`` or ``file`` for a known model, device and list.
+    """Print the table or the JSON; ``target``, ``hardware`` and ``file`` default to a known model, device and list.
 
     Raises:
-        UserError: an unknown device or dtype, a size out of range, or a file that is refused.
+        UserError: an unknown device or dtype, a size out of range, or a refused file.
     """
     from harness.hardware.profile import load_profile
     from harness.models import KNOWN_SHAPES
@@ -49,7 +49,7 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     """Every system as plain data; ``price`` and ``trace`` are None where ``missing`` says why.
 
     Raises:
-        UserError: unknown dtype, or figures that make no sense on this model.
+        UserError: unknown dtype, or figures that do not fit this model.
     """
     from harness.roofline.methods.calls import price_method
     from harness.roofline.methods.set_block import next_token
@@ -116,7 +116,7 @@ def _price(price: MethodPrice, baseline: MethodPrice) -> dict[str, float]:
 
 
 def render_methods(found: dict[str, Any]) -> str:
-    """The table, below it what keeps a system from being priced."""
+    """The table, and below it the reasons for missing prices."""
     numbers = ("passes", "query", "ms/token", "speedup")
     rows = [
         [method["name"], *_numbers(method), _reported(method["speedup"]), method["reference"], method["grade"] or "",

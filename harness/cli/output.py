@@ -1,4 +1,4 @@
-"""The one way that a command shows its answer: JSON for programs; tables and lines at the terminal's real width for people."""
+"""How a command shows its answer: JSON for programs; tables and lines at the terminal's width for people."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def json_text(value: Any, indent: int | None = 1) -> str:
-    """Plain values as JSON, with letters beyond ASCII as they are."""
+    """Plain values as JSON; non-ASCII letters stay as they are."""
     return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
 
 
 def columns(at_least: int = 100) -> int:
-    """Characters that a line of the terminal holds; ``at_least`` so many, and 160 where there is no terminal."""
+    """Characters per line of the terminal, at least ``at_least``; 160 without a terminal."""
     return max(get_terminal_size(fallback=(160, 50)).columns, at_least)
 
 
@@ -31,8 +31,7 @@ def grid(
 ) -> str:  # fmt: skip
     """A table of texts (or drawings of rich) as text, at the terminal's width.
 
-    ``right``: columns that are set to the right. ``folds``: columns that may break into lines; without one, no column does.
-    ``ruled``: with a frame and a rule below each row.
+    ``right``: right-aligned columns. ``folds``: columns that may wrap. ``ruled``: a frame and a rule below each row.
     """
     from io import StringIO
 

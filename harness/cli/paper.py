@@ -1,4 +1,4 @@
-"""`sbd roofline --paper --explain`: a published figure and the project's own for the same cell, and every step between them."""
+"""`sbd roofline --paper --explain`: a published figure, the project's own for that cell, and every step between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
-# A long block on a long context at batch 1: there the printed model is farthest from its own corrected dimensions.
+# Long block, long context, batch 1: there the printed model is farthest from its own corrected dimensions.
 DEFAULT_CELL = {"batch": 1, "context": 65536, "block_size": 64, "nfe_speedup": 4}
 OPTIONS = ("paper", "explain", "batch", "context", "block_size", "nfe_speedup", "dtype", "as_json")
 BAR_WIDTH, TEXT_WIDTH = 32, 100
@@ -31,10 +31,10 @@ differ, the ends do not. Memory and arithmetic of an operation overlap fully, as
 
 
 def explain_paper(given: dict[str, Any]) -> str:
-    """The text of the command; ``given`` are the options that stood on the command line, by parameter name.
+    """The text of the command; ``given``: the options on the command line, by parameter name.
 
     Raises:
-        UserError: an option that has no say here, or a cell that is not in the paper.
+        UserError: an option without effect here, or a cell that is not in the paper.
     """
     from harness.errors import UserError
 
@@ -50,7 +50,7 @@ def explain_paper(given: dict[str, Any]) -> str:
 
 
 def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Both waterfalls as plain data. ``table4`` is None, with a reason, for a cell that is in Table 3 alone.
+    """Both waterfalls as plain data. ``table4`` is None, with a reason, for a cell in Table 3 only.
 
     Raises:
         UserError: no such cell; unknown dtype. UnknownHardwareError: the part has no peak for ``dtype``.
@@ -118,7 +118,7 @@ def _title(found: dict[str, Any]) -> str:
 
 
 def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
-    """From one figure to the other on a logarithmic scale, so that equal factors are equally long; a tick where they agree."""
+    """A bar between two figures on a logarithmic scale, where equal factors are equally long; a tick where they agree."""
     from rich.bar import Bar
 
     low, high = scale

@@ -1,4 +1,4 @@
-"""`sbd plan`: the cases of a scenario with memory and expected time, as a table or as JSON. Loads no model and no torch."""
+"""`sbd plan`: the cases of a scenario with memory and expected time, as a table or as JSON; loads no model and no torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plan_command(
 
 
 def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
-    """The plan as plain data: per case its id, counts, memory and time, each absent value beside its reason."""
+    """The plan as plain data: per case id, counts, memory and time, each absent value with its reason."""
     from harness.scenario.plan import PLAN_VERSION
 
     cases = [_describe_case(case, ceilings_for) for case in plan.cases]
@@ -94,7 +94,7 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
 
 
 def render(described: dict[str, Any]) -> str:
-    """The plan as a table with the reasons for what is missing below it."""
+    """The plan as a table with the reasons for missing values below it."""
     heads, right = ("case", "model", "device", "samples", "memory", "time"), ("samples", "memory", "time")
     rows = []
     for case in described["cases"]:
@@ -120,7 +120,7 @@ def render(described: dict[str, Any]) -> str:
 
 
 def _processes(described: dict[str, Any]) -> str:
-    """How often every part is taken, in words."""
+    """The processes of every part, in words."""
     by_part = {case["case_id"].partition("/")[0]: case["processes"] for case in described["cases"]}
     return "fresh processes, counted above: " + ", ".join(f"part {part} {count}" for part, count in by_part.items())
 
@@ -148,7 +148,7 @@ def _profile_ceilings(name: str) -> CeilingsFor:
 
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
-    """Ceilings from a calibration that this machine has in its cache for the case's device, dtype and model size."""
+    """Ceilings from this machine's cached calibration for the case's device, dtype and model size."""
     from harness.models import DTYPE_BYTES
     from harness.roofline.ceilings import ceilings_from_calibration
     from harness.roofline.storage import shard
@@ -163,7 +163,7 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 
 
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
-    """The newest cached calibration that fits; the cache's file names need torch's version, so the contents are compared."""
+    """The newest fitting cached calibration; file names depend on torch's version, so the contents are compared."""
     from harness.hardware.profile import engine_words
     from harness.meters.calibration_cache import cache_dir, kept_at
     from harness.meters.environment_host import cpu_name

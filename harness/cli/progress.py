@@ -1,4 +1,4 @@
-"""Draws a run's progress on a terminal, or as a line now and then where there is none. Estimates nothing but time left."""
+"""Draws a run's progress on a terminal, or prints a line at intervals without one; estimates only time left."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 LINE_EVERY_S = 15.0
-RECENT = 32  # samples of a case that its pace is taken from
+RECENT = 32  # last samples of a case that give its pace
 CLEAR_TO_END = "\x1b[K"
 
 
 class TerminalProgress:
     """A harness.progress.Progress on ``stream``.
 
-    Time left: every missing sample is taken to last as long as its own case's last samples did, or as the average where its
-    case has not begun. It is the median, for before the first of them a model was loaded and compiled; which is why one sample
-    alone tells nothing. ``what``: the plural of what is being counted.
+    Time left: a missing sample lasts as long as the median of its own case's last samples. A case that has not begun uses the
+    average. It is the median because model loading and compilation come before the first, so one sample says nothing.
+    ``what``: the plural of what is counted.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, what: str = "samples") -> None:
@@ -38,7 +38,7 @@ class TerminalProgress:
         print(message, file=self._stream, flush=True)
 
     def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
-        """Begin to count; the time left is that of the ``later`` ones too."""
+        """Begin to count; the time left includes the ``later`` ones."""
         self._samples, self._finished = len(case_ids), 0
         self._missing = Counter([*case_ids, *later])
         self._last_s = self._printed_s = self._clock()
@@ -46,7 +46,7 @@ class TerminalProgress:
         self.note(f"{self._samples} {self._what} to take{after}" if case_ids else f"all {self._what} are there already")
 
     def advance(self, case_id: str) -> None:
-        """Count one sample; redraw the line, or print one every 15 s where the stream is no terminal."""
+        """Count one sample; redraw the line, or print one every 15 s where the stream is not a terminal."""
         now_s = self._clock()
         self._finished += 1
         self._missing[case_id] -= 1
@@ -65,7 +65,7 @@ class TerminalProgress:
         self._missing[case_id] -= 1
 
     def end_line(self) -> None:
-        """Leave the live line standing and go to the next one."""
+        """Keep the live line and begin the next one."""
         if self._line_open:
             print(file=self._stream, flush=True)
             self._line_open = False

@@ -67,7 +67,7 @@ def gallery_command(
 
 
 def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
-    """Take the samples of a run, with progress on the terminal; say where its record lies and, if wanted, make its page.
+    """Take the samples of a run with progress on the terminal, print its record's place and, if wanted, make its page.
 
     Returns the run directory.
     """
@@ -88,7 +88,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
 
 
 def write_page(run: Path, out: Path | None) -> Path:
-    """Write the page of one run and say where."""
+    """Write the page of one run and print its place."""
     from harness.reporting import write_report
 
     page = write_report(run, out)
@@ -168,7 +168,7 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
 
 
 def _trend(where: str, run: Run) -> Trend:
-    """The series of the first run's scenario; the page keeps those that one of its runs is a point of."""
+    """The series of the first run's scenario; the page keeps those with a point of one of its runs."""
     from harness.cli.history import open_history
     from harness.regression.history.metrics import known_metrics
     from harness.regression.history.store import Wanted

@@ -1,6 +1,6 @@
-"""`sbd roofline`: predictions, and what they rest on. Needs no torch (but --calibrate does).
+"""`sbd roofline`: predictions and their basis; needs no torch, except for --calibrate.
 
-`sbd roofline --from-run`: what batches of a recorded run's prompts would take and gain. Priced, not run; needs no torch.
+--from-run gives the time and gain of batches of a recorded run's prompts, priced and not run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def roofline_command(
 def describe_prediction(
     shape: ModelShape, hardware: str, dtype: str, block_size: int, nfe_speedup: float, batch: int, context: int
 ) -> dict[str, Any]:
-    """A what-if as plain data. In a batch all rows wait for the slowest, whose passes follow the assumed distribution.
+    """A what-if as plain data. In a batch all rows wait for the slowest; passes follow the assumed distribution.
 
     Raises:
         UnknownHardwareError: no such profile. UserError: a value out of range.
@@ -205,7 +205,7 @@ BATCHES_VERSION = 1
 def describe_batches(
     shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int
 ) -> dict[str, Any]:
-    """Passes and speedup of batches as plain data: one entry per SBD arm and task of the run, each in lockstep and ragged.
+    """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 
     Raises:
         UnknownHardwareError: no such profile.
@@ -254,7 +254,7 @@ def _predicted(
 
 
 def render_batches(found: dict[str, Any]) -> str:
-    """The same for a reader."""
+    """The batches as text."""
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
         f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; acceptance and lengths from "
@@ -276,7 +276,7 @@ def render_batches(found: dict[str, Any]) -> str:
 
 
 def _range(one: dict[str, Any]) -> str:
-    """The whole passes of 95 % of batches, or why they are not known."""
+    """The whole passes of 95 % of batches, or why they are unknown."""
     if one["passes_low"] is None:
         return str(one["passes_reason"])
     return f"{math.ceil(round(one['passes_low'], 6))} to {math.floor(round(one['passes_high'], 6))} in 95 % of batches"

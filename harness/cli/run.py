@@ -1,6 +1,6 @@
-"""`sbd run-process`, hidden: what a fresh process of a run is started with; see harness.runner.subprocesses.
+"""`sbd run-process` (hidden), which starts a fresh process of a run (harness.runner.subprocesses), and `sbd run --on ray`.
 
-`sbd run --on ray`: the same run, its units taken by the nodes of a cluster. Loads no model here, and no torch.
+With --on ray the nodes of a cluster take the run's units. This process loads no model and no torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.progress import Progress
 
 
 def followed() -> bool:
-    """Whether this process was one that follows another one; it has done so then, and is to do nothing else."""
+    """Follow another process and return True where this rank follows; then there is nothing else to do."""
     from harness.scenario.ranks import ranks_here
 
     ranks = ranks_here()
@@ -69,7 +69,7 @@ def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> No
     """Take every sample that the run directory does not hold yet.
 
     Raises:
-        UserError and its kind: no such cluster; else as harness.runner.runner.run.
+        UserError and its kind: an unknown cluster; otherwise as harness.runner.runner.run.
     """
     from harness.runner.cluster.ray_cluster import RayCluster
     from harness.runner.runner import run
@@ -77,7 +77,7 @@ def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> No
 
     if on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
-    load_scenario(scenario)  # a mistake in the file is said before anything is connected
+    load_scenario(scenario)  # report a mistake in the file before connecting
 
     def take(progress: Progress) -> Path:
         with RayCluster(on) as cluster:

@@ -1,6 +1,6 @@
-"""`sbd train`: turn a causal LM into an SBD model, or repeat the reference model's recipe stage by stage.
+"""`sbd train`: turns a causal LM into an SBD model, or repeats the reference model's recipe stage by stage.
 
-`sbd train --recipe FILE --plan`: what the training will take, modelled, in words.
+`sbd train --recipe FILE --plan` prints what the training will take, modelled.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from harness.hardware.profile import HardwareProfile
     from harness.models import ModelShape
 
-# Options that mean something beside a recipe; everything else it says itself.
+# Options that are allowed beside a recipe, which sets everything else.
 _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
 
 
 class Objective(StrEnum):
-    """What is trained."""
+    """The training objective."""
 
     sbd = "sbd"
     ntp = "ntp"
@@ -85,7 +85,7 @@ def train_command(
 
 
 def _nothing_twice(context: typer.Context) -> None:
-    """A recipe says everything that decides what is trained, so that the file alone repeats it."""
+    """Refuse options that a recipe sets, so that the file alone repeats the training."""
     given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
     for name in sorted(set(given) - _BESIDE_A_RECIPE):
         raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
@@ -93,7 +93,7 @@ def _nothing_twice(context: typer.Context) -> None:
 
 def _need_train_extra() -> None:
     try:
-        import accelerate  # noqa: F401 - the Trainer needs it; say so before loading anything heavy
+        import accelerate  # noqa: F401 - the Trainer needs it; fail before loading anything heavy
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"sbd train needs {error.name}; pip install 'sbd-bench[train]'") from error
@@ -128,7 +128,7 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     """Operations, memory, and hours on each device.
 
     Raises:
-        UserError and its kind: the model's shape is not known here, or a device is not.
+        UserError and its kind: the model's shape or a device is unknown.
     """
     from harness.engine.training.cost import UTILISATION, training_cost
     from harness.hardware.profile import load_profile
@@ -152,10 +152,10 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
 
 
 def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
-    """Read off a folder, the hub's cache or the known models.
+    """The shape from a folder, the hub's cache or the known models.
 
     Raises:
-        UnknownModelError: a config that is none of a decoder-only transformer. UserError: none of them has it.
+        UnknownModelError: the config is not of a decoder-only transformer. UserError: the shape is found nowhere.
     """
     from harness.models import KNOWN_SHAPES
     from harness.models.choice import HuggingFaceModel, shape_of

@@ -1,4 +1,4 @@
-"""`sbd verify`: hold a run against claims."""
+"""`sbd verify`: checks a run against claims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def verify_command(
     """Is what is claimed of a run true? Confirmed (exit code 0), refuted (1), inconclusive (3) or void (4).
 
     A claim is confirmed where the whole 95 % interval meets its bound, and refuted where all of it misses. Without --claim
-    and --claims those of the run's scenario are judged, and where it has none, the paper's figure (3x fewer passes) and
+    and --claims those of the run's scenario are judged. Where it has none: the paper's figure (3x fewer passes) and
     limits of ours (0.9 of the passes by the clock, 1 point of accuracy).
 
     \b

@@ -20,7 +20,7 @@ __all__ = ["write_report"]
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
 
-    A run that was taken on several kinds of machine is shown as so many runs beside each other.
+    A run that was taken on several kinds of machine is shown as several runs side by side.
 
     Args:
         run_dir: a run directory.
@@ -50,7 +50,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
             return write_side_by_side(compare_several([run, *others]), page)
         comparison = compare(run)
         data = to_json(comparison)
-        json.dumps(data, allow_nan=False)  # refuses what is no number, which the faster writer below would let through
+        json.dumps(data, allow_nan=False)  # refuses NaN and infinity, which the faster writer below lets through
         write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
         write_whole(page, render(run, comparison, data).encode())
     return page
@@ -58,9 +58,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 @contextmanager
 def out_of_the_collectors_sight(make: Callable[[], Made]) -> Iterator[Made]:
-    """What ``make`` makes, for as long as it is worked on: the collector would walk a large run's millions of values again and
-    again, and find nothing to free.
-    """
+    """Yield what ``make`` makes and keep it out of garbage collection, which would walk millions of values and free none."""
     gc.disable()
     try:
         made = make()

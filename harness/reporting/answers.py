@@ -1,11 +1,8 @@
 """The answers on top of the page: one card per part and batch size with its figure, its claims, why, and what weakens it.
 
-A card is about the highlighted arm; where a value is absent its reason is said. Values of a comparison put into words,
-nothing computed.
-
-What voids or weakens an answer: a slow baseline, one process only, replayed acceptance, void samples, missing cases.
-
-Said beside the figure itself, because a reader of the figure alone would be misled. Reads values; computes nothing.
+A card is about the highlighted arm; an absent value is replaced by its reason. It puts values of a comparison into words and
+computes nothing. A weakness stands beside the figure: a slow baseline, one process only, replayed acceptance, void samples,
+missing cases.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 
 
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
-    """A sentence for each, the gravest kind first; none is good news."""
+    """One sentence per weakness, the gravest kind first."""
     found = [_baseline(cell), _emulated(cell, header), _ceiling(cell)]
     if arm is not None:
         found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm)]
@@ -33,7 +30,7 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
 
 
 def strengths(cell: Cell) -> str:
-    """That the baseline is a fast one, where that was shown; empty elsewhere."""
+    """Says that the baseline is fast, where that was shown; else empty."""
     return _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
 
 
@@ -42,7 +39,7 @@ def _baseline(cell: Cell) -> str:
 
 
 def _against_generate(cell: Cell) -> str:
-    """Whether the NTP arm, to which every speedup is a ratio, is itself fast."""
+    """Whether the NTP arm, the denominator of every speedup, is itself fast."""
     check, speed = cell.baseline_check, cell.baseline_check.best_speed
     if not cell.timed:
         return ""
@@ -60,7 +57,7 @@ def _against_generate(cell: Cell) -> str:
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
-    """Whether bfloat16 is slow for a reason that has nothing to do with the decoding."""
+    """Whether bfloat16 is slow for a reason other than the decoding."""
     case = next((one for one in header.cases if one.part == cell.part), None)
     flags = header.environment.get("isa_flags")
     if case is None or (case.device, case.dtype) != ("cpu", "bfloat16") or flags is None:
@@ -74,7 +71,7 @@ def _emulated(cell: Cell, header: RunHeader) -> str:
 
 
 def _ceiling(cell: Cell) -> str:
-    """Whether memory would give NTP more than it takes."""
+    """Whether memory bandwidth leaves NTP room to be faster."""
     words = cell.baseline_check.ceiling.words if cell.baseline_check.ceiling else ""
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
@@ -101,7 +98,7 @@ def _processes(arm: ArmResult) -> str:
 
 
 def _picked(arm: ArmResult) -> str:
-    """That the arm on top was picked by what it is judged on, and its speedup at the level of all it was picked from."""
+    """Says that the top arm was picked by what it is judged on; gives its speedup at the level of all candidates."""
     if arm.simultaneous is None:
         return ""
     speedup = arm.simultaneous.figures["wall_speedup"]
@@ -113,7 +110,7 @@ def _picked(arm: ArmResult) -> str:
 
 
 def _voids(cell: Cell, arm: ArmResult) -> str:
-    """Which side of the speedup lost samples: one that loses its slow ones looks faster."""
+    """Which side of the speedup lost samples; a side that loses its slow samples looks faster."""
     said = cell.void_words(arm)
     return f"Timed samples by arm: {said}." if said else ""
 
@@ -128,7 +125,7 @@ def _health(comparison: Comparison, part: str) -> list[str]:
 
 
 def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
-    """Cases that were planned and left no sample; how they ended is said by their outcomes."""
+    """Planned cases that left no sample; their outcomes say how they ended."""
     here = (cell.part, cell.batch_size)
     cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
     cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
@@ -141,7 +138,7 @@ def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One card: a figure in large type with its unit and what it rests on, the claims, titled paragraphs, weaknesses.
+    """One card: a large figure with its unit and basis, the claims, titled paragraphs, weaknesses.
 
     ``key``, ``raw``, ``low``, ``high``: the value behind the figure, as in a table; empty where the figure is a word.
     """
@@ -162,7 +159,7 @@ class Answer:
 
 
 def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
-    """One card per part and batch size that has an arm besides NTP, or should have: in the order of the scenario."""
+    """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
     found = []
     for highlight in comparison.highlights:
         if has_contender(header, highlight):
@@ -173,7 +170,7 @@ def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], poi
 
 
 def has_contender(header: RunHeader, highlight: Highlight) -> bool:
-    """Whether an arm besides NTP was planned there; NTP alone answers nothing, it is there for others to be compared with."""
+    """Whether an arm besides NTP was planned there; NTP alone answers nothing."""
     cases = [case for case in header.cases if (case.part, case.batch_size) == (highlight.part, highlight.batch_size)]
     return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
 
@@ -196,7 +193,7 @@ def _answer(
     about = f"{wording.arm(arm)}; {where}"
     fast = strengths(cell)
     told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
-    if highlight.basis == "none":  # a speed that costs the answers is not an answer: say so in large type
+    if highlight.basis == "none":  # a speed that costs accuracy is not an answer: say so in large type
         return _card(title, about, "none", "no arm keeps the accuracy of NTP", claims, told, weak, _marks(cell, arm))
     speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
     if speed.value is None:

@@ -1,6 +1,6 @@
-"""The page's own style and scripts, and the policy that lets a browser run these and nothing else.
+"""The page's own style and scripts, and the Content-Security-Policy that lets a browser run only these.
 
-Every element is allowed by the hash of its text, so text from a record that came to be an element after all would be dead.
+The policy allows each element by the hash of its text, so an element that a record smuggles in does not run.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 STYLES = ("style.css", "explain.css", "more.css")
-"""Style sheets, in order; one element holds them all."""
+"""Style sheets, in order, in one element."""
 SCRIPTS = ("tables.js", "planner.js")
-"""Scripts of the page, in order; each is its own element, plain, and adds to a page that is whole without it."""
+"""Scripts of the page, in order, one element each; the page is complete without them."""
 
 _NONE = "'none'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assets:
-    """The style sheet and the scripts as they stand in the page, and the Content-Security-Policy that names their hashes."""
+    """The style sheet and scripts as embedded in the page, and the Content-Security-Policy with their hashes."""
 
     style: Markup
     scripts: tuple[Markup, ...]
@@ -31,10 +31,10 @@ class Assets:
 
 
 def assets(environment: Environment, scripts: Sequence[str] = SCRIPTS) -> Assets:
-    """Read from the package's templates; our own files, the one text besides the drawings that is not escaped."""
+    """Read the package's own files; only they and the drawings are not escaped."""
     style = "\n".join(_text(environment, name) for name in STYLES)
     code = [_text(environment, name) for name in scripts]
-    # Drawings carry style attributes; with no source of any kind allowed these cannot ask for anything.
+    # Drawings carry style attributes; these can load nothing, because no source is allowed.
     rules = (
         "default-src 'none'", f"style-src-elem {_hash(style)}", "style-src-attr 'unsafe-inline'",
         f"script-src {' '.join(map(_hash, code)) or _NONE}", "base-uri 'none'", "form-action 'none'",

@@ -1,7 +1,4 @@
-"""What a table of the page is made of: cells that know the value behind their text and where it comes from.
-
-Where in the JSON form of a comparison each of its values stands, so that a number on the page can be looked up in it.
-"""
+"""Table cells of the page: text, the value behind it, and its place in the JSON form of the comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class Pointers:
         self._walk(comparison, "")
 
     def of(self, holder: object, field: str = "") -> str:
-        """The pointer of ``holder``, a value of the comparison, or of its field; empty where it is none of its values."""
+        """The pointer of ``holder`` or of its field; empty where ``holder`` is not a value of the comparison."""
         found = self._of.get(id(holder))
         if found is None:
             return ""
@@ -58,12 +55,12 @@ def _escaped(part: str) -> str:
 
 
 Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "given"]
-"""On what a figure rests; ``given`` is an input of a replayed arm."""
+"""The basis of a figure; ``given`` is an input of a replayed arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One cell: text, a second line in small type, the values behind both, where they stand in the comparison, its note."""
+    """One cell: text, a second line in small type, the values behind both, their place in the comparison, its note."""
 
     text: str
     small: str = ""
@@ -80,7 +77,7 @@ Row = dict[str, Entry]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of entries under sections; the first column names the row. ``marks``: what all figures of a column rest on."""
+    """Rows of entries under sections; the first column names the row. ``marks``: the basis of all figures of a column."""
 
     heading: str
     sections: tuple[tuple[str, tuple[Row, ...]], ...]
@@ -89,7 +86,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Column heads: those of every row, for a rung may price one pass and not another."""
+        """Column heads of every row; a rung may price one pass and not another."""
         rows = [row for _, section in self.sections for row in section]
         return list(dict.fromkeys(name for row in rows for name in row))
 
@@ -99,7 +96,7 @@ class Table:
 
 
 class Notes:
-    """Makes the entries of one table and numbers their reasons under it; equal reasons share a number."""
+    """Makes the entries of one table and numbers their reasons; equal reasons share a number."""
 
     def __init__(self, pointers: Pointers) -> None:
         self.texts: list[str] = []
@@ -112,7 +109,7 @@ class Notes:
         return self.texts.index(reason) + 1
 
     def entry(self, quantity: Quantity, write: Callable[[float], str], small: str = "", marks: tuple[Mark, ...] = ()) -> Entry:
-        """``quantity`` written by ``write``; absent, or without its interval, it refers to its reason."""
+        """``quantity`` written by ``write``; an absent value or interval refers to its reason."""
         note = self.number(quantity.reason) if quantity.reason else None
         if quantity.value is None:
             return Entry(text="none", note=note)
@@ -128,18 +125,18 @@ class Notes:
         )
 
     def plain(self, holder: object, name: str, write: Callable[[float], str], small: str = "") -> Entry:
-        """The number ``holder.name`` of the comparison, which is no quantity."""
+        """The plain number ``holder.name`` of the comparison."""
         value = getattr(holder, name)
         return Entry(text=write(value), small=small, raw=value, key=self._pointers.of(holder, name))
 
     def table(
         self, heading: str, sections: Sequence[tuple[str, Sequence[Row]]], marks: dict[str, tuple[Mark, ...]]
     ) -> Table | None:
-        """The table of the sections that have rows, with the notes of all entries made so far; None where none has."""
+        """The table of the sections that have rows, with the notes of all entries so far; None without rows."""
         kept = tuple((name, tuple(rows)) for name, rows in sections if rows)
         return Table(heading=heading, sections=kept, notes=tuple(self.texts), marks=marks) if kept else None
 
 
 def between(quantity: Quantity, write: Callable[[float], str]) -> str:
-    """The interval as text; empty where there is none."""
+    """The interval as text; empty without one."""
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"

@@ -1,10 +1,8 @@
 """Claims on the page: each with its verdict, its interval as a picture, its reason and what would decide it.
 
-The verdict itself is harness.analysis.verdict's; here it is put into words and a picture, and a mark that needs no colour.
-
-An interval as a small picture: a bar with its value, the limits it is held against, and the side of them that is asked.
-
-Drawn for a column of one width, so that its text is as large on a phone as on a desk. Knows no claim: it is handed numbers.
+harness.analysis.verdict gives the verdict; this module puts it into words and a mark that needs no colour. A picture shows the
+value, its interval, the limits of the claim and the allowed side. It has one fixed width, so its text has the same size on
+every screen.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an interval is held against: the least and the most it may be, and a value that is worth a line (NTP is 1)."""
+    """What an interval is compared with: lower and upper limit, and a reference value with its name (NTP is 1)."""
 
     low: float | None = None
     high: float | None = None
@@ -50,7 +48,7 @@ class Limits:
 
 
 def ends_of(shown: Sequence[tuple[Quantity, Limits]], from_zero: bool) -> Ends:
-    """An axis that holds all of these, with some room at the sides; begins at 0 where that is the natural end."""
+    """The ends of an axis that holds all of these with a margin; ``from_zero``: it begins at 0."""
     values = [x for quantity, limits in shown for x in (quantity.value, quantity.low, quantity.high, *limits.values)]
     known = [x for x in values if x is not None] or [0.0, 1.0]
     low, high = min(known), max(known)
@@ -59,7 +57,7 @@ def ends_of(shown: Sequence[tuple[Quantity, Limits]], from_zero: bool) -> Ends:
 
 
 def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable[[float], str], said: str) -> Markup:
-    """The picture; ``said`` states the finding in words and is read out in its stead."""
+    """The picture; ``said`` states the finding in words for screen readers."""
     start, end = ends
 
     def at(value: float) -> float:
@@ -85,7 +83,7 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
 
 
 def _allowed(limits: Limits, at: Callable[[float], float]) -> str:
-    """The side of the limits that is asked for, as a shaded ground."""
+    """The allowed side of the limits, as a shaded rectangle."""
     if limits.low is None and limits.high is None:
         return ""
     left = EDGE if limits.low is None else at(limits.low)
@@ -98,7 +96,7 @@ def _upright(kind: str, x: float) -> str:
 
 
 def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
-    """The labels under the axis, kept inside the drawing; the later of two that would touch is left out."""
+    """The labels under the axis, kept inside the drawing; of two that touch the later one is left out."""
     drawn: list[tuple[float, float]] = []
     found = []
     for x, text in labels:
@@ -113,9 +111,9 @@ def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
 
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")
-"""What this program asks of every run: three times faster by the clock. Shown beside the claims; no part of their verdict."""
+"""The program asks of every run whether it is three times faster by the clock. The claims' verdict leaves it out."""
 SPEEDUPS = ("wall_speedup", "nfe_speedup")
-"""Drawn on one axis, so that passes saved and time saved can be told apart at a glance."""
+"""Drawn on one axis, so that passes saved and time saved can be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +135,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimShown:
-    """One line of the verdict. ``key``, ``raw``, ``low`` and ``high``: the figure behind the words, as in a table."""
+    """One line of the verdict. ``key``, ``raw``, ``low`` and ``high``: the value behind the words, as in a table."""
 
     state: State
     glyph: str
@@ -159,9 +157,9 @@ class ClaimShown:
 
 
 def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], Judgements, str | None]:
-    """Every judgement with its claim, the verdict over them, and why the record's own claims could not be read (if so).
+    """Every judgement with its claim, the verdict over them, and why the record's claims could not be read, or None.
 
-    This program's question comes first where nobody claims anything about it.
+    The program's own question comes first where no claim covers it.
     """
     try:
         claims, reason = claims_for(header, (), ()), None
@@ -182,7 +180,7 @@ def whose_claims(header: RunHeader) -> str:
 
 
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
-    """The lines of one part and batch size, in the order in which they were claimed."""
+    """The lines of one part and batch size, in the order of the claims."""
     speedups = ends_of([(one.judgement.value, one.limits) for one in held if one.judgement.metric in SPEEDUPS], from_zero=True)
     return [_shown(one, pointers, speedups) for one in held]
 

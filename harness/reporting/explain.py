@@ -1,5 +1,6 @@
-"""The drawings that explain one part's speedup, in the order in which a reader asks: why this much, is it what the hardware
-allows, what do the passes decide, at what accuracy. What cannot be drawn is said in one line each.
+"""The drawings that explain one part's speedup; one line says what cannot be drawn.
+
+They answer in order: why this speedup, does the hardware allow it, what do the passes decide, at what accuracy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from harness.reporting.figures_roofline import pass_time
 from harness.reporting.svg import MOST_ARMS, Drawing
 
 MOST_BATCHES = 3
-"""Batch sizes of a part that get drawings of their own: the smallest, one between and the largest. The tables have all."""
+"""Batch sizes of a part with their own drawings: smallest, one between, largest. The tables have all."""
 BLOCKS = 4
 """Blocks in a timeline."""
 NOT_DRAWN = "Not drawn"
@@ -36,7 +37,7 @@ Shown = list[tuple[Cell, ArmResult]]
 
 
 def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> list[Drawing]:
-    """Everything that is drawn of ``part``; ``name`` begins the ids of its drawings."""
+    """All drawings of ``part``; ``name`` begins their ids."""
     cells = [cell for cell in comparison.cells if cell.part == part and cell.is_summary and cell.arms]
     if not cells:
         return []
@@ -84,7 +85,7 @@ def _factors(
 
 
 def _predicted(shown: Shown, cells: list[Cell], name: str, missing: list[str]) -> Drawing | None:
-    """Whether the speedup was foreseen."""
+    """Whether the speedup was predicted."""
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     drawn = figures_factors.predicted_measured(residuals(cells), highlighted, f"{name}-predicted")
     return _or_reason(drawn, missing, f"Predicted against measured: {_no_prediction(cells)}")
@@ -102,7 +103,7 @@ def _hardware(cells: list[Cell], telling: list[Cell], name: str, missing: list[s
 
 
 def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str, missing: list[str]) -> list[Drawing | None]:
-    """What the passes decide: of the highlighted arm at the smallest batch size, where the order of rows plays no part."""
+    """What the passes of the highlighted arm decide, at the smallest batch size, where the order of rows has no effect."""
     drawn: list[Drawing | None] = []
     for cell, arm in [one for one in shown if one[1].method == "sbd"][:1]:
         drawn.append(_timeline(run, cell, arm, f"{name}-timeline", missing))
@@ -115,7 +116,7 @@ def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str, missing: l
 
 
 def _arms(cell: Cell, name: str, where: str) -> Drawing | None:
-    """Point by point, as long as the points can be told apart."""
+    """Point by point, while the points can be told apart."""
     if len(cell.arms) <= MOST_ARMS:
         return figures_arms.speed_accuracy(cell, name, where)
     return figures_arms.ways_compared(ways(cell), cell.timed, name, where)
@@ -163,7 +164,7 @@ def _no_energy(cells: list[Cell]) -> str:
 
 
 def _not_drawn(missing: list[str]) -> Drawing:
-    """One line for each drawing that is not there, with its reason."""
+    """One line per missing drawing, with its reason."""
     line: Callable[[str], Markup] = Markup("<li>{}</li>").format
     lines = Markup("").join(line(text if text.endswith(".") else f"{text}.") for text in missing)
     return Drawing(heading=NOT_DRAWN, image=Markup('<ul class="not-drawn">{}</ul>').format(lines), caption="", marks=())

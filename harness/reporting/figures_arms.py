@@ -1,10 +1,6 @@
-"""Figures that compare arms: speed against accuracy, and how many tokens a pass makes final.
+"""Figures that compare arms: speed against accuracy, tokens per pass, and every way of decoding at its best setting.
 
-Draw a Cell; compute no statistic. Every function returns None where there is nothing to draw.
-
-The figure of a part with very many arms: every way of decoding at its best setting, the fastest on top.
-
-Draws Ways; computes no statistic.
+They draw a Cell or Ways and compute no statistic. Every function returns None where there is nothing to draw.
 """
 
 from __future__ import annotations
@@ -25,14 +21,11 @@ from harness.reporting.svg import MOST_ARMS, Drawing
 
 Speed = Callable[[ArmResult], Quantity]
 CROWDED = (0.25, 0.08)
-"""Of points closer than these shares of the axes, every other label goes below."""
+"""Shares of the axes; of points that are closer, every other label goes below."""
 
 
 def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
-    """Accuracy against wall speedup (NFE speedup where the part was not timed): a point per arm, a line per block size.
-
-    ``where`` ends its heading.
-    """
+    """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm; ``where`` ends the heading."""
 
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.nfe_speedup
@@ -78,7 +71,7 @@ def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
 
 
 def _name_points(axes: Axes, arms: Sequence[ArmResult], speed: Speed) -> None:
-    """Labels beside the points: above, or below where the point to the left has its own label there."""
+    """Labels above the points, or below where the label of the point to the left is in that place."""
     width, height = (high - low for low, high in (axes.get_xlim(), axes.get_ylim()))
     before, below = (-math.inf, 0.0), True
     for arm in sorted(arms, key=lambda arm: _value(speed(arm))):
@@ -92,7 +85,7 @@ def _name_points(axes: Axes, arms: Sequence[ArmResult], speed: Speed) -> None:
 
 
 def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:
-    """What the slowest and the fastest SBD arm reached."""
+    """What the slowest and the fastest SBD arm reach."""
     ends = [sbd[0]] if len(sbd) == 1 else [sbd[0], sbd[-1]]
     unit = "times as fast as NTP by the clock" if timed else "times fewer passes"
     said = [f"{arm.label}: {_value(speed(arm)):.2f} {unit}, {formatting.percent(_value(arm.accuracy))} correct" for arm in ends]
@@ -145,13 +138,13 @@ def _count(arm: ArmResult) -> int:
 
 
 def _value(quantity: Quantity) -> float:
-    """The value of a quantity that was checked to have one (0 for a label that is drawn without it)."""
+    """The value of a quantity; 0 for a label that is drawn without one."""
     return quantity.value if quantity.value is not None else 0.0
 
 
 MOST_WAYS = 30
 ROOM_FOR_WORDS = 1.75
-"""Of the width of the longest bar: the width of the figure."""
+"""Width of the figure, in widths of the longest bar."""
 
 
 def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") -> Drawing | None:
@@ -176,7 +169,7 @@ def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") 
 
 
 def _bar(axes: Axes, way: Way, row: int) -> None:
-    """Filled where it keeps NTP's accuracy, pale where no answer was checked, green where it is lossless; its name above it."""
+    """Filled where it keeps NTP's accuracy, pale where no answer was checked, green where it is lossless."""
     colour = svg.GREEN if way.lossless else svg.VERMILION
     axes.barh(row, way.speed.value or 0.0, 0.3, facecolor="none", edgecolor=colour, lw=1.2)
     if way.keeps is not False:
@@ -198,7 +191,7 @@ def _words(way: Way) -> str:
 
 
 def _ways_caption(ways: Sequence[Way], timed: bool) -> str:
-    """Who leads, with and without loss, and how to read the bars."""
+    """The fastest ways, with and without loss, and how to read the bars."""
     left_out = f" {len(ways) - MOST_WAYS} slower ones are in the table only." if len(ways) > MOST_WAYS else ""
     return (
         f"{_leaders(ways, timed)} Of {sum(way.settings for way in ways)} arms besides NTP, each way's fastest setting that was "
@@ -210,7 +203,7 @@ def _ways_caption(ways: Sequence[Way], timed: bool) -> str:
 
 
 def _leaders(ways: Sequence[Way], timed: bool) -> str:
-    """The fastest of both kinds that keep NTP's accuracy; where none does, the fastest of all."""
+    """The fastest way of each kind that keeps NTP's accuracy; without one, the fastest of all."""
 
     def said(way: Way) -> str:
         return f"{way.arm.label}, {formatting.ratio(way.speed.value or 0.0)} {'by the clock' if timed else 'fewer passes'}"

@@ -1,6 +1,6 @@
-"""Figures that need more than speed: rows that wait in a batch, bandwidth against its ceiling, energy per token.
+"""Figures about a batch: rows that wait, bandwidth against its ceiling, energy per token.
 
-Draw values of a Comparison; compute no statistic. Every function returns None where there is nothing to draw.
+They draw values of a Comparison and compute no statistic. Every function returns None where there is nothing to draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENERGY = "joules_per_token"
 
 
 def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
-    """Active rows per pass against NTP's, over the batch sizes of a part: what waiting for the slowest row leaves."""
+    """Active rows per pass relative to NTP, over the batch sizes of a part: the effect of waiting for the slowest row."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for cell in cells:
         for arm in cell.arms:

@@ -1,11 +1,8 @@
-"""What the passes of a block decide: positions by pass as a heat map, or, where positions are not recorded, counts by pass.
+"""What the passes of a block decide: a heat map of positions by pass, counts by pass, and a timeline of decoded blocks.
 
-Draws BlockPasses; computes no statistic.
-
-The timeline of a few decoded blocks: the tokens in their order, each with the pass that decided it. A table, not an image,
-so that it is read and searched as text; every text from the record is escaped.
-
-Knows a Timeline only.
+Counts replace the heat map where positions are not recorded. The timeline shows each token with the pass that decided it; it is
+an HTML table, so its text can be searched. Text from the record is escaped. It draws BlockPasses and a Timeline and computes
+no statistic.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ NAMED_SHARE = 0.05
 
 
 def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | None:
-    """Position in the block × pass: the share of blocks in which that pass decided the position; None without positions."""
+    """Position × pass: the share of blocks in which that pass decided the position; None without positions."""
     shares = blocks.shares
     if shares is None:
         return None
@@ -60,7 +57,7 @@ def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
 
 
 def heat_sentence(arm: ArmResult, blocks: BlockPasses) -> str:
-    """What the first pass decides at either end of the block, and how long the longest block took."""
+    """What the first pass decides at both ends of the block, and the passes of the longest block."""
     assert blocks.shares is not None, "there are positions to speak of"
     first = blocks.shares[0]
     return (
@@ -71,7 +68,7 @@ def heat_sentence(arm: ArmResult, blocks: BlockPasses) -> str:
 
 
 def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
-    """Positions that the first, second, ... pass of a block decides, and the share of blocks that take so many passes."""
+    """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
     with svg.styled():
         figure, axes = svg.new_axes(height_in=2.8)
         numbers = range(1, len(blocks.reached) + 1)
@@ -104,9 +101,9 @@ def _marks(arm: ArmResult) -> tuple[str, ...]:
 
 LONGEST_TEXT = 12
 SEEN = str.maketrans({" ": "·", "\n": "↵", "\t": "→", "\r": "↵"})
-"""White space as it is drawn: a token is often nothing but a space."""
+"""White space as it is drawn; a token is often only a space."""
 STRENGTHS = 6
-"""Passes that have a colour of their own; later ones share the last, and the number says which."""
+"""Passes with their own colour; later passes share the last one and show their number."""
 
 
 def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
@@ -127,7 +124,7 @@ def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
 
 
 def timeline_sentence(found: Timeline) -> str:
-    """How many tokens the passes of the blocks that are shown decided."""
+    """How many tokens each pass of the shown blocks decided."""
     per_pass = Counter(number for block in found.blocks for number in block.decided_in[: len(block.output_ids)] if number)
     tokens, passes = sum(len(block.output_ids) for block in found.blocks), sum(block.passes for block in found.blocks)
     said = ", ".join(f"{count} in pass {number}" for number, count in sorted(per_pass.items()))
@@ -155,6 +152,6 @@ def _cell(block: DecodedBlock, position: int, found: Timeline) -> Markup:
 
 
 def token_text(token: int, texts: dict[int, str]) -> str:
-    """The token as it is drawn: its text with white space seen, or its id where it has none."""
+    """The token as it is drawn: its text with visible white space, or its id without text."""
     text = texts.get(token, "").translate(SEEN)
     return (text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…") or f"#{token}"

@@ -1,6 +1,6 @@
-"""The figures of several runs beside each other: each timed change with its interval, and each arm's speedup in every run.
+"""The figures of several runs side by side: each timed change with its interval, and each arm's speedup in every run.
 
-Draws values of harness.regression.run_comparison; computes no statistic.
+They draw values of harness.regression.run_comparison and compute no statistic.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""
 ROW_IN = 0.46
 LONGEST = 100
-"""Letters of a label, which stands above its bars: more do not fit the width."""
+"""Letters of a label above its bars; more do not fit the width."""
 COLOURS: dict[Outcome, str] = {"better": svg.GREEN, "worse": svg.VERMILION}
 SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
 
 
 def changes_figure(against: Against, name: str) -> Drawing | None:
-    """The timed changes as bars around no change; None where no change has an interval."""
+    """The timed changes as bars around zero; None where no change has an interval."""
     known = [change for change in against.compared.changes if change.kind == "timed" and change.ratio.value is not None]
     if not known:
         return None
@@ -48,7 +48,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A row per label, from the bottom up, the label above its bars so that these have the whole width."""
+    """A row per label, from the bottom up; the label stands above its bars, which have the whole width."""
     for place, label in enumerate(labels):
         axes.annotate(one_line(label, LONGEST), (0, place + 0.42), xycoords=("axes fraction", "data"), xytext=(3, 0),
                       textcoords="offset points", va="center", fontsize=8)  # fmt: skip
@@ -85,7 +85,7 @@ def _row_words(change: Change) -> str:
 
 
 def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str) -> Drawing | None:
-    """The wall speedup of every shared arm, run under run; None where none was timed."""
+    """The wall speedup of every shared arm in every run; None where no arm was timed."""
     shown = [arm for arm in arms if any(one is not None and one.value is not None for one in arm.wall_speedups)]
     if not shown:
         return None
@@ -104,7 +104,7 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
 
 
 def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) -> None:
-    """The runs of one arm under one another, the first on top."""
+    """The runs of one arm, the first on top."""
     for number, (letter, speed) in enumerate(zip(letters, arm.wall_speedups, strict=True)):
         if speed is None or speed.value is None:
             continue

@@ -1,11 +1,8 @@
-"""The waterfall: from the speed of NTP to the measured wall speedup, factor by factor, with what was claimed beside it.
+"""The waterfall from NTP's speed to the measured wall speedup, factor by factor, and predicted against measured speedups.
 
-Draws Waterfall values; computes no statistic. Logarithmic, so that equal factors are bars of equal length.
-
-Predicted against measured: for every arm the wall speedup that each rung of ceilings predicts beside the one measured, on
-the top rung from what was known before the first sample (ex-ante) and with what was measured during the run.
-
-Draws Residual values; computes no statistic.
+The waterfall is logarithmic, so equal factors are bars of equal length; it shows the claim beside the measurement. The second
+figure has one line per rung of ceilings for every arm. The top rung has two prices: ex-ante, from what was known before the
+first sample, and with what the run measured. It draws Waterfall and Residual values and computes no statistic.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
 
 
 def _lines(fall: Waterfall) -> list[Step]:
-    """The steps worth a line: at batch 1 no row can wait for another."""
+    """The steps to draw; at batch 1 no row waits for another."""
     return [step for step in fall.steps if not (step.name == "rows that wait" and fall.batch_size == 1 and step.factor == 1)]
 
 
@@ -112,7 +109,7 @@ def _label(axes: Axes, x: float, y: float, text: str, weight: str = "normal") ->
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
-    """How the passes that were saved became the time that was saved."""
+    """How the saved passes became saved time."""
     by_name = {step.name: step.factor for step in fall.steps}
     passes = by_name.pop("fewer passes")
     lost = ", ".join(f"{name} ×{formatting.figure(factor, 3)}" for name, factor in by_name.items() if round(factor, 3) != 1)
@@ -123,17 +120,17 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
 
 
 LINE = 0.82
-"""Of an arm's lines, as a share of the way from one arm to the next."""
+"""Height of an arm's lines, as a share of the distance from one arm to the next."""
 LONGEST_LINE = 20
-"""Characters of a name: a longer one would take the room of the texts on the other side."""
+"""Characters of a name; a longer one overlaps the texts on the other side."""
 SHORT = {EX_ANTE_SHAPE: "shape-cal., ex-ante", DURING_RUN: "during the run"}
-"""What has to fit beside a line."""
+"""Short names that fit beside a line."""
 COLUMNS = (0.0, 0.73, 1.0)
-"""Where the texts beside a line stand: what it is, and its errors."""
+"""Where the texts beside a line stand: its name and its errors."""
 
 
 def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
-    """``highlighted``: (batch size, label) of the arms to keep where there are too many for one drawing."""
+    """``highlighted``: (batch size, label) of the arms to keep where all do not fit one drawing."""
     arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
     if len(arms) > MOST_ARMS:
         arms = [arm for arm in arms if arm[0].arm.is_ntp or (arm[0].batch_size, arm[0].arm.label) in highlighted][:MOST_ARMS]
@@ -152,7 +149,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
 
 
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
-    """The speedups, and beside them what every line is and how far off."""
+    """The speedups; beside each line its name and its error."""
     axes.set_ylim(len(arms) - 0.35, -0.85)
     names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
     names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
@@ -194,7 +191,7 @@ def _error(error: float | None) -> str:
 
 
 def residual_sentence(residuals: Sequence[Residual]) -> str:
-    """How far each price is off, over all arms."""
+    """The error of each price, over all arms."""
     said = []
     for price in dict.fromkeys(one.price for one in residuals):
         off = [one.speedup_error for one in residuals if one.price == price and one.speedup_error is not None]

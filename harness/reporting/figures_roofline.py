@@ -1,10 +1,7 @@
-"""The roofline plot: every kind of pass of a part under the ceilings of the machine.
+"""The roofline plot of a part's passes under the machine's ceilings, and pass time against query tokens with the roofline.
 
-Draws RooflinePoint and Roof values; computes no statistic. Source of the plot: Williams, Waterman and Patterson 2009.
-
-The time of a pass against its query tokens, with the roofline through it.
-
-Draws a cell of a Comparison; computes no statistic.
+It draws RooflinePoint and Roof values and a cell of a Comparison, and computes no statistic.
+Source of the plot: Williams, Waterman and Patterson 2009.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ MOST_LABELS = 9
 
 
 def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: str) -> Drawing | None:
-    """Flops per byte against FLOP/s, both logarithmic: measured passes filled, what the best rung predicts for them hollow."""
+    """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
     with svg.styled():
@@ -69,7 +66,7 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
                   (ends[0], ends[0] * memory),
                   (12, -2), textcoords="offset points", va="top", color=colour, fontsize=9)  # fmt: skip
     text = f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s\nridge at {ridge:.3g} flops per byte"
-    side, offset = ("left", -4) if ridge**2 < ends[0] * ends[1] else ("right", 4)  # to where there is more room
+    side, offset = ("left", -4) if ridge**2 < ends[0] * ends[1] else ("right", 4)  # to the side with more room
     axes.annotate(text, (ridge, peak), (offset, 6), textcoords="offset points", ha=side,
                   va="bottom", color=colour, fontsize=9)  # fmt: skip
 
@@ -92,9 +89,7 @@ def _name(axes: Axes, point: RooflinePoint, with_batch: bool) -> None:
 
 
 def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
-    """All of few points; of more those of each role at the smallest and the largest batch; where these are too many as well,
-    NTP's, the least and the most intense one.
-    """
+    """The points to label: all, else those of the smallest and the largest batch, else NTP's and both ends of intensity."""
     if len(points) <= MOST_LABELS:
         return list(points)
     sizes = [point.batch_size for point in points]
@@ -112,7 +107,7 @@ def point_words(point: RooflinePoint) -> str:
 
 
 def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> str:
-    """What the least and the most intense kind of pass reach, and which side of the ridge they lie on."""
+    """What the passes of least and most intensity reach, and their side of the ridge."""
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
     with_batch = len({point.batch_size for point in points}) > 1
     said = [
@@ -126,7 +121,7 @@ def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) ->
 
 
 def _side(points: Sequence[RooflinePoint], roof: Roof) -> str:
-    """Where the passes lie by one rung's ceilings; passes faster than its peak say that the ceilings are too low."""
+    """The side of one rung's ridge; passes faster than its peak show that the ceilings are too low."""
     below = [point for point in points if point.intensity_flops_per_byte < roof.ridge_flops_per_byte]
     some = f"{len(below)} of {len(points)} kinds of pass lie"
     kinds = some if len(below) < len(points) else "every kind of pass lies"
@@ -140,12 +135,12 @@ def _giga(flops_per_s: float) -> str:
 
 
 MOST_KINDS = 9
-"""Of passes that all bear their names; of more the telling ones do."""
+"""Up to so many kinds of pass are all named; of more only the telling ones are."""
 MOST_FREQUENT = 3
 
 
 def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
-    """Forward time against query tokens per row, with the roofline's line and band through it; ``where`` ends its heading."""
+    """Forward time against query tokens per row, with the roofline's line and band; ``where`` ends the heading."""
     measured = clocked(cell)
     if not measured:
         return None
@@ -190,7 +185,7 @@ def clocked(cell: Cell) -> list[PassWidth]:
 
 
 def telling(cell: Cell) -> list[PassWidth]:
-    """All of few kinds of pass; of many NTP's, and of the model's other ones the most frequent and the widest, a width once."""
+    """All of few kinds of pass; of many NTP's, the most frequent ones and the widest, each width once."""
     widths = clocked(cell)
     if len(widths) <= MOST_KINDS:
         return widths
@@ -217,7 +212,7 @@ def _pass_point(axes: Axes, width: PassWidth, top_ms: float, named: bool) -> Non
 
 
 def pass_time_sentence(cell: Cell) -> str:
-    """What a pass of each width costs in one-token passes, measured and predicted."""
+    """The cost of a pass of each width in one-token passes, measured and predicted."""
     said = []
     named = telling(cell)
     for width in named:

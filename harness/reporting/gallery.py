@@ -1,6 +1,6 @@
-"""Writes the gallery: one page that lists the runs of a folder with question, machine, date and verdict, and leads to each.
+"""Writes the gallery: one page that lists the runs of a folder with question, machine, date and verdict, and links to each.
 
-The same runs give the same bytes: nothing on the page is about when or where it was written.
+The same runs give the same bytes: the page does not say when or where it was written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INDEX = "index.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One run. ``answers``: what its page says on top, card by card; ``files``: name and words of those that are there."""
+    """One run. ``answers``: the cards of its page; ``files``: name and description of the files that exist."""
 
     folder: str
     question: str
@@ -46,11 +46,11 @@ class Listed:
 
 
 def write_gallery(folder: Path) -> Path:
-    """Write ``index.html`` into ``folder``; every folder in it that holds a run is listed, the newest first.
+    """Write ``index.html`` into ``folder``: every run in it, the newest first.
 
     Raises:
-        UserError: there is no run in it.
-        RecordError: one of them cannot be read.
+        UserError: it holds no run.
+        RecordError: a run cannot be read.
         StorageError: the disk refuses.
     """
     index = folder / INDEX

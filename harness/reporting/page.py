@@ -1,8 +1,6 @@
-"""Assembles the page from a run and its comparison, in the order it is read: verdict, explanation, plan, tables, evidence.
+"""Assembles the page from a run and its comparison: verdict, explanation, plan, tables, evidence.
 
-The evidence under the page's figures: machine, versions, state, scenario, and the data for taking away.
-
-What is absent is shown with its reason.
+The evidence is the machine, versions, health, scenario, and the data as downloads. An absent value is shown with its reason.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ from harness.reporting.samples import RawTable, raw_frame, raw_table
 from harness.reporting.svg import Drawing
 
 MOST_BY_TASK = 500
-"""Arms of single tasks that have rows of their own; of more a page would be nothing but these."""
+"""Rows for arms of single tasks; with more the page leaves these tables out."""
 OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
-    """Everything the page shows of one part of the scenario. ``folded``: tables a reader opens on purpose."""
+    """Everything the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
 
     name: str
     byline: str
@@ -56,7 +54,7 @@ class PartView:
 def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None) -> str:
     """The report as one HTML document: no request, no script but its own, every text from the record escaped.
 
-    ``data``: the comparison as to_json gives it, where the caller has that already.
+    ``data``: the comparison as to_json gives it, where the caller has it.
     """
     environment = Environment(
         loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -100,13 +98,13 @@ def _parts(comparison: Comparison) -> list[str]:
 
 
 def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[RawTable, list[Download]]:
-    """The table of the raw numbers, and everything to download."""
+    """The table of the raw numbers, and the downloads."""
     frame = raw_frame(run)
     return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
 
 
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
-    """Judgements that no card shows: of cells that the run has not, or that hold NTP alone."""
+    """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
     cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(run.header, one)}
     return [
         one for one in held
@@ -115,7 +113,7 @@ def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[H
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:
-    """What is said of parts with NTP alone: they hold no answer, and need no card."""
+    """Sentences about parts with NTP alone, which have no card."""
     said = []
     for found in comparison.highlights:
         if not has_contender(run.header, found):
@@ -163,7 +161,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
 
 
 def _counter(cell: Cell) -> list[str]:
-    """What one percent of the memory counter was found to be worth, or why nothing was counted."""
+    """The measured value of one percent of the memory counter, or why nothing was counted."""
     scale = cell.counter_scale
     if all(arm.measured_bandwidth_bytes_per_s.value is None for arm in cell.arms):
         reasons = dict.fromkeys(arm.measured_bandwidth_bytes_per_s.reason or "no reason recorded" for arm in cell.arms)
@@ -180,7 +178,7 @@ def _counter(cell: Cell) -> list[str]:
 
 
 def _left_out(of_tasks: int) -> list[str]:
-    """What is only said of tables that the page does not hold."""
+    """Names the tables that the page leaves out."""
     if of_tasks <= MOST_BY_TASK:
         return []
     where = "report.json has them, and in Python harness.load_run(RUN).arms"
@@ -194,14 +192,14 @@ def _missing(cell: Cell) -> list[str]:
 
 
 PACKED = 6
-"""Of nine; the last three take three times as long for a hundredth less."""
+"""Compression level, of nine; level 9 takes three times as long for 1 % less."""
 LONGEST_LINK = 1_500_000
-"""Characters; a browser cuts addresses at two million, these included."""
+"""Characters; a browser cuts addresses, data URLs too, at two million."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A file inside the page: ``href`` is a data URL, None where it is too large for one."""
+    """A file inside the page: ``href`` is a data URL, None where the file is too large."""
 
     name: str
     about: str
@@ -220,7 +218,7 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Do
 
 
 def download(name: str, about: str, media_type: str, text: str) -> Download:
-    """``text`` as a link to itself; packed where it would be too long for a link, and left out where it is even then."""
+    """``text`` as a data URL; compressed where it is too long, and left out where that is too long as well."""
     data = text.encode()
     for ending, kind in (("", media_type), (".gz", "application/gzip")):
         body = gzip.compress(data, PACKED, mtime=0) if ending else data
@@ -231,7 +229,7 @@ def download(name: str, about: str, media_type: str, text: str) -> Download:
 
 
 def arms_csv(data: dict[str, Any]) -> str:
-    """Every arm of a comparison (in its JSON form) with every number unrounded, one row per arm and cell."""
+    """Every arm of a comparison (in JSON form), unrounded, one row per arm and cell."""
     keys = ("part", "task", "batch_size", "model", "dtype", "device")
     rows = [{key: cell[key] for key in keys} | arm for cell in data["cells"] for arm in cell["arms"]]
     if not rows:
@@ -241,7 +239,7 @@ def arms_csv(data: dict[str, Any]) -> str:
 
 
 def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
-    """The snapshot of the machine as names and text; what is None is shown with its reason."""
+    """The snapshot of the machine as names and text; a None is shown with its reason."""
     reasons = environment.get("reasons") or {}
     return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
 
@@ -258,7 +256,7 @@ def _fact(value: Any, reason: str | None) -> str:
 
 
 def health(comparison: Comparison) -> Sequence[str]:
-    """Per part, and per arm that has void samples: how many were timed, how many of them were void, and by which rule."""
+    """Per part, and per arm with void samples: timed samples, void samples, and the rule that voided them."""
     said = []
     for one in comparison.health:
         rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())

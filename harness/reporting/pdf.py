@@ -1,4 +1,4 @@
-"""Prints a page to PDF with a browser that is installed: the page's own print style, no dependency of this program."""
+"""Prints a page to PDF with an installed browser: the page's own print style, no further dependency."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LONGEST_S = 300
 
 
 def print_pdf(page: Path) -> Path:
-    """Write the PDF of ``page`` beside it; a browser without a window does the printing, offline.
+    """Write the PDF of ``page`` beside it with a headless browser, offline.
 
     Raises:
         UserError: no browser of the Chromium family is installed.
-        StorageError: the browser could not write it; the message has its last words.
+        StorageError: the browser could not write it; the message ends with its own.
     """
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
@@ -47,5 +47,5 @@ def print_pdf(page: Path) -> Path:
 
 
 def _as_root() -> list[str]:
-    """Chromium refuses its sandbox to root; the page is our own and asks for nothing."""
+    """Chromium refuses its sandbox to root; the page is our own and loads nothing."""
     return ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []

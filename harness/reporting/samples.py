@@ -1,7 +1,7 @@
-"""The raw numbers: one row per sample of the record, as it was taken, for a table that sorts and filters.
+"""The raw numbers: one row per sample of the record, for a table that sorts and filters.
 
-Reads harness.analysis.frames; computes nothing and leaves nothing out: warm-ups and void samples are rows, and say so. Of more
-samples than a page can hold, those of one case, process and state are added up.
+It reads harness.analysis.frames; warm-ups and void samples are rows with their state. Above MOST_ROWS samples, those of one
+case, process and state are added up.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
 
 MOST_ROWS = 12_000
-"""A browser sorts so many at once; more would make the page larger than a mail takes."""
+"""A browser sorts as many at once; more make the page too large for a mail."""
 TEXT = ("part", "task", "arm", "state")
 ALIKE = ("part", "task", "batch_size", "arm", "process", "state")
-"""What samples that are added up have in common."""
+"""Columns that added-up samples share."""
 HEADS: dict[str, str] = {
     "part": "Part", "task": "Task", "batch_size": "Batch", "arm": "Arm", "process": "Process", "group": "Group",
     "repeat": "Repeat", "state": "State", "prompts": "Prompts", "output_tokens": "Output tokens", "passes": "Passes",
@@ -31,7 +31,7 @@ HEADS: dict[str, str] = {
 class RawTable:
     """Column names (of harness.analysis.frames), their heads, which of them are text, and the rows as text.
 
-    ``samples`` are in it; where they are more than rows, a row is the ``summed`` samples of a case, process and state.
+    ``samples``: how many the table covers. ``summed``: a row is the sum over a case, process and state.
     """
 
     names: tuple[str, ...]
@@ -50,7 +50,7 @@ def raw_frame(run: Run) -> pd.DataFrame:
 
 
 def raw_table(frame: pd.DataFrame) -> RawTable:
-    """``frame`` (of raw_frame) as text: counts whole, times with six significant digits, what is missing as none."""
+    """``frame`` (of raw_frame) as text: whole counts, times with six significant digits, missing values as none."""
     samples, summed = len(frame), len(frame) > MOST_ROWS
     if summed:
         frame = _added_up(frame)
@@ -62,7 +62,7 @@ def raw_table(frame: pd.DataFrame) -> RawTable:
 
 
 def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for all samples of a case, process and state: how many they are and what their numbers add up to."""
+    """One row for all samples of a case, process and state: their count and the sums of their numbers."""
     numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
     grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
     found = grouped[numbers].sum(min_count=1)
@@ -71,7 +71,7 @@ def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _states(frame: pd.DataFrame) -> list[str]:
-    """What became of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
+    """The state of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
     told = []
     for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
         state = "not timed" if pd.isna(decode_s) else "kept"

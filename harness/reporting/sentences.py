@@ -1,6 +1,6 @@
 """The sentences that explain an answer: why the passes saved are not the time saved, the accuracy, the prediction.
 
-Values of a comparison put into words, nothing computed; a sentence whose values are absent says why or is left out.
+They put values of a comparison into words and compute nothing. A sentence without its values gives the reason or is left out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from harness.analysis.stats.quantity import Quantity
 from harness.reporting import wording
 
 SAME = 0.03
-"""A factor closer to 1 than this is not worth a word."""
+"""A factor closer to 1 than this is not mentioned."""
 
 
 def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[str, str], ...]:
-    """(title, text) of everything that is said of the highlighted arm."""
+    """(title, text) of every paragraph about the highlighted arm."""
     ntp = next((other for other in cell.arms if other.is_ntp), None)
     told = [
         ("Why", why(cell, arm)),
@@ -31,14 +31,14 @@ def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[
 
 
 def interval(speed: Quantity) -> str:
-    """``95 % interval 2.38–2.76``, or why there is none."""
+    """``95 % interval 2.38–2.76``, or the reason for its absence."""
     if speed.low is None or speed.high is None:
         return f"no interval: {speed.reason}" if speed.reason else ""
     return f"95\u00a0% interval {speed.low:.2f}–{speed.high:.2f}"
 
 
 def why(cell: Cell, arm: ArmResult) -> str:
-    """Why the passes saved are not the time saved: the factors of the wall speedup, with what a pass costs here."""
+    """Why the passes saved are not the time saved: the factors of the wall speedup and the cost of a pass."""
     parts, size = arm.factors, arm.block_size or 0
     widths = {w.query_tokens: w for w in cell.pass_widths if w.method == arm.method and w.query_tokens in (size, 2 * size)}
     costs = [(tokens, widths[tokens].cost.value) for tokens in sorted(widths) if widths[tokens].cost.value is not None]
@@ -56,7 +56,7 @@ def why(cell: Cell, arm: ArmResult) -> str:
 
 
 def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
-    """The same with the prompt's pass counted, and how long a user waits for the first token."""
+    """The speedup with the prompt's pass included, and the time to the first token."""
     if not cell.timed:
         return ""
     speed, first = arm.request_speedup, arm.first_token_s
@@ -72,7 +72,7 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
 
 
 def ground(speed: Quantity, cell: Cell) -> str:
-    """What a speedup rests on: interval, prompts or batches, processes."""
+    """The basis of a speedup: interval, prompts or batches, processes."""
     unit = "prompts" if cell.batch_size == 1 else f"batches of {cell.batch_size}"
     return ", ".join(text for text in (interval(speed), f"{speed.n} {unit}", wording.processes(speed)) if text)
 
@@ -96,7 +96,7 @@ def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
 
 
 def _predicted(arm: ArmResult) -> str:
-    """By the highest rung, ex-ante; then with what was measured during the run."""
+    """The highest rung's prediction, ex-ante, then with what the run measured."""
     if not arm.predictions:
         return ""
     first = arm.predictions[0]
@@ -115,7 +115,7 @@ def _with_band(speed: Quantity) -> str:
 
 
 def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
-    """Replayed arms differ in what was given, so all of them belong to the answer."""
+    """The other replayed arms; each has its own given acceptance, so all belong to the answer."""
     if not highlighted.replayed or not cell.timed:
         return ""
     others = [arm for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None]
@@ -127,7 +127,7 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
 
 
 def _ground(highlight: Highlight, arm: ArmResult) -> str:
-    """On what ground this arm was picked and not another."""
+    """Why this arm was picked."""
     margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
     prompts, observed = formatting.count(highlight.pairs), formatting.points(difference.value or 0)
     if arm.simultaneous is not None:

@@ -1,11 +1,7 @@
-"""Writes several runs onto one page: how they are unlike, what changed and by how much, each run's verdict, the trend.
+"""Writes several runs onto one page: their differences, what changed and by how much, each run's verdict, the trend.
 
-Values of harness.regression.run_comparison put into words, tables and drawings; computes no statistic. Every number knows its
-place in the JSON form of the same comparison.
-
-The tables of several runs beside each other: what changed, and every shared arm run by run.
-
-Puts values of harness.regression.run_comparison into entries; computes no statistic.
+It puts values of harness.regression.run_comparison into words, tables and drawings and computes no statistic. Every number has
+its place in the JSON form of the same comparison.
 """
 
 from __future__ import annotations
@@ -42,11 +38,11 @@ ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
     ("request_speedup", "Request speedup", "measured", formatting.ratio),
     ("accuracy", "Accuracy", "counted", formatting.percent),
 )
-"""Field, column, what it rests on and how it is written."""
+"""Field, column, basis and number format."""
 
 
 def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
-    """Changes with their place, a section per metric, the reasons of those that are no answer below; None without any."""
+    """Changes with their place, a section per metric, reasons for open ones below; None without changes."""
     reasons = list(dict.fromkeys(why for change, _ in found if (why := _reason(change))))
     sections: dict[str, list[Row]] = {}
     for change, key in found:
@@ -66,7 +62,7 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
 
 
 def _reason(change: Change) -> str | None:
-    """Why there is no answer, and what would give one; None where there is one."""
+    """Why a change has no answer and what would give one; None where it has one."""
     if change.outcome == "unknown":
         return change.reason or "not known in one of the runs"
     return "; ".join(filter(None, (change.reason, change.remedy))) if change.outcome in ("unclear", "no_interval") else None
@@ -98,7 +94,7 @@ def _change(change: Change, key: str) -> Entry:
 
 
 def arms_table(found: SideBySide) -> Table | None:
-    """NFE speedup, wall speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
+    """NFE, wall and request speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
     rows = tuple(_arm_row(arm, letters, pointers) for arm in found.arms)
@@ -149,7 +145,7 @@ class SideView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstView:
-    """One run against the first: ``unlike`` as (key, A, this run), and what changed."""
+    """One run against the first: ``unlike`` is (key, A, this run), and what changed."""
 
     letter: str
     said: str
@@ -224,7 +220,7 @@ def _against(one: Against, number: int) -> AgainstView:
 
 
 def _said(one: Against) -> str:
-    """What changed, in a sentence: how many figures of either kind, by outcome."""
+    """One sentence: how many figures of each kind changed, by outcome."""
     by_kind = {True: Counter[Outcome](), False: Counter[Outcome]()}
     for change in one.compared.changes:
         by_kind[change.kind == "timed"][change.outcome] += 1
@@ -236,7 +232,7 @@ def _said(one: Against) -> str:
 
 
 def _remarks(one: Against) -> tuple[str, ...]:
-    """What the intervals are about, and why some figures have none."""
+    """What the intervals cover, and why some figures have none."""
     timed = [change.ratio for change in one.compared.changes if change.kind == "timed" and change.base is not None]
     lines = dict.fromkeys(line for ratio in timed for line in (ratio.method, ratio.reason) if line)
     found = [f"Times are over the same prompts: {line}." for line in lines]
@@ -255,7 +251,7 @@ def _remarks(one: Against) -> tuple[str, ...]:
 
 
 def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:
-    """The series that one of the runs is a point of, those with changes first; too short ones too, which say so."""
+    """The series with a point of one of the runs, those with changes first; short series too, which say so."""
     ids = {side.header.run_id for side in found.sides}
     mine = [
         one for one in trend.judged

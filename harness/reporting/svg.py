@@ -1,8 +1,6 @@
-"""One style for every figure, and the way from matplotlib to SVG that lies inside the page.
+"""One style for every figure, SVG from matplotlib inside the page, and a figure with its finding and its basis.
 
-Colours are written as CSS variables, so that the page's light and dark themes apply to figures too. Knows no data.
-
-What a figure is to the page: a drawing, its finding in words, and on what kind of figures it rests.
+Colours are CSS variables, so the page's light and dark themes apply to figures too. Knows no data.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 matplotlib.use("svg")
 
-# Okabe and Ito's palette, safe for the common kinds of colour blindness. Keys are what matplotlib draws with.
+# Okabe and Ito's palette, safe for the common kinds of colour blindness. Keys are matplotlib's colours.
 INK, MUTED, FAINT = "#111213", "#6b6c6d", "#d1d2d3"
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 SERIES = (VERMILION, GREEN, PURPLE, BLUE)
 RUNGS = {"shape-calibrated": GREEN, "calibrated": PURPLE, "datasheet": MUTED}
-"""One colour per rung of the ladder of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
+"""One colour per rung of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
 _VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -74,22 +72,22 @@ def styled() -> Iterator[None]:
 
 
 def new_axes(width_in: float = 6.4, height_in: float = 3.4) -> tuple[Figure, Axes]:
-    """A figure that no global state holds on to, with one pair of axes.
+    """A figure outside global state, with one pair of axes.
 
-    As wide as this, text of 9 to 10 points is read as 11 to 12 pixels where the page is at its narrowest.
+    At the default width, text of 9 to 10 points has 11 to 12 pixels on the narrowest page.
     """
     figure = Figure(figsize=(width_in, height_in))
     return figure, figure.add_subplot()
 
 
 def rows_only(axes: Axes) -> None:
-    """Axes whose lines carry their names as text: no vertical axis."""
+    """Hide the vertical axis; the lines carry their names as text."""
     axes.yaxis.set_major_locator(NullLocator())
     axes.spines["left"].set_visible(False)
 
 
 def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
-    """Label a logarithmic axis at these places only, those that it shows."""
+    """Label a logarithmic axis at those of these places that it shows."""
     low, high = sorted(axis.get_view_interval())
     axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}{suffix}"))
@@ -97,7 +95,7 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """The same places, moved up as little as keeps them ``gap`` apart: where labels go that would lie on one another."""
+    """The same places, moved up until they are ``gap`` apart, for labels that would overlap."""
     moved = list(places)
     order = sorted(range(len(moved)), key=lambda i: moved[i])
     for below, above in pairwise(order):
@@ -106,17 +104,17 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 
 
 def to_inline(figure: Figure, name: str, alt: str) -> Markup:
-    """The figure as an SVG element without outside references; ``name`` keeps its ids apart from other figures'.
+    """The figure as an SVG element without outside references; ``name`` makes its ids unique.
 
-    ``alt`` states the finding in words and is read out in place of the drawing.
+    ``alt`` states the finding in words for screen readers.
     """
     buffer = io.StringIO()
-    FigureCanvasSVG(figure)  # whose measure of texts the layout is to be made by
+    FigureCanvasSVG(figure)  # its text sizes determine the layout
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)  # else it is made again, and the whole figure drawn for that
+            figure.set_layout_engine(None)  # else savefig repeats the layout and draws the figure twice
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -141,7 +139,7 @@ MOST_ARMS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """An inline SVG with its heading, the finding in words and the marks (measured, predicted, ...) that hold for it."""
+    """An inline SVG with its heading, the finding in words and its marks (measured, predicted, ...)."""
 
     heading: str
     image: Markup

@@ -1,11 +1,7 @@
-"""The tables about arms: which values stand in which column, and how each is written.
+"""The tables about arms and about time: which values stand in which column, and how each is written.
 
-Puts values of a Comparison into entries; computes no statistic. An absent value is shown as "none" with a number that leads
-to its reason under the table.
-
-The tables about time: passes measured and predicted, what a pass spends its time on, whole decodes against the roofline.
-
-Puts values of a Comparison into entries; computes no statistic.
+They put values of a Comparison into entries and compute no statistic. An absent value is shown as "none" with the number of its
+reason under the table.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens
 
 
 def section_name(cell: Cell) -> str:
-    """What a section's rows share: ``all 3 tasks, batch 1``."""
+    """What a section's rows share, for example ``all 3 tasks, batch 1``."""
     task = f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task
     return f"{task}, batch {cell.batch_size}"
 
@@ -44,14 +40,12 @@ def arm_name(arm: ArmResult, small: str = "") -> Entry:
 
 
 def with_count(head: Entry, count: Entry, unit: str) -> Entry:
-    """The head of a row with a counted number under it; the value behind the head is that number."""
+    """The head of a row with a counted number under it; that number is the value behind the head."""
     return replace(head, small=f"{count.text} {unit}", raw=count.raw, key=count.key)
 
 
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """What most readers want of every arm: passes saved, time saved, accuracy. A section per cell. Where some arm decodes
-    without loss, also whose outputs are identical to those of NTP.
-    """
+    """Passes saved, time saved and accuracy of every arm, a section per cell; with a lossless arm, also identity to NTP."""
     notes = Notes(pointers)
     lossless = any(arm.lossless for cell in cells for arm in cell.arms)
     sections = [(section_name(cell), [_arm_row(arm, notes, lossless) for arm in cell.arms]) for cell in cells]
@@ -59,7 +53,7 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
 
 
 def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """What was counted of every arm, and how many prompts would pin its speedup; passes of draft models where some made any."""
+    """Counts of every arm and the prompts its speedup needs; draft-model passes where an arm makes any."""
     notes = Notes(pointers)
     drafted = any(arm.draft_passes for cell in cells for arm in cell.arms)
     sections = [(section_name(cell), [_count_row(arm, notes, drafted) for arm in cell.arms]) for cell in cells]
@@ -67,7 +61,7 @@ def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Tab
 
 
 def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """Latency, bandwidth and energy of every arm. What was read nowhere (energy, a memory counter) has no column."""
+    """Latency, bandwidth and energy of every arm. A meter that read nothing (energy, memory counter) has no column."""
     notes = Notes(pointers)
     arms = [arm for cell in cells for arm in cell.arms]
     counted = any(arm.measured_bandwidth_bytes_per_s.value is not None for arm in arms)
@@ -94,7 +88,7 @@ def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
 
 
 def _identity(arm: ArmResult, notes: Notes) -> Entry:
-    """Counted, and beside it what the arm is lossless against by construction."""
+    """The counted identity, and what the arm is lossless against by construction."""
     return notes.entry(
         arm.identical_to_ntp, formatting.percent, small=f"lossless against {arm.lossless}" if arm.lossless else ""
     )
@@ -146,7 +140,7 @@ def _energy(arm: ArmResult) -> Quantity | None:
 
 
 def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
-    """What it takes to know the wall speedup to 5 %."""
+    """The prompts that give the wall speedup to 5 %."""
     if arm.prompts_for_5_percent is None:
         return Entry(text="none", note=notes.number("without an interval of the wall speedup nothing can be planned"))
     return notes.plain(arm, "prompts_for_5_percent", formatting.count)
@@ -180,7 +174,7 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
 
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """The NTP arm beside transformers' generate(): above 1, NTP is the faster."""
+    """The NTP arm beside transformers' generate(); above 1, NTP is faster."""
     notes = Notes(pointers)
     sections = [(section_name(cell), [_generate_row(mode, notes) for mode in cell.baseline_check.modes]) for cell in cells]
     return notes.table(heading, sections, {"Speed of our NTP arm beside it": MEASURED, "Prompts": COUNTED})
@@ -234,7 +228,7 @@ def _pass_row(width: PassWidth, notes: Notes) -> Row:
 
 
 def pass_parts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """What a decode pass spends its time on, per arm."""
+    """The parts of a decode pass's time, per arm."""
     notes = Notes(pointers)
     sections = [
         (section_name(cell), [_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None])
@@ -256,7 +250,7 @@ def _parts_row(arm: ArmResult, notes: Notes) -> Row:
 
 
 def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """Predicted beside measured for the whole decode, per arm and price; ex-ante ones first."""
+    """Predicted and measured time of the whole decode, per arm and price, ex-ante prices first."""
     notes = Notes(pointers)
     sections = [
         (section_name(cell), [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions])

@@ -1,10 +1,6 @@
-"""Writes the trend page: one HTML file that opens without a network, the series with changes drawn first, all in a table.
+"""Writes the trend page: one HTML file that opens without a network, series with changes drawn first, all in a table.
 
-Reads a Trend only and computes no statistic of its own.
-
-The figure of a trend: one series over its commits, the level before and after each change, the commits named.
-
-Draws a Judged series; computes no statistic.
+A figure shows one series over its commits with the level before and after each change. It computes no statistic.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}
 
 
 def trend_figure(one: Judged, name: str) -> Drawing:
-    """``one`` as a drawing; its caption, which is also what is read out, states the finding."""
+    """``one`` as a drawing; its caption, also its text for screen readers, states the finding."""
     series = one.series
     about = f"{series.cell}, {series.arm}: {metric_words(series.metric)}"
     caption = f"{about}, {line_words(series.line)}. {series_words(one)}."
@@ -59,7 +55,7 @@ def trend_figure(one: Judged, name: str) -> Drawing:
 
 
 def _levels(axes: Axes, one: Judged) -> None:
-    """The level of every stretch between changes; a series without a change has none drawn, for none was estimated."""
+    """The level between changes; a series without a change has no estimated level."""
     start = -0.5
     for change in (found.change for found in one.changes):
         left, right = _span(change)
@@ -72,7 +68,7 @@ def _levels(axes: Axes, one: Judged) -> None:
 
 
 def _span(change: Change) -> tuple[float, float]:
-    """From where to where the level moves: between two points at a step."""
+    """The two points between which the level moves."""
     return (change.index - 0.5, change.index - 0.5) if change.end is None else (change.index - 1, change.end)
 
 
@@ -89,7 +85,7 @@ def _mark(axes: Axes, found: ChangePoint) -> None:
 
 
 def _commits(axes: Axes, one: Judged) -> None:
-    """A few of the commits by name, evenly; the table has those of the changes."""
+    """Some of the commits by name, evenly spaced; the table has those of the changes."""
     labels = [point.label for point in one.series.points]
     every = max(1, -(-len(labels) // MOST_TICKS))
     at = list(range(0, len(labels), every))
@@ -100,7 +96,7 @@ def _commits(axes: Axes, one: Judged) -> None:
 
 
 MOST_DRAWINGS = 24
-"""A page of more drawings takes long to write and nobody reads it to the end; the table has every series."""
+"""A page with more drawings is slow to write and too long to read; the table has every series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

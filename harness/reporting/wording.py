@@ -1,4 +1,4 @@
-"""Names in words: the machine, the model and an arm, as a reader would call them."""
+"""Names in words: the machine, the model and an arm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.record.schema import RunHeader
 
 
 def machine(header: RunHeader, device: str) -> str:
-    """The device as the environment snapshot names it; the plain device (``cpu``) where it names none."""
+    """The device as the environment snapshot names it, else the plain device (``cpu``)."""
     environment = header.environment
     if device.startswith("cpu"):
         return str(environment.get("cpu_model") or device)
@@ -18,19 +18,19 @@ def machine(header: RunHeader, device: str) -> str:
 
 
 def model(cell: Cell) -> str:
-    """The model of a cell: ``llama-250m (250M parameters, bfloat16)``."""
+    """The model of a cell, for example ``llama-250m (250M parameters, bfloat16)``."""
     return f"{cell.model} ({_params(cell.params)} parameters, {cell.dtype})"
 
 
 def place(cell: Cell) -> str:
-    """Where a cell was decoded: ``cuda``, or ``cuda, split over 2 processes (bytes and predictions are of one)``."""
+    """Where a cell ran: ``cuda``, or ``cuda, split over 2 processes (bytes and predictions are of one)``."""
     if cell.tensor_parallel == 1:
         return cell.device
     return f"{cell.device}, split over {cell.tensor_parallel} processes (bytes and predictions are of one)"
 
 
 def arm(found: ArmResult) -> str:
-    """The arm: ``SBD with block size 16 and bound γ=0.1``; the label of an arm whose solver has another name says it all."""
+    """The arm: ``SBD with block size 16 and bound γ=0.1``; the label of an arm of another solver."""
     if found.method != "sbd" or found.block_size is None or found.solver not in (None, "entropy_bounded"):
         return found.label
     bound = f" and bound γ={found.gamma:g}" if found.gamma is not None else ""
@@ -39,7 +39,7 @@ def arm(found: ArmResult) -> str:
 
 
 def processes(speed: Quantity) -> str:
-    """How many fresh processes a speedup rests on, and what fewer than three of them say nothing about."""
+    """How many fresh processes a speedup rests on, and what fewer than three leave open."""
     return speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
 
 

@@ -1,12 +1,8 @@
-"""What a case will need before it runs: memory from its shape, time from the roofline. Absent with a reason, never guessed.
+"""What a case needs before it runs: memory from its shape, time from the roofline; draft and public block models included.
 
-Knows no model, device or clock: shapes, counts and ceilings are handed in.
-
-What the passes of a public block model's arm are at most: how wide, and how many where every pass decides one slot.
-
-What the draft models of a case need: memory, and the passes they make between two tokens where every draft is wrong.
-
-What to do about a case that does not fit: the largest batch that would, by the planner's account of memory.
+A missing estimate has a reason. Where a case does not fit, the planner's account of memory gives the largest batch that does.
+Upper bounds: a block model's pass decides one slot, and every draft is wrong. Shapes, counts and ceilings are arguments; knows
+no model, device or clock.
 """
 
 from __future__ import annotations
@@ -37,19 +33,20 @@ from harness.workloads.tasks import TASKS, problems
 
 
 def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes: int) -> int:
-    """Of the models that are loaded besides the target; its own first layers are there already."""
+    """Weight bytes of the models besides the target; the target's own first layers add none."""
     shapes = zip(stages(arm), draft_shapes(arm, target), strict=True)
     return sum(shape.params * element_bytes for stage, shape in shapes if shape is not None and "draft" in stage)
 
 
 def draft_kv_bytes(arm: Mapping[str, Any], target: ModelShape, dtype: str, slots: Callable[[ModelShape], int]) -> int:
-    """Of one row, of so many ``slots`` of each draft model: every one has a cache of its own."""
+    """KV bytes of one row with ``slots`` of each draft model; each has its own cache."""
     return sum(kv_cache_bytes(shape, dtype, slots(shape)) for shape in draft_shapes(arm, target) if shape is not None)
 
 
 def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
-    """(shape, role, query tokens, tokens kept, count) of one round, at most: each stage makes its tokens one a pass, and asks
-    the one below before each pass.
+    """(shape, role, query tokens, tokens kept, count) of one round, at most.
+
+    Each stage makes one token a pass and asks the stage below before each pass.
     """
     asked = stages(arm)
     below = [*(stage["draft_tokens"] for stage in asked[1:]), 0][: len(asked)]
@@ -64,7 +61,7 @@ def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[Model
 
 FLOAT32_BYTES = 4
 SAMPLER_COPIES = 2
-"""Logits in float32 beside the first such copy: their log-softmax and its exponential."""
+"""Float32 logits besides the first copy: their log-softmax and its exponential."""
 NOT_READ = "how long its prompts are is known once the dataset is read, which a plan does not do"
 Bound = Literal["expected", "at_most"]
 
@@ -73,8 +70,8 @@ Bound = Literal["expected", "at_most"]
 class MemoryEstimate:
     """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy).
 
-    Weights and KV of draft models are among them, and the KV of slots that a captured session allocates and never fills.
-    ``margin_bytes``: what a captured session takes besides, about: see graph_margin_bytes.
+    Weights and KV of draft models are included, and the KV of slots that a captured session allocates and never fills.
+    ``margin_bytes``: about what a captured session takes in addition; see graph_margin_bytes.
     """
 
     weight_bytes: int
@@ -84,7 +81,7 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """What it cannot do without; the margin, a prompt's activations and the framework's own memory come on top."""
+        """The required bytes, without the margin, a prompt's activations and the framework's own memory."""
         return self.weight_bytes + self.kv_bytes + self.logit_bytes
 
 
@@ -92,7 +89,7 @@ class MemoryEstimate:
 class TimeEstimate:
     """Seconds for all samples of a case in all its processes, warm-ups included.
 
-    ``at_most``: stops and acceptance can only shorten it.
+    ``at_most``: stops and acceptance can only shorten the time.
     """
 
     total_s: float
@@ -103,7 +100,7 @@ class TimeEstimate:
 def prompt_tokens_at_most(case: Case) -> int:
     """Upper bound of a prompt's tokens: exact if synthetic, else its UTF-8 bytes plus one (no token is shorter than a byte).
 
-    A chat template comes on top of it. Not for a dataset, of which nothing has been read.
+    A chat template adds to it. Not for a dataset, because a plan does not read it.
     """
     if case.workload.synthetic is not None:
         return case.workload.synthetic.prompt_tokens
@@ -121,7 +118,7 @@ def _longest_problem(task: str, split: str, count: int, seed: int) -> int:
 def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     """Memory at the longest prompt and the most new tokens, or None with the reason.
 
-    Of one device, where a model is split over several; of all its processes, where they share the host's memory.
+    For a split model it is the memory of one device, or of all processes where they share the host's memory.
     """
     if case.shape is None:
         return None, case.shape_reason
@@ -153,11 +150,10 @@ def captured(part: Part) -> bool:
 
 
 def graph_margin_bytes(case: Case, shape: ModelShape, fed: int, logits: int) -> int:
-    """About what a captured session takes besides weights, KV and one set of logits, for passes of ``fed`` tokens a row.
+    """About what a captured session takes besides weights, KV and one set of logits; passes feed ``fed`` tokens a row.
 
-    The activations of the widest pass are held twice: by the graphs' pool, and by the allocator for the stream of the warm-up.
-    The second kind of pass keeps logits of its own, and the sampler makes SAMPLER_COPIES. Passes are measured beside the
-    samples, on one row of their own.
+    The activations of the widest pass are held twice: by the graphs' pool and by the allocator for the warm-up's stream. The
+    second kind of pass keeps its own logits, and the sampler makes SAMPLER_COPIES. Measured passes use one further row.
     """
     size, part = DTYPE_BYTES[case.part.dtype], shard(shape, case.part.tensor_parallel)
     pools = 2 * case.batch_size * fed * activation_bytes(part, size)
@@ -168,7 +164,7 @@ def graph_margin_bytes(case: Case, shape: ModelShape, fed: int, logits: int) -> 
 
 
 def deployment_of(case: Case) -> Deployment:
-    """How the model of a case will be stored and split."""
+    """How the model of a case is stored and split."""
     return Deployment(dtype=case.part.dtype, tensor_parallel=case.part.tensor_parallel)
 
 
@@ -180,8 +176,8 @@ def _widest_pass(case: Case) -> tuple[int, int]:
 def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
     """Time of all samples priced by the roofline, or None with the reason.
 
-    Where stops may come early (real acceptance) every prompt is taken to write ``max_new_tokens``, one token a pass; where
-    drafts are checked, every draft is taken to be made slot by slot and to be wrong.
+    With real acceptance stops may come early; the time assumes ``max_new_tokens`` for every prompt, one token a pass. With
+    drafts it assumes that every draft is made slot by slot and is wrong.
     """
     if case.shape is None:
         return None, case.shape_reason
@@ -210,7 +206,7 @@ def _prompt_pass(case: Case) -> ForwardPass:
 
 
 def _decode_s(case: Case, ceilings: Ceilings) -> float:
-    """Decode time of one sample: what its method plans, and between two tokens the passes of its draft models."""
+    """Decode time of one sample: the method's planned passes, and the draft models' passes between two tokens."""
     assert case.shape is not None
     rows, context, new_tokens = case.batch_size, prompt_tokens_at_most(case), case.workload.max_new_tokens
 
@@ -237,9 +233,9 @@ def _passes(case: Case, slots: int) -> float:
 
 
 def what_would_fit(case: Case, free_bytes: int | None) -> str:
-    """Words to go behind "does not fit": modelled, with the activations of one layer; empty where nothing is known.
+    """Words after "does not fit": the modelled batch, with the activations of one layer; empty where unknown.
 
-    ``free_bytes``: what the device had to spare before the model was loaded.
+    ``free_bytes``: free memory of the device before the model was loaded.
     """
     if case.shape is None or free_bytes is None:
         return ""

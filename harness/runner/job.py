@@ -1,7 +1,4 @@
-"""A scenario as it is to be run.
-
-Makes the header of a run: all that is known before its first sample.
-"""
+"""A scenario with its plan, and the header of a run: all that is known before its first sample."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from harness.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A scenario file with its plan, and what the record keeps of it."""
+    """A scenario file with its plan, and the record's copy of it."""
 
     path: Path | str
     scenario: Scenario
@@ -39,13 +36,13 @@ class Job:
 
     @classmethod
     def of_scenario(cls, scenario: Scenario, path: Path | str) -> Job:
-        """A scenario that was read, ``path`` being what the record calls its file. Raises UserError and its kind."""
+        """A loaded scenario; the record calls its file ``path``. Raises UserError and its kind."""
         resolved = scenario.model_dump(mode="json")
         return cls(path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved))
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
-    """All that is known before the first sample, calibration included; a shape only the weights know may open the model."""
+    """All that is known before the first sample, calibration included; it may open the model for its shape."""
     hardware, reason = machine.profile(job.scenario)
     if reason is not None:
         progress.note(f"no hardware profile in this record: {reason}")
@@ -74,8 +71,9 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
 
 
 def _seen_from_here(path: Path | str) -> str:
-    """As it can be typed where the run was begun, a shipped one by its name: records are published, and the folders above are
-    nobody else's. What lies elsewhere stays as it was given.
+    """The path relative to where the run began, or the name of a shipped scenario, because records are published.
+
+    A path elsewhere stays unchanged.
     """
     here, whole = Path.cwd(), Path(path).absolute()
     if whole.is_relative_to(here):

@@ -1,4 +1,4 @@
-"""The real machine behind the runner: engines, calibration, and the profile of the device that is here."""
+"""The local machine for the runner: engines, calibration, and the profile of its device."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def this_machine() -> Machine:
 
 def _open(part: Part) -> Engine | SplitEngine:
     if part.threads is None and torch.get_num_threads() != OWN_THREADS:
-        torch.set_num_threads(OWN_THREADS)  # not what an earlier part asked for
+        torch.set_num_threads(OWN_THREADS)  # undo an earlier part's setting
     return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
 
 
 def _shape(part: Part) -> ModelShape:
-    """That of a model which is split is read from its configuration: it may not fit one process."""
+    """The model's shape; a split model's is read from its configuration, because it may not fit one process."""
     if part.tensor_parallel == 1 or isinstance(part.model, RandomModel):
         return open_engine(part).shape
     return checkpoint_shape(part.model)
 
 
 def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, Any] | None:
-    """Measured ceilings for a part's device, dtype and model size, of its share of the model where it is split; cached on this
-    machine. None where the processes of a split model share one CPU, whose rates one process alone does not show.
+    """Measured ceilings for a part's device, dtype and model size (its share of a split model), cached on this machine.
 
-    Measured in a process of its own: after its gigabytes of buffers the passes of a model in the same process took a fifth
-    longer (34.6 against 28.6 ms in two runs one after the other, 251M parameters, 2-core EPYC).
+    None where the processes of a split model share one CPU, whose rates one process alone does not show. It measures in its own
+    process: in a shared one, a model's passes took a fifth longer after its gigabytes of buffers. They took 34.6 instead of
+    28.6 ms in two consecutive runs (251M parameters, 2-core EPYC).
     """
     if part.tensor_parallel > 1 and part.device == "cpu":
         return None
@@ -78,14 +78,14 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
 
 
 def _free_bytes(part: Part) -> int | None:
-    """Memory to spare: what CUDA says of the device, or what Linux calls available."""
+    """Free memory: CUDA's figure for the device, or Linux' available memory."""
     if part.device.startswith("cuda"):
         return torch.cuda.mem_get_info(cuda_index(part.device))[0] if torch.cuda.is_available() else None
     return available_host_bytes()
 
 
 def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
-    """The profile of the device that the scenario is about, or why there is none."""
+    """The profile of the scenario's device, or the reason for its absence."""
     profile, reason = profile_of(profiled_device(scenario))
     return profile.model_dump(mode="json") if profile else None, reason
 
@@ -96,7 +96,7 @@ def profiled_device(scenario: Scenario) -> str:
 
 
 def profile_of(device: str) -> tuple[HardwareProfile | None, str | None]:
-    """This machine's own profile of ``device``, else the published one that describes it for certain; or why there is none."""
+    """This machine's own profile of ``device``, else the published one that certainly matches it; or why it is absent."""
     if device == "cpu":
         name, memory, processors = cpu_name(), total_host_bytes(), None
     elif torch.cuda.is_available():
@@ -120,9 +120,9 @@ def measure_ceilings(
     budget_s: float,
     progress: Progress,
 ) -> MeasuredCeilings:
-    """What this machine reaches without any model; see harness.meters.survey. Takes about a minute.
+    """The ceilings of this machine, measured without a model in about a minute; see harness.meters.survey.
 
-    ``execution``: how the forwards run whose fixed cost is measured; None for graphs on a GPU and eager on a CPU.
+    ``execution``: how the forwards run whose fixed cost is measured; None is graphs on a GPU and eager on a CPU.
 
     Raises:
         UserError: graphs on a CPU.

@@ -1,4 +1,4 @@
-"""What the runner needs from a machine and from a part's model: protocols, so that tests can hand in fakes."""
+"""What the runner needs from a machine and from a part's model: protocols that tests can fake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.workloads.loader import Tokenizer
 
 
 class Readings(Protocol):
-    """What the meters read around one batch, and why some read nothing."""
+    """The meters' readings around one batch, and why some are absent."""
 
     values: dict[str, float]
     reasons: dict[str, str]
@@ -45,13 +45,13 @@ class Engine(Protocol):
 
     @property
     def meters(self) -> dict[str, Any] | None:
-        """The figures that samples carry, with unit and source, and what cannot be read here; None where none are."""
+        """The samples' figures with unit and source, and what cannot be read here; None without meters."""
 
     def fingerprint(self, part: Part) -> dict[str, Any]:
-        """What the model really runs on here, for the shapes of ``part``, as plain data for the record."""
+        """What the model runs on here, for the shapes of ``part``, as plain data for the record."""
 
     def measure_passes(self, block_sizes: Sequence[int]) -> Sequence[Any]:
-        """Short decodes of NTP and of these block sizes, as Decoded; what predictions of other cells start from."""
+        """Short decodes of NTP and of these block sizes, as Decoded; predictions of other cells start from them."""
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
         """Decode one batch; returns a Decoded."""
@@ -61,10 +61,9 @@ class Engine(Protocol):
 class Machine:
     """What the runner needs from the machine, handed in so that tests can fake it.
 
-    ``calibrate`` and ``profile`` give plain data for the record, or None; ``free_bytes`` is the memory that a part's device
-    has to spare before its model is loaded, None where that is not known; ``execution`` is how a part's forwards run here.
-    ``shape`` is that of a part's model where only its weights or its hub know it; None: ask an engine. ``close`` is called when
-    a run has come to its end.
+    ``calibrate`` and ``profile`` give plain data for the record, or None. ``free_bytes``: free memory of a part's device before
+    its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
+    its weights or its hub have it; None: ask an engine. ``close`` is called at the end of a run.
     """
 
     open_engine: Callable[[Part], Engine]

@@ -1,7 +1,7 @@
-"""Puts what taking a unit yields into the record, and says of a case that failed whether it is tried again.
+"""Writes the entries of a unit into the record, and decides whether a failed case is tried again.
 
-A case whose process died, hung or ran out of memory is tried ``attempts`` times in all, over every run of the same directory;
-each failed try is an event with its reason, the last one the case's outcome. So often a process may be lost at no case, too.
+A case whose process died, hung or ran out of memory is tried ``attempts`` times over all runs of the same directory. Each
+failed try is an event with its reason; the last one is the case's outcome. A process may be lost at no case as many times.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from harness.record.schema import CaseOutcome, Run, Sample
 from harness.record.store import RunStore
 
 ATTEMPT = "attempt"
-"""The event of a failed try after which there may be another."""
+"""The event of a failed try that may be repeated."""
 LOST = "lost"
-"""The event of a process that died or hung at no case: before its first, or where passes are measured."""
+"""The event of a process that died or hung at no case: before its first, or while passes were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The next step is ``what`` for this case: if nothing comes after it, that is where the process died or hangs."""
+    """The next step is ``what`` for this case; as the last entry, it is where the process died or hangs."""
 
     case_id: str
     what: str
@@ -38,7 +38,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A try of a case that ended without its sample; ``final``: another one would end alike."""
+    """A try of a case that ended without its sample; ``final``: another try would fail too."""
 
     case_id: str
     outcome: Literal["does_not_fit", "failed"]
@@ -50,13 +50,11 @@ class Failure:
 
 
 Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
-"""What taking a unit yields; a dict is an event for the record."""
+"""What a unit yields; a dict is an event for the record."""
 
 
 class Recorder:
-    """The way from entries to a run directory. ``held``: what that directory had before; ``marks``: say there which case is
-    next, for another process that looks after this one.
-    """
+    """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog."""
 
     def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False) -> None:
         self._marks = marks
@@ -67,7 +65,7 @@ class Recorder:
         self._lost = Counter(f"{one.get('part')}/{one.get('process')}" for one in held.sessions if one.get("event") == LOST)
         self._ended = {outcome.case_id for outcome in held.outcomes}
         self.again: set[str] = set()
-        """Cases that failed since this was last emptied, and are to be tried again."""
+        """Cases that failed since this was last emptied and are to be tried again."""
 
     def keep(self, entry: Entry) -> None:
         """Keep one entry; it is on the disk when this returns.
@@ -94,7 +92,7 @@ class Recorder:
             self.keep(entry)
 
     def lose(self, part: str, process: int, reason: str) -> bool:
-        """Keep that a process of this share was lost at no case; whether another one may take what it has left."""
+        """Record that a process of this share was lost at no case; returns whether another may take the rest."""
         share = f"{part}/{process}"
         self._lost[share] += 1
         number = self._lost[share]

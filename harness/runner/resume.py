@@ -1,4 +1,4 @@
-"""Going on with a run that was interrupted: which directory it is in, whether it may be continued here, what is missing."""
+"""Continuing an interrupted run: its directory, whether it may be continued here, what is missing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harness.scenario.scenario import Part
 
 
 def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:
-    """Compiled and eager samples must not end up in one case; ``execution`` is how a part's forwards run here.
+    """Keep compiled and eager samples out of one case; ``execution`` is how a part's forwards run here.
 
     Raises:
-        UserError: here they run otherwise than where the run was begun.
+        UserError: they run differently here than where the run began.
     """
     then = {case.part: case.execution for case in held.header.cases if not case.is_check}
     for part in parts:
@@ -30,7 +30,7 @@ def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable
 
 
 def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
-    """What is still to be taken; a case that goes on in a new process is warmed up anew."""
+    """The samples still to be taken; a case that continues in a new process is warmed up again."""
     done = finished_keys(held)
     counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
     cold = {(case_id, process) for case_id, *_, process in counting}
@@ -38,7 +38,7 @@ def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
 
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:
-    """reports/<name>-<digest>-<n>: the newest one where it is unfinished, else the next."""
+    """reports/<name>-<digest>-<n>: the newest if it is unfinished, else the next."""
     number = 1
     while True:
         directory = Path("reports") / f"{name}-{digest[:8]}-{number}"

@@ -1,9 +1,8 @@
-"""Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each as soon as it is finished.
+"""Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each at once.
 
-Where they are taken is another question than how: here, in fresh processes one after the other where a part asks for several
-(or a hung one could be ended), or on the nodes of a cluster (harness.runner.cluster.scheduler). The runner writes
-through the store only and names no vendor. A run that was killed is continued by calling ``run`` again with the same scenario:
-finished samples are never taken twice.
+Samples are taken in this process or on cluster nodes (harness.runner.cluster.scheduler). Consecutive fresh processes take them
+where a part asks for several, or a hung one could be ended. The runner writes through the store only and names no vendor.
+``run`` with the same scenario continues a killed run: finished samples are never taken twice.
 """
 
 from __future__ import annotations
@@ -37,14 +36,13 @@ def run(
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
-    ``spawn``: who starts the fresh processes of a scenario that asks for some; ``machine`` is theirs to find then, and so it is
-    for the nodes of a ``cluster``. Under torchrun, all of it is taken by the processes that torchrun has started; this must be
-    the first of them.
+    ``spawn`` starts the fresh processes of a scenario that asks for some; they, like the nodes of a ``cluster``, find their own
+    ``machine``. Under torchrun, the processes that torchrun started take all samples; this must be the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable.
         StorageError: the disk refused; everything finished before is kept.
-        ProcessEndedError: a fresh process failed, or no node is left; likewise.
+        ProcessEndedError: a fresh process failed, or no node is left; the same holds.
     """
     progress = progress or Silent()
     job, ranks = Job.of(scenario_path), ranks_here()
@@ -53,7 +51,7 @@ def run(
     if cluster is None:
         _refuse_devices(job)
     for part in job.scenario.parts:
-        given_prompts(part.workload)  # a dataset that cannot be read is no reason to load a model first
+        given_prompts(part.workload)  # fail on an unreadable dataset before a model is loaded
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
         if cluster is not None:
@@ -68,7 +66,7 @@ def run(
 
 
 def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = None) -> None:
-    """Do, in a fresh process, what another one has locked the directory for.
+    """Do a fresh process's task, in a directory that its sender has locked.
 
     Raises:
         UserError and its kind, StorageError: as ``run``.
@@ -88,7 +86,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
 
 
 def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) -> None:
-    """Take all that is missing in this process; what failed and is to be tried again, after everything else."""
+    """Take all missing samples in this process; failed ones that are tried again come last."""
     if store.exists:
         held = store.resume(job.resolved, job.digest)
         progress.note(f"continuing {store.directory}: {len(held.samples)} samples are kept")
@@ -104,7 +102,7 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
 
 
 def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
-    """Have every unfinished share taken by a fresh process, one after the other, under the lock of this one."""
+    """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
     directory = store.directory
     if not store.exists:
         begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold())
@@ -128,13 +126,12 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
 
 
 def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, progress: Progress) -> None:
-    """The case that a lost process was at has failed once more; where it was at none, as many processes may be lost as a case
-    may be tried.
+    """Count a failure of the lost process's case; at no case, as many processes may be lost as a case has tries.
 
     Raises:
-        ProcessEndedError: that many were, and something is missing.
+        ProcessEndedError: that many were lost, and samples are missing.
     """
-    with RunStore(store.directory, store.hold()) as mended:  # without the line that the process was writing
+    with RunStore(store.directory, store.hold()) as mended:  # drops the line that the process was writing
         held = mended.resume(job.resolved, job.digest)
         keeper = Recorder(mended, progress, job.scenario.attempts, held)
         if case_id := store.marked():
@@ -149,7 +146,7 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
 
 
 def _errand(job: Job, store: RunStore, share: Share) -> tuple[ChildTask, str]:
-    """What a fresh process is told for a share, and what people are."""
+    """The task of a fresh process for a share, and its name in words."""
     part = next(part for part in job.scenario.parts if part.name == share.part)
     who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
     who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
@@ -161,7 +158,7 @@ def _errand(job: Job, store: RunStore, share: Share) -> tuple[ChildTask, str]:
 
 
 def _why_lost(errand: ChildTask, spawn: Spawner, who: str) -> str | None:
-    """Let a fresh process take its share; why it was killed, or that it hung, or None.
+    """Run a fresh process on its share; returns why it was killed, or that it hung, or None.
 
     Raises:
         ProcessEndedError and its kind: it failed in another way.
@@ -172,7 +169,7 @@ def _why_lost(errand: ChildTask, spawn: Spawner, who: str) -> str | None:
         return str(error)
     if was_killed(status):
         return f"its process was killed ({why_ended(status)})"
-    if status != STATUS_AGAIN:  # else it has recorded which case failed, and could not go on
+    if status != STATUS_AGAIN:  # else it recorded which case failed and could not continue
         expect_success(status, who)
     return None
 
@@ -187,7 +184,7 @@ def _size(held: Run) -> tuple[int, int, int]:
 
 
 def _refuse_devices(job: Job) -> None:
-    """The kinds of device that a part names are those of a cluster."""
+    """Refuse parts that name device kinds, which only a cluster has."""
     for part in job.scenario.parts:
         if part.devices:
             raise UserError(
@@ -196,7 +193,7 @@ def _refuse_devices(job: Job) -> None:
 
 
 def _this_machine() -> Machine:
-    """The real thing; torch is loaded here and not before."""
+    """The local machine; torch is loaded here and not before."""
     from harness.runner.local_machine import this_machine
 
     return this_machine()

@@ -1,5 +1,6 @@
-"""How often is enough? A case is warm when two decodes in a row agree; a cell has been repeated enough when timing noise no
-longer moves its ratios. What to take is planned in full; the pace says which of it a run need not take.
+"""Decides which planned samples a run need not take.
+
+A case is warm when two decodes in a row agree. A cell is repeated enough when timing noise no longer moves its ratios.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from harness.record.schema import Run, Sample
 from harness.scenario.plan import Case, Plan, Slot
 
 SETTLED = 0.05
-"""Two medians in a row this close are settled: what timing noise makes of equal work on a quiet machine."""
+"""Two consecutive medians this close are settled: the timing noise of equal work on a quiet machine."""
 
 Times = Mapping[tuple[int, int], float]
 """Decode seconds per decode token of one case in one process, by (group, repeat)."""
 
 
 class StoppingRule:
-    """Follows a run sample by sample; ``held`` is what its record holds already (warm-ups of another process do not count).
+    """Follows a run sample by sample; ``held`` is its earlier record, without warm-ups of other processes.
 
-    Each process of a part is warmed up, and repeated often enough, by itself.
+    Each process of a part has its own warm-up and repeats.
     """
 
     def __init__(self, plan: Plan, held: Run | None = None) -> None:
@@ -39,18 +40,18 @@ class StoppingRule:
                 self._note_time(sample)
 
     def leave_out(self, case_id: str) -> None:
-        """A case that cannot be run decides nothing."""
+        """Ignore a case that cannot run."""
         self._left_out.add(case_id)
 
     def note(self, sample: Sample) -> None:
-        """A sample was taken."""
+        """Note a taken sample."""
         if sample.warmup:
             self._warming[sample.case_id, sample.process].append(pass_s(sample))
         else:
             self._note_time(sample)
 
     def needs(self, slot: Slot) -> bool:
-        """Whether the sample is still to be taken; asked in the order of the plan, right before."""
+        """Whether the sample is still to be taken; ask just before it, in plan order."""
         if slot.case.case_id in self._left_out:
             return False
         if slot.warmup:
@@ -62,9 +63,7 @@ class StoppingRule:
         return not any(self._repeated_enough(slot, look, until.standard_error) for look in passed)
 
     def _repeated_enough(self, slot: Slot, repeats: int, limit: float) -> bool:
-        """Whether the first so many repeats of the slot's cell in its process pin every arm's ratio to NTP; no later one
-        changes that.
-        """
+        """Whether the first ``repeats`` of the slot's cell and process fix every arm's ratio to NTP; ignores later ones."""
         cases = [case for case in self._cells[slot.case.cell] if case.case_id not in self._left_out]
         ntp = {case.arm["temperature"]: case.case_id for case in reversed(cases) if case.arm["method"] == "ntp"}
         arms = [case for case in cases if case.arm["method"] != "ntp"]
@@ -88,7 +87,7 @@ class StoppingRule:
 
 
 def pass_s(sample: Sample) -> float | None:
-    """Median seconds of a sample's decode passes, or their mean where they were not timed one by one; None: not timed."""
+    """Median seconds of a sample's decode passes, else their mean; None where nothing was timed."""
     columns = sample.passes
     decode = [i for i, role in enumerate(columns.role) if role != "prefill"]
     if not decode or sample.decode_s is None:
@@ -99,7 +98,7 @@ def pass_s(sample: Sample) -> float | None:
 
 
 def settled(passes_s: Sequence[float | None]) -> bool:
-    """Whether the last two of the warm-up decodes, in the order taken, agree."""
+    """Whether the last two warm-up decodes agree."""
     if len(passes_s) < 2:
         return False
     before, last = passes_s[-2:]
@@ -107,7 +106,7 @@ def settled(passes_s: Sequence[float | None]) -> bool:
 
 
 def per_token_s(sample: Sample) -> float | None:
-    """Decode seconds per token that decoding made; None where it made none, or was not timed."""
+    """Decode seconds per decoded token; None without tokens or timing."""
     columns = sample.passes
     passes = zip(columns.role, columns.final_tokens, strict=True)
     from_prefill = sum(sum(final) for role, final in passes if role == "prefill")
@@ -116,7 +115,7 @@ def per_token_s(sample: Sample) -> float | None:
 
 
 def looks(at_most: int) -> tuple[int, ...]:
-    """After how many repeats a cell is looked at, fixed in advance: 2, 4, 8, … and the limit."""
+    """The repeats after which a cell is checked, fixed in advance: 2, 4, 8, … and the limit."""
     return (*(2**n for n in range(1, at_most.bit_length()) if 2**n < at_most), at_most)
 
 
@@ -124,7 +123,7 @@ def timing_error(ntp: Times, arm: Times) -> float | None:
     """Standard error of the mean log ratio of two cases' times, prompts held fixed: only scatter between repeats counts.
 
     With G prompts, s_g the standard deviation over the R_g repeats of prompt g: sqrt(Σ s_g² / R_g) / G. None where a prompt
-    has fewer than two repeats by both.
+    lacks two repeats by both.
     """
     logs: defaultdict[int, list[float]] = defaultdict(list)
     for place in ntp.keys() & arm.keys():

@@ -1,13 +1,11 @@
-"""Fresh processes: who takes a share of a run where a part asks for more than one process, and how such a process ends.
+"""Fresh processes: each takes a share of a run where a part asks for several, and the processes that share one model.
 
-Every share is taken by an interpreter of its own, one after the other: fresh weights, threads, graphs and allocator. The one
-that starts them holds no model and opens no device. It lends them the run directory's lock, so that no other run comes in
-between, and none does while a child whose parent was killed still lives.
+Shares are taken one after the other, each by its own interpreter: fresh weights, threads, graphs and allocator. The parent
+holds no model and opens no device. It lends its lock of the run directory, so that no other run enters. The lock lasts while a
+child of a killed parent lives.
 
-The processes that share one model on this machine: started as torchrun would start them, and ended together.
-
-torchrun itself is for users and clusters: it keeps no descriptor open for its children, and these are lent the lock of the
-run directory. For the processes it is the same: the environment says which one it is (harness.scenario.ranks).
+The processes that share a model are started as torchrun starts them and ended together. torchrun itself keeps no descriptor
+open for its children, and these are lent the lock. The environment gives each its rank (harness.scenario.ranks).
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from harness.scenario.ranks import Ranks
 
 Child = subprocess.Popen[bytes]
 STORE = "store"
-"""The file in their own folder where the processes meet."""
+"""The rendezvous file in the processes' own folder."""
 
 
 def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int]) -> list[Child]:
-    """``command`` in ``world`` processes, of which the first is handed the ``lent`` descriptors; ``folder`` is theirs alone."""
+    """Run ``command`` in ``world`` processes with their own ``folder``; the first receives the ``lent`` descriptors."""
     if world == 1:
         return [subprocess.Popen(command, pass_fds=lent)]
     children = []
@@ -49,12 +47,12 @@ def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int])
 
 
 def threads_shared(world: int) -> dict[str, str]:
-    """So many OpenMP threads that all processes together have one a core, where nobody said how many."""
+    """The environment with one OpenMP thread per core over all processes, where the number is not set."""
     return {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // world))}
 
 
 def first_end(children: Sequence[Child], look_s: float | None = None, look: Callable[[], None] = lambda: None) -> int:
-    """Wait for the first process to end, or another one to fail; its exit status, negative for the signal that ended it.
+    """Wait for the first process to end, or another to fail; returns its exit status, negative for a signal.
 
     ``look`` is called every ``look_s`` seconds meanwhile, and may raise.
     """
@@ -72,9 +70,9 @@ def first_end(children: Sequence[Child], look_s: float | None = None, look: Call
 
 
 def end_all(children: Sequence[Child], grace_s: float) -> None:
-    """End what still runs: a process that waits for another one of its group would do so for hours."""
+    """End the running processes; one that waits for another of its group would wait for hours."""
     for child in children:
-        child.terminate()  # nothing where it has ended
+        child.terminate()  # no effect on an ended process
     for child in children:
         try:
             child.wait(grace_s)
@@ -84,25 +82,24 @@ def end_all(children: Sequence[Child], grace_s: float) -> None:
 
 
 COMMAND = "run-process"
-"""The hidden command that runs an errand."""
+"""The hidden command that runs a ChildTask."""
 GRACE_S = 5.0
-"""So long a child may take to end by itself after Ctrl-C, which a terminal sends to both."""
+"""Time that a child has to end by itself after Ctrl-C, which a terminal sends to both."""
 KEPT = "finished samples are kept, and the same command takes exactly the missing ones"
 LOOK_S = 1.0
-"""So often a child with a deadline is looked after, at most: a look costs less than a millisecond."""
+"""Interval between checks of a child with a deadline; a check costs less than a millisecond."""
 PR_SET_PDEATHSIG = 1
 """From Linux' prctl.h."""
-# As this process finds its modules, and nowhere else: python -m would look into the folder first that a user stands in.
+# Use this process's module path only: python -m looks into the working directory first.
 PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); from harness.cli import main; main()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTask:
-    """What one fresh process is told: take ``share`` of the run in ``directory``, or (None) begin that run.
+    """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
-    ``lent``: the journals of the directory, locked by the process that sends it. ``deadline_s``: the longest that it may go
-    without having anything to keep; None: for ever. ``ranks``: so many processes share the model, and the first of them does
-    the errand.
+    ``lent``: the directory's journals, locked by the sender. ``deadline_s``: the longest time without an entry; None: no limit.
+    ``ranks``: so many processes share the model, and the first of them does the task.
     """
 
     scenario: Path
@@ -117,10 +114,10 @@ class Spawner(Protocol):
     """Starts a fresh process."""
 
     def __call__(self, errand: ChildTask) -> int:
-        """Let a fresh process run the errand to its end; returns its exit status, negative for the signal that ended it.
+        """Run a fresh process to its end; returns its exit status, negative for a signal.
 
         Raises:
-            HungError: it let its deadline pass, and was ended.
+            HungError: it exceeded its deadline and was ended.
         """
 
 
@@ -128,12 +125,12 @@ class FreshInterpreter:
     """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr."""
 
     def __init__(self, calibrate: bool = False, debug: bool = False) -> None:
-        """``calibrate``: a run is begun with this machine's own profile; ``debug``: errors come with their traceback."""
+        """``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback."""
         self._calibrate = calibrate
         self._debug = debug
 
     def __call__(self, errand: ChildTask) -> int:
-        """As the protocol says. Ctrl-C is handed on, and the child's end waited for; a second one ends it."""
+        """As the protocol says. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
         with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
             children = start(self.command(errand), errand.ranks, Path(folder), errand.lent)
             try:
@@ -159,7 +156,7 @@ class FreshInterpreter:
 
 
 class Watchdog:
-    """With a child that shows that it lives by what it leaves in its directory; at an end where it leaves nothing so long."""
+    """Raises HungError when a child changes no file in its directory for ``deadline_s``."""
 
     def __init__(self, directory: Path, deadline_s: float) -> None:
         self._directory, self._deadline_s = directory, deadline_s
@@ -187,22 +184,22 @@ def _interrupt(child: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to end this process when the one that started it ends: a killed run leaves nothing running behind."""
+    """Ask the kernel to end this process with its parent, so that a killed run leaves no process."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def was_killed(status: int) -> bool:
-    """Whether a signal that nobody meant as an interrupt ended a process."""
+    """Whether a signal other than an interrupt ended a process."""
     return status < 0 and status not in {-signal.SIGINT, -signal.SIGTERM}
 
 
 def expect_success(status: int, who: str) -> None:
-    """Go on only where a fresh process (``who``, in words) ended with exit status 0.
+    """Check that a fresh process (``who``, in words) ended with exit status 0.
 
     Raises:
-        ProcessEndedError: it did not; its own message, if it had one, stands on stderr.
+        ProcessEndedError: it did not; its own message, if any, is on stderr.
         KeyboardInterrupt: it was interrupted.
     """
     if status == 0:

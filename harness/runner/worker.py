@@ -1,11 +1,8 @@
-"""Takes the missing samples of a unit of a run: opens each part's model, decodes in order, yields all there is to be kept.
+"""Takes the missing samples of a unit of a run: opens each part's model, decodes in order, yields all entries for the record.
 
-The one way of taking samples, wherever it happens: in the process of `sbd run`, in a fresh one, or on a node of a cluster. It
-writes nothing: whoever asks for the next entry has put the one before into the record, so that at most one decode is lost.
-
-Makes a sample of the record: one batch decoded by the engine, graded after the clock has stopped.
-
-Texts of the tokens that the first decodes of every arm wrote, so that a report can show them without a tokenizer.
+It serves the process of `sbd run`, a fresh process and a cluster node. It writes nothing: the caller records an entry before it
+asks for the next, so at most one decode is lost. A sample is one batch, graded after the clock has stopped. The first decodes
+of every arm have their tokens spelt out, so a report shows them without a tokenizer.
 """
 
 from __future__ import annotations
@@ -32,18 +29,18 @@ from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
 
 SHOWN_GROUPS = 2
-"""Of every case, the decodes of so many groups of prompts have their tokens spelt out in the record."""
+"""Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
 
 
 class TokenTexts:
-    """Spells token ids, each of them once. ``tokenizer`` None: there is nothing to spell them with."""
+    """Spells token ids, each once; with ``tokenizer`` None, none."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
         self._known: set[int] = set()
 
     def new_in(self, sample: Sample) -> dict[str, str]:
-        """Text by id (as JSON has it, a string) of the tokens of ``sample`` that were not spelt yet; empty for later decodes.
+        """Text by id (a string, as in JSON) of the tokens of ``sample`` not spelt yet; empty for later decodes.
 
         A special token has no text.
         """
@@ -56,7 +53,7 @@ class TokenTexts:
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
-    """Decode one batch and grade it; grading happens after the clock has stopped. ``node``: where this is, of a cluster."""
+    """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
     case = slot.case
     seed = case.sample_seed(slot.group, slot.repeat)
     started_at = _now()
@@ -117,20 +114,19 @@ def pass_columns(decoded: Decoded) -> PassColumns:
 
 
 MEASURE_EVERY_S = 10.0
-"""Seconds of decoding after which a timed part's passes may be measured once more: memory and cores of a shared machine do not
-change alike, so what a pass costs has to be asked while the samples are taken, not only before and after.
+"""Seconds of decoding after which a timed part's passes may be measured again.
+
+Memory and cores of a shared machine change differently, so the cost of a pass is measured between samples too.
 """
 MEASURE_SHARE = 1 / 6
-"""What the decodes that are kept of a measurement may take, as a share of the decoding since the last one; with their warm-up
-a measurement takes half as long again.
-"""
+"""Limit of a measurement's kept decodes, as a share of the decoding since the last one; the warm-up adds half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What is to be taken, at what pace: all there is, or a ``share`` of it with the rest left to ``later`` ones.
+    """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
-    ``node``: where it is taken, in a run over the nodes of a cluster.
+    ``node``: the node in a run over a cluster.
     """
 
     missing: list[Slot]
@@ -142,24 +138,24 @@ class Work:
 
     @property
     def process(self) -> int:
-        """Whose samples they are."""
+        """The process number of the samples."""
         return self.share.process if self.share else 0
 
     def event(self, name: str, part: str | None = None) -> dict[str, Any]:
-        """What an entry about a part, or about the whole of this process, begins with."""
+        """The first fields of an entry about a part or about this whole process."""
         about = part or (self.share.part if self.share else None)
         found: dict[str, Any] = {"event": name} | ({"part": about} if about else {}) | {"process": self.process}
         return found | ({"node": self.node} if self.node else {})
 
 
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
-    """What a run lacks: in all, or of a share."""
+    """The missing work of a run, or of a share."""
     pace = StoppingRule(plan, held)
     missing = missing_slots(plan, held, pace)
     if share is None:
         return Work(missing=missing, pace=pace)
     later: list[Slot] = []
-    if share.batch_size is None:  # fresh processes come one after the other, in the order of the plan
+    if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
         later = [slot for slot in missing if slot.share in behind]
@@ -168,7 +164,7 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
-    """Take the missing samples part by part; one model is in memory at a time, and parts that can share it do.
+    """Take the missing samples part by part; one model is in memory at a time, shared by parts that can.
 
     Raises:
         UserError and its kind: a model or a device is not usable.
@@ -187,7 +183,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         try:
             if engine is None or loaded != part.engine:
                 progress.note(f"part {part.name}: loading the model")
-                engine = None  # before the next one comes
+                engine = None  # free it before the next one is loaded
                 yield Begun(case_id=slots[0].case.case_id, what="loading the model")
                 engine, loaded = machine.open_engine(part), part.engine
         except CaseError as error:
@@ -210,7 +206,7 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
 
 
 def _that_cannot_fit(work: Work, machine: Machine) -> Iterator[Failure]:
-    """The cases that cannot fit. A host may kill a process that asks for too much, so ask first."""
+    """The cases that cannot fit, checked first, because a host may kill a process that asks for too much memory."""
     for case in {slot.case.case_id: slot.case for slot in work.missing}.values():
         estimate, _ = estimate_memory(case)
         if case.part.name not in work.free_bytes:
@@ -219,16 +215,16 @@ def _that_cannot_fit(work: Work, machine: Machine) -> Iterator[Failure]:
         if estimate is not None and free is not None and estimate.total_bytes > free:
             needed, there = estimate.total_bytes / 1e9, free / 1e9
             error = DoesNotFitError(f"needs {needed:.1f} GB at least, {there:.1f} GB are free on {case.part.device}")
-            yield _failed(case, error, work, final=True)  # nothing that a second try would change
+            yield _failed(case, error, work, final=True)  # a second try would fail too
 
 
 def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Failure:
-    """How a case ended that could not be run now; nothing waits for it."""
+    """The failure of a case that could not run now."""
     work.pace.leave_out(case.case_id)
     reason = str(error)
     if isinstance(error, DoesNotFitError):
         reason += what_would_fit(case, work.free_bytes.get(case.part.name))
-    final = final or isinstance(error, NotPossibleError | NoTokenError)  # nothing that a second try would change
+    final = final or isinstance(error, NotPossibleError | NoTokenError)  # a second try would fail too
     return Failure(
         case_id=case.case_id, outcome=error.outcome, reason=reason, final=final,
         part=case.part.name, process=work.process, node=work.node,
@@ -236,7 +232,7 @@ def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Fa
 
 
 def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, float]:
-    """What a few passes of a timed part's model cost now, or why that is not known; returns the seconds of the decodes kept."""
+    """The cost of some passes of a timed part's model now, or why it is unknown; returns the seconds of the kept decodes."""
     if not part.timed:
         return 0.0
     measured_s = 0.0
@@ -248,13 +244,13 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
             found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
     except CaseError as error:
         found["reason"] = str(error)
-    # Passes that ended before the first sample began are all that an ex-ante price may know.
+    # An ex-ante price may use only passes that ended before the first sample began.
     yield found | {"ended_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
     return measured_s
 
 
 def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
-    """``measured_s``: seconds of the decodes that passes were measured in last."""
+    """``measured_s``: seconds of the decodes of the last pass measurement."""
     items: dict[str, tuple[PromptItem, ...]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured

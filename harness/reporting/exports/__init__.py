@@ -1,4 +1,4 @@
-"""Judgements as the texts that other programs read: values in, text out.
+"""Judgements as the texts that other programs read: values in, text out; the command line writes the files.
 
-Who writes a file, and where, is the business of the command line. Open ``formats`` first: one table of all formats.
+Open ``formats`` first: one table of all formats.
 """

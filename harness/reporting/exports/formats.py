@@ -1,4 +1,4 @@
-"""Every format by the name that ``--to`` knows it by."""
+"""Every format by its name for ``--to``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FORMATS: dict[str, Callable[[Judgements], str]] = {
 def export(judgements: Judgements, name: str) -> str:
     """The text of one format, encodable as UTF-8 and ending in a newline; the same judgements give the same text.
 
-    A lone surrogate (a file name that is no UTF-8) can stand in no file and becomes U+FFFD.
+    A lone surrogate (from a file name that is not UTF-8) becomes U+FFFD.
 
     Raises:
-        KeyError: no such format.
+        KeyError: unknown format.
     """
     return re.sub("[\ud800-\udfff]", "\ufffd", FORMATS[name](finite(judgements)))

@@ -1,29 +1,25 @@
-"""Markdown for a job summary ($GITHUB_STEP_SUMMARY) or a comment on a pull or merge request.
+"""Judgements for reviewers and CI: Markdown, GitHub annotations and JUnit XML.
 
-The first line is a comment that is the same for every call with this title, so that a bot finds its own comment and rewrites
-it. GitHub Flavored Markdown (its spec, 0.29: tables 4.10, escapes 6.1, entities 6.2, raw HTML 6.10); text is escaped so that
-it shows as it is: no tag, no link, no picture, no further column, and nobody is notified.
+Markdown is for a job summary ($GITHUB_STEP_SUMMARY) or a comment on a pull or merge request. Source: GitHub Flavored Markdown
+0.29 (tables 4.10, escapes 6.1, entities 6.2, raw HTML 6.10). The first line is a comment that depends on the title only, so a
+bot finds its own comment and rewrites it. Text is escaped: it makes no tag, link, picture, column or notification.
 
-GitHub annotations: workflow commands on standard output, ``::error title=...::message``.
+GitHub annotations: workflow commands on standard output, ``::error title=...::message``. Source: docs.github.com, "Workflow
+commands for GitHub Actions", and actions/toolkit, core/src/command.ts. ``%``, CR and LF are percent-encoded everywhere, ``:``
+and ``,`` in a property as well. GitHub shows ten errors, ten warnings and ten notices per step and drops the rest. So the
+gravest come first, and the last line is a notice with the count of all.
 
-Grammar and escaping: docs.github.com, "Workflow commands for GitHub Actions", and actions/toolkit, core/src/command.ts:
-``%``, CR and LF are percent-encoded everywhere, ``:`` and ``,`` in a property as well. GitHub shows ten errors, ten warnings
-and ten notices per step and drops the rest, so the gravest come first and the last line is a notice with the count of all.
+JUnit XML, for Jenkins, GitLab, Azure and most others: elements and attributes of the Jenkins xunit plugin's junit-10.xsd.
+GitLab's "unit test report" reads all of them (name, classname; failure, error, skipped with message; system-out). It has one
+testcase per judgement:
 
-JUnit XML: what Jenkins, GitLab, Azure and most others show as test results.
+* missed: ``failure``, the program under test did not do what was asked.
+* void: ``error``, JUnit's word for a test that could not be carried out; it must not look green.
+* inconclusive: ``skipped``, because JUnit has no third outcome; it is neither green nor red, and its message is shown.
+* met: no child element; the figures stand in ``system-out``.
 
-Elements and attributes are among those of the Jenkins xunit plugin's junit-10.xsd, and are those that GitLab's "unit test
-report" reads (name, classname; failure, error, skipped with message; system-out). One testcase per judgement:
-
-============  ===================  ==========================================================================
-missed        ``failure``          the program under test did not do what was asked
-void          ``error``            JUnit's word for a test that could not be carried out; it must not look green
-inconclusive  ``skipped``          JUnit has no third outcome; skipped is neither green nor red, and its message is shown
-met           nothing              the figures stand in ``system-out``
-============  ===================  ==========================================================================
-
-The file says what was found. What an inconclusive verdict does to a build is decided by the exit code (``--inconclusive``).
-No ``time``: a judgement is reached, not timed, and 0 would be a figure.
+The exit code (``--inconclusive``) decides what an inconclusive verdict does to a build. A judgement has no ``time``, because
+it is not timed and 0 would be a figure.
 """
 
 from __future__ import annotations
@@ -51,17 +47,17 @@ LONGEST = 60_000
 LONGEST_TEXT = 600
 HEADS = ("verdict", "metric", "where", "value", "asked", "reason")
 
-# What Markdown reads within a line. Entities, not a backslash, for what a table or HTML is split at: they hold in every
-# renderer, however it cuts cells.
+# Markdown's inline characters. Those that split a table or HTML become entities, which hold in every renderer; a backslash
+# does not.
 _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]~$"} | {"|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;"})
-# What GitHub looks for in the finished page, where a backslash is gone: @name, #123, bare addresses, :emoji:. A character of no
-# width breaks them up.
+# What GitHub looks for in the finished page, where a backslash is gone: @name, #123, bare addresses, :emoji:. A zero-width
+# character breaks them up.
 _CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=[\w/+-])|(?<=www)(?=\.)", re.IGNORECASE)
 _NO_WIDTH = "\u200b"
 
 
 def markdown_text(judgements: Judgements) -> str:
-    """Marker, verdict line, table (gravest first), remedies. Rows beyond what a comment holds are counted, not shown."""
+    """Marker, verdict line, table (gravest first), remedies. Rows that do not fit a comment are only counted."""
     ordered = gravest_first(judgements)
     head = f"{_marker(judgements.title)}\n\n**{escaped(verdict_words(judgements))}**: {escaped(judgements.title)}: "
     head += f"{escaped(tally(judgements))}\n"
@@ -82,17 +78,17 @@ def markdown_text(judgements: Judgements) -> str:
 
 
 def escaped(text: str) -> str:
-    """``text`` as Markdown that shows it and does nothing else."""
+    """``text`` as Markdown that only shows it."""
     return _CALLS.sub(_NO_WIDTH, one_line(text, LONGEST_TEXT)).translate(_SPECIAL)
 
 
 def _marker(title: str) -> str:
-    """An HTML comment that nothing in the title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
+    """An HTML comment that no title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
     return f"<!-- {MARKER}: {re.sub('[<>-]+', '-', one_line(title, LONGEST_TEXT))} -->"
 
 
 def _remedy(one: Judgement) -> str:
-    """A list item; it starts with a word of ours, for a text that starts with ``- `` would open a list within it."""
+    """A list item; it starts with a fixed word, because text that starts with ``- `` opens a nested list."""
     return f"- {one.word}: {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
 
 
@@ -102,12 +98,12 @@ def _row(one: Judgement) -> str:
 
 
 LEVELS: dict[State, str] = {"missed": "error", "void": "error", "inconclusive": "warning"}
-"""What is met gets no annotation of its own."""
+"""A met judgement has no annotation."""
 LONGEST_TITLE = 200
 
 
 def github_text(judgements: Judgements) -> str:
-    """A line per judgement that is not met, gravest first, and one notice with the verdict."""
+    """A line per judgement that is not met, gravest first, then one notice with the verdict."""
     lines = [
         _command(LEVELS[one.state], f"{one.word}: {one.metric}", [one_line(one.subject), *details(one)])
         for one in gravest_first(judgements)
@@ -133,7 +129,7 @@ OUTCOMES: dict[State, str] = {"missed": "failure", "void": "error", "inconclusiv
 
 
 def junit_text(judgements: Judgements) -> str:
-    """One ``testsuites`` with one ``testsuite``; where nothing was judged, one testcase that says so as an error."""
+    """One ``testsuites`` with one ``testsuite``; with no judgement, one testcase that is an error."""
     outcomes = Counter(OUTCOMES.get(one.state) for one in judgements.judgements) or Counter({"error": 1})
     totals = {"tests": outcomes.total(), "failures": outcomes["failure"], "errors": outcomes["error"]}
     counts = {key: str(number) for key, number in totals.items()}

@@ -1,25 +1,25 @@
-r"""Prometheus text, for the textfile collector of the node exporter (``sbd.prom``) or a push gateway.
+r"""Judgements for charts and alerts: Prometheus text, github-action-benchmark JSON and Bencher Metric Format.
 
-prometheus.io, "Exposition formats", text version 0.0.4: HELP and TYPE once per family with its samples right below, label
-values with ``\``, ``"`` and newline escaped, a newline at the end. No timestamps: the textfile collector refuses them. Names
-as in "Metric and label naming": prefix ``sbd_``, unit last. Per metric three gauges (``..._<unit>``, and with ``_low`` and
-``_high`` before the unit), a fourth with ``_base`` where NEW's own value was held against BASE's, and
-``sbd_judgement_state``, which is 1 for the state that holds and 0 for the others, so that an alert can ask for
-``sbd_judgement_state{state="missed"} == 1``. Values that are absent or void have no sample.
+Values that are absent or void are left out of all three, because a chart would keep them and a threshold would learn from them.
 
-The JSON that benchmark-action/github-action-benchmark reads: ``tool: customBiggerIsBetter`` or ``customSmallerIsBetter``.
+Prometheus text is for the node exporter's textfile collector (``sbd.prom``) or a push gateway. Source: prometheus.io,
+"Exposition formats", text version 0.0.4. HELP and TYPE stand once per family with its samples right below. Label values have
+``\``, ``"`` and newline escaped; a newline ends the text. It has no timestamps, which the textfile collector refuses. Names
+follow "Metric and label naming": prefix ``sbd_``, unit last. A metric has three gauges: ``..._<unit>``, and the same with
+``_low`` and ``_high`` before the unit. A fourth with ``_base`` exists where NEW's own value was compared with BASE's.
+``sbd_judgement_state`` is 1 for the state that holds and 0 for the others; an alert asks for
+``sbd_judgement_state{state="missed"} == 1``.
 
-Its README: an array of {name, unit, value, range?, extra?}; value is a number, the rest are strings. It takes one direction
-per file, so there are two formats. What is held to equality has no better direction and stands in neither; nor does a value
-that is absent or void, for a chart would keep it. The action refuses an empty array ("No benchmark result was found").
+benchmark-action/github-action-benchmark reads JSON (source: its README): an array of {name, unit, value, range?, extra?}; value
+is a number, the rest are strings. A file has one direction, so there are two formats: ``tool: customBiggerIsBetter`` and
+``customSmallerIsBetter``. A metric that is held to equality has no better direction and is in neither. The action refuses an
+empty array ("No benchmark result was found").
 
-Bencher Metric Format: {benchmark: {measure: {value, lower_value, upper_value}}}, read by ``bencher run --adapter json``.
-
-bencher.dev, "Bencher Metric Format": value is required, the two limits are optional; a measure is named by its slug (lower-case
-letters, digits, hyphens, at most 64 characters), a benchmark by a name of at most 1,024 characters. The benchmark is the cell
-that was judged, the measure its metric; what was neither measured nor counted says so in the benchmark's name. Values that are
-absent or void are left out: the format has no null, and a threshold would learn from a void one. Where NEW's own value was
-held against BASE's, BASE's is a measure beside it: ``passes`` and ``passes-base``.
+Bencher Metric Format is {benchmark: {measure: {value, lower_value, upper_value}}}, read by ``bencher run --adapter json``.
+Source: bencher.dev, "Bencher Metric Format": value is required, the limits are optional, and null is not allowed. A measure is
+named by its slug (lower-case letters, digits, hyphens, at most 64 characters), a benchmark by at most 1,024 characters. The
+benchmark is the judged cell, the measure its metric; the benchmark's name says where a value was neither measured nor counted.
+Where NEW's own value was compared with BASE's, BASE's is a measure beside it: ``passes`` and ``passes-base``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNITS = {
     "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",
     "bytes": "bytes", "pct": "percent", "%": "percent", "points": "points", "tokens": "tokens", "passes": "passes",
 }  # fmt: skip
-"""A unit, as Prometheus spells it. Nothing is converted; a unit in prose stands in HELP and not in the name."""
+"""Units in Prometheus spelling. Nothing is converted; a unit in prose stands in HELP, not in the name."""
 WHAT = {
     "": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had",
 }  # fmt: skip
@@ -68,7 +68,7 @@ def prometheus_text(judgements: Judgements) -> str:
 
 
 def family_name(one: Judgement, part: str = "") -> str:
-    """``latency_p50_s`` in s: ``sbd_latency_p50_seconds``; a unit that the metric's name ends with is not said twice."""
+    """``latency_p50_s`` in s gives ``sbd_latency_p50_seconds``; a unit at the end of the name is not repeated."""
     unit = _unit_name(one.unit)
     stem = _slug(one.metric)
     own = next((end for end in (_slug(one.unit), unit) if end and (stem == end or stem.endswith(f"_{end}"))), "")
@@ -77,7 +77,7 @@ def family_name(one: Judgement, part: str = "") -> str:
 
 
 def _unit_name(unit: str) -> str:
-    """``tokens/s``: ``tokens_per_second``; nothing for a unit that is no word or quotient of words."""
+    """``tokens/s`` gives ``tokens_per_second``; empty for a unit that is not a word or quotient of words."""
     if not _UNIT.fullmatch(unit.lower()):
         return ""
     above, _, below = unit.lower().partition("/")
@@ -90,7 +90,7 @@ def _slug(text: str) -> str:
 
 
 def _labels(name: str, one: Judgement) -> dict[str, str]:
-    """The judgement's name, its basis, and its cell; a label of ours is not overwritten by a cell's key."""
+    """The judgement's name, basis and cell; a key of the cell does not overwrite a fixed label."""
     cell = {f"cell_{_slug(key)}": one_line(value) for key, value in one.cell.items()}
     return cell | {"judgement": name, "basis": one.basis}
 
@@ -137,7 +137,7 @@ OF_BASIS = {"measured": "", "counted": ""}
 
 
 def bencher_text(judgements: Judgements) -> str:
-    """Every value by cell and metric; one that has the place of an unlike value takes its own name as its benchmark."""
+    """Every value by cell and metric; where two unlike values share a place, the later one's benchmark is its own name."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, one in zip(names(judgements), judgements.judgements, strict=True):
         figures = _figures(one)

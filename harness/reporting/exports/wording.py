@@ -1,9 +1,7 @@
-"""What every format says in words: the order, the names, a value with its interval, and the verdict in one line.
+"""What every format says in words: order, names, a value with its interval, the verdict; free text made safe.
 
-Free text made safe to pass on: one line, no character that a terminal obeys or that XML 1.0 forbids.
-
-A subject or a reason may quote a path, a model's name or a user's own words. Every format but JSON takes its text from here and
-then escapes what is special to itself.
+A subject or a reason may quote a path, a model's name or a user's words. Safe text is one line without control characters or
+characters that XML 1.0 forbids. Every format but JSON takes its text from here and escapes its own special characters.
 """
 
 from __future__ import annotations
@@ -19,24 +17,24 @@ from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgemen
 from harness.analysis.stats.quantity import Quantity
 from harness.formatting import count, figure
 
-# C0 and C1 controls, line and paragraph separators: anything that moves a cursor becomes a space. XML 1.0 (fifth edition, 2.2)
-# forbids most of C0; a terminal obeys both (ESC, CSI).
+# C0 and C1 controls, line and paragraph separators become spaces. XML 1.0 (fifth edition, 2.2) forbids most of C0; a terminal
+# obeys both (ESC, CSI).
 _CONTROL = re.compile("[\\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# What can be written in no UTF-8 file (lone surrogates), what XML forbids besides, and the marks that reorder a line on the
-# screen (Unicode TR 36, 2.5, bidirectional spoofing; the byte order mark).
+# Lone surrogates (not UTF-8), other characters that XML forbids, and marks that reorder a line on the screen (Unicode TR 36,
+# 2.5, bidirectional spoofing; the byte order mark).
 _NOWHERE = re.compile("[\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _ELLIPSIS = "…"
 
 
 def one_line(text: str, longest: int | None = None) -> str:
-    """``text`` on one line, at most ``longest`` characters long; what is cut off is shown by an ellipsis."""
+    """``text`` on one line of at most ``longest`` characters; an ellipsis marks a cut."""
     line = _CONTROL.sub(" ", _NOWHERE.sub("", text)).strip()
     return line if longest is None or len(line) <= longest else line[: longest - 1] + _ELLIPSIS
 
 
 DIGITS = 4
 DIGITS_OF_A_COUNT = 6
-"""A deterministic metric changes by one pass in ten thousand, and the two figures must not read the same."""
+"""Digits: a deterministic metric may change by one pass in ten thousand, and both figures must read differently."""
 LONGEST_NAME = 500
 NOTHING_JUDGED = "nothing was judged"
 _NOT_FINITE = "not a finite number"
@@ -44,12 +42,12 @@ _GAP = "\u00a0"
 
 
 def gravest_first(judgements: Judgements) -> list[Judgement]:
-    """What is to be read first stands first; among equals the order in which they were asked."""
+    """The gravest judgements first; equal ones keep the order in which they were asked."""
     return sorted(judgements.judgements, key=lambda one: GRAVEST_FIRST.index(one.state))
 
 
 def finite(judgements: Judgements) -> Judgements:
-    """Without NaN and infinity, which JSON has no number for and a gate must not compare with: absent, with that reason."""
+    """Replace NaN and infinity by absent values with that reason: JSON has no such numbers, and no gate compares with them."""
     known = (replace(one, value=_finite(one.value), base=_finite_or_none(one.base)) for one in judgements.judgements)
     return replace(judgements, judgements=tuple(known))
 
@@ -65,9 +63,9 @@ def _finite(value: Quantity) -> Quantity:
 
 
 def names(judgements: Judgements) -> list[str]:
-    """One name per judgement, unique and the same in the next run, so that a program can follow it: no figure is in it.
+    """One name per judgement, unique and the same in the next run, without figures, so that a program can follow it.
 
-    A reader of JUnit keeps only the first of two equal names, and a chart would join them.
+    A JUnit reader keeps only the first of two equal names, and a chart joins them.
     """
     found: dict[str, None] = {}
     for one in judgements.judgements:
@@ -83,7 +81,7 @@ def _candidates(one: Judgement) -> Iterator[str]:
 
 
 def value_words(one: Judgement) -> str:
-    """The value with its interval and unit, ``2.400x [2.100, 2.700]``, a counted one with BASE's; or why it is not known."""
+    """The value with interval and unit, ``2.400x [2.100, 2.700]``, a counted one with BASE's; or why it is absent."""
     if one.value.value is None:
         return f"not known: {one_line(one.value.reason or 'no reason was given')}"
     digits = DIGITS_OF_A_COUNT if one.kind == "deterministic" else DIGITS
@@ -101,22 +99,22 @@ def _number(value: float, digits: int) -> str:
 
 
 def verdict_words(judgements: Judgements) -> str:
-    """The gravest answer in the words of its kinds: ``refuted``, ``changed and regressed``; void where nothing was judged."""
+    """The gravest answer in its own words: ``refuted``, ``changed and regressed``; void without a judgement."""
     state = judgements.state
     found = {one.word for one in judgements.judgements if one.state == state}
     return " and ".join(sorted(found)) or WORDS["claim"]["void"]
 
 
 def tally(judgements: Judgements) -> str:
-    """How many of each word, gravest first: ``1 regressed, 4 passed``."""
+    """The count of each word, gravest first: ``1 regressed, 4 passed``."""
     found = Counter(one.word for one in gravest_first(judgements))
     return ", ".join(f"{number} {word}" for word, number in found.items()) or NOTHING_JUDGED
 
 
 def details(one: Judgement) -> list[str]:
-    """Value and bound, what it rests on, the reason, the remedy: a line each, for a reader who opens one answer.
+    """Value and bound, basis, reason and remedy of one answer, a line each.
 
-    Every line starts with a word of ours: a CI runner obeys a line of its log that starts with ``::``.
+    Every line starts with a fixed word, because a CI runner obeys a log line that starts with ``::``.
     """
     sizes = ", ".join(f"{one_line(unit)}: {number}" for unit, number in one.sizes.items())
     lines = [

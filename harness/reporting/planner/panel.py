@@ -1,7 +1,7 @@
-"""Capacity plans for a run's page: every answer of a small grid, worked out beforehand, so that the page only looks them up.
+"""Capacity plans for a run's page: every answer of a small grid, computed beforehand, so that the page only looks them up.
 
-The grid: the run's models and the paper's, a handful of devices, batches, contexts, and how many tokens a pass makes final, as
-this run measured it and as Table 1 gives it. Every figure is harness.capacity.plan's own; knows no page.
+The axes: the run's models and the paper's, some devices, batches, contexts, and the tokens that a pass makes final. The last
+are this run's measured values and those of Table 1. Every figure is harness.capacity.plan's; knows no page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from harness.record.schema import Run
 
 DTYPE = "bfloat16"
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "l40s", "rtx-4090")
-"""Of the data centre and under a desk; each has a price."""
+"""Data-centre and desktop GPUs, each with a price."""
 BATCHES = (1, 8, 32, 128)
 CONTEXTS = (1024, 8192, 32_768)
 PAPER_MODEL = "llama-3.1-8b"
 SMALLEST_PARAMS = 1e9
-"""Of smaller models launches are most of the time, which no datasheet knows: a page does not start with them."""
+"""In smaller models launches take most of the time, and no datasheet has that; a page does not start with them."""
 TABLE1_CELLS = ("llama-3.1-8b/GSM8K/low", "llama-3.1-8b/MATH500/low", "llama-3.1-8b/LiveCodeBench-v6/high")
-"""The least, a middling and the most tokens per pass that Table 1 has of this model."""
+"""The least, a medium and the most tokens per pass of this model in Table 1."""
 OUTPUT_TOKENS = 500
 LOADS = (None, 10.0, 100.0)
 """Requests per second of OUTPUT_TOKENS each; None: one replica."""
@@ -41,11 +41,11 @@ MOST_ARMS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One acceptance to choose: ``basis`` says whether the run measured it or was made to have it, or the paper published it.
+    """One acceptance to choose; ``basis``: the run measured it, was given it, or the paper published it.
 
-    ``model``      whose acceptance it is; of another model it is an assumption
-    ``remark``     what is to be known before it is chosen: the accuracy that it cost
-    ``arguments``  what it is called by on the command line of `sbd capacity`
+    ``model``      whose acceptance it is; for another model it is an assumption
+    ``remark``     the accuracy that it costs
+    ``arguments``  its arguments for `sbd capacity`
     """
 
     label: str
@@ -58,9 +58,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The plan of one device for one model, context, batch and acceptance (by their places in the panel), with its notes.
+    """The plan of one device for one model, context, batch and acceptance (indices in the panel), with its notes.
 
-    ``gpus``: by load, (NTP, SBD), each as expected and with nothing overlapped; None where that arm has no plan.
+    ``gpus``: by load, (NTP, SBD), each as expected and with nothing overlapped; None where the arm has no plan.
     """
 
     model: int
@@ -89,7 +89,7 @@ class Panel:
 
 
 def panel_of(run: Run, comparison: Comparison) -> Panel:
-    """The panel of a run; where no SBD arm has an acceptance of its own, Table 1's is what is left."""
+    """The panel of a run; where no SBD arm has its own acceptance, it uses Table 1's."""
     return _panel(_models(run), (*_measured(comparison), *_published()))
 
 
@@ -98,7 +98,7 @@ def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel
     axes = [range(len(axis)) for axis in (models, CONTEXTS, DEVICES, BATCHES, choices)]
     points = {
         (model, device, context, batch, choice): _point(models, choices, model, device, context, batch, choice)
-        for model, context, device, batch, choice in product(*axes)  # the acceptance turns fastest: it shares prices
+        for model, context, device, batch, choice in product(*axes)  # the acceptance varies fastest, because it shares prices
     }
     return Panel(
         models=models, devices=DEVICES, contexts=CONTEXTS, batches=BATCHES, choices=choices, loads=LOADS,
@@ -130,7 +130,7 @@ def _point(
 
 
 def _models(run: Run) -> tuple[ModelShape, ...]:
-    """The run's own, the largest first, and the paper's; those that are too small to plan for come last."""
+    """The run's own, the largest first, and the paper's; models below SMALLEST_PARAMS come last."""
     own = sorted({case.model for case in run.header.cases}, key=lambda shape: (-shape.params, shape.name))[:MOST_MODELS]
     return tuple(sorted(dict.fromkeys((*own, KNOWN_SHAPES[PAPER_MODEL])), key=lambda shape: shape.params < SMALLEST_PARAMS))
 
@@ -143,7 +143,7 @@ class _Arm:
 
 
 def _measured(comparison: Comparison) -> tuple[Choice, ...]:
-    """The SBD arms of the run, those first that answer its question; replayed ones where no other has an acceptance."""
+    """The SBD arms of the run, highlighted ones first; replayed ones where no other has an acceptance."""
     arms = [
         _Arm(cell=cell, arm=arm, is_highlight=arm.label == highlight.label)
         for highlight in comparison.highlights
@@ -159,7 +159,7 @@ def _measured(comparison: Comparison) -> tuple[Choice, ...]:
 
 
 def _has_acceptance(arm: ArmResult) -> bool:
-    """One that a plan can use: of a block's passes, and no worse than a pass per token."""
+    """Whether the arm has an acceptance that a plan can use: passes per block, at most one pass per token."""
     tokens, size = arm.nfe_speedup.value, arm.block_size
     return arm.method == "sbd" and size is not None and tokens is not None and 1 <= tokens <= size
 

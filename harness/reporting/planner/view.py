@@ -1,12 +1,9 @@
-"""The part of the page that plans: what to choose from, the data that answers, and a table for readers without scripts.
+"""The planning part of the page: the choices, the data that answers them, and a table for readers without scripts.
 
-Everything in it is a prediction that harness.capacity.plan made; nothing is computed here or in the page's script (planner.js).
-
-The panel as the data that its page carries: every answer once, every figure to the digits that are shown, texts by
-number. Computes nothing.
-
-``ntp[i]`` and ``sbd[j]`` are found by the places of what was chosen: i counts model, device, context and batch, the last one
-fastest, and j the acceptance after them. An arm is its number of a reason where it has no plan.
+Every figure is a prediction of harness.capacity.plan; neither this module nor the page's script (planner.js) computes any. The
+embedded data has every answer once, figures with the digits shown, and texts by number. ``ntp[i]`` and ``sbd[j]`` are indexed
+by the choices: i counts model, device, context and batch, the last fastest, and j also the acceptance. An arm without a plan
+is the number of its reason.
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from harness.reporting.planner.panel import Choice, Panel, Point
 
 PLANNER_VERSION = 1
 DIGITS = 3
-"""As harness.formatting shows a rate: what is rounded twice may not be what is rounded once."""
+"""The digits of a rate in harness.formatting; rounding twice may differ from rounding once."""
 ITSELF, NONE = "1.00x", "–"
-"""In the rows of NTP: against itself, and where it would be asked at which batches it is the faster."""
+"""In the rows of NTP: its speed against itself, and the batches at which it is faster."""
 FOLDER = "FOLDER"
-"""Of a model that has no name on the command line: it is called by where its config.json lies."""
+"""Stands for the folder with config.json of a model that has no name on the command line."""
 
 
 def embedded(panel: Panel) -> dict[str, Any]:
-    """Plain JSON values: the axes with what is said of every choice, and the figures."""
+    """Plain JSON values: the axes with a description of every choice, and the figures."""
     texts = _Texts()
     per_choice = len(panel.choices)
     ntp = [_arm_data(point.plan.ntp, point, 0, texts) for point in panel.points[::per_choice]]
@@ -58,17 +55,17 @@ def embedded(panel: Panel) -> dict[str, Any]:
 
 
 def model_argument(name: str) -> str:
-    """What ``--model`` takes for it."""
+    """The argument of ``--model``."""
     return name if name in KNOWN_SHAPES else FOLDER
 
 
 def where(name: str) -> str:
-    """What FOLDER stands for, behind a command that has it; empty where the model has a name."""
+    """What FOLDER means in a command; empty where the model has a name."""
     return "" if name in KNOWN_SHAPES else f" ({FOLDER}: where the config.json of {name} lies)"
 
 
 def said_of(choice: Choice, model: str) -> str:
-    """Whose acceptance it is, what is known of it, and that it is an assumption about another model."""
+    """Whose acceptance it is, its remark, and whether it is an assumption about another model."""
     taken_over = "" if choice.model == model else f" Taken over to {model}, which may accept more or less."
     return f"Acceptance {choice.remark}.{taken_over}"
 
@@ -79,22 +76,22 @@ def load_arguments(panel: Panel, load: float | None) -> str:
 
 
 def pays_at(point: Point) -> str:
-    """The batches that fit and at which SBD is the faster, in words."""
+    """The batches that fit and at which SBD is faster, in words."""
     return next(map(pays_words, point.plan.break_even), "not known")
 
 
 def rate_carried(value: float) -> float:
-    """To the digits that harness.formatting.rate shows."""
+    """Rounded to the digits of harness.formatting.rate."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def ratio_carried(value: float) -> float:
-    """To the digits that harness.formatting.ratio shows."""
+    """Rounded to the digits of harness.formatting.ratio."""
     return round(value, 2) if abs(value) < 9.995 else rate_carried(value)
 
 
 class _Texts:
-    """Numbers texts, and lists of notes, so that each is there once."""
+    """Numbers texts and lists of notes, so that each is stored once."""
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
@@ -130,24 +127,24 @@ def _arm_data(arm: ArmPlan | None, point: Point, place: int, texts: _Texts) -> A
 
 
 def _band(band: Band, carried: Callable[[float], float] = rate_carried) -> list[float]:
-    """[expected, the other ends]: of low and high those that differ from it."""
+    """[expected, then low and high where they differ from it]."""
     return list(dict.fromkeys(map(carried, (band.expected, band.low, band.high))))
 
 
 def _gpus(found: tuple[int, int] | None) -> list[int] | None:
-    """[as expected, with nothing overlapped], or one number where they are one."""
+    """[as expected, with nothing overlapped], or one number where both are equal."""
     return None if found is None else list(dict.fromkeys(found))
 
 
 HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
          "Speed against NTP", "SBD faster at batches, of those that fit")  # fmt: skip
 FIRST_BATCH = 1
-"""Nobody serves one row at a time, and its price reads like the price."""
+"""Index of the first choice: nobody serves batch 1, and its price would read like the price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One thing to choose: the name of its element, its label, the options, and the place of the one to begin with."""
+    """One choice: the name of its element, its label, the options, and the index of the first one shown."""
 
     name: str
     label: str
@@ -157,7 +154,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerFigure:
-    """One cell of the table: text with its range in small type and the values behind both, or the number of a reason."""
+    """One cell of the table: text, its range in small type and the values of both, or the number of a reason."""
 
     text: str
     small: str = ""
@@ -180,9 +177,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerView:
-    """What the template shows. ``data`` is JSON; ``sections`` are lines by model; ``answer``, and what is beside it, is what
-    stands there before anything is chosen.
-    """
+    """What the template shows. ``data`` is JSON, ``sections`` are lines by model, ``answer`` stands before a choice."""
 
     axes: tuple[Axis, ...]
     heads: tuple[str, ...]
@@ -200,7 +195,7 @@ class PlannerView:
 
 
 def planner_view(panel: Panel) -> PlannerView:
-    """The panel for the page; the table has every model, device, context and batch at the first acceptance."""
+    """The panel for the page; its table has every model, device, context and batch at the first acceptance."""
     axes = tuple(_axes(panel))
     first, reasons, own = panel.choices[0], _Reasons(), _Reasons()
     shown = [point for point in panel.points if point.choice == 0]

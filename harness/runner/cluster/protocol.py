@@ -1,6 +1,6 @@
-"""A place that takes units of a run elsewhere: what it is told, and what it must be able to do. Names no software.
+"""The interface of a place that takes units of a run elsewhere; names no software.
 
-Which program this is, to the byte: nodes of a cluster must run the very code that sends them work.
+Its orders carry the digest of the program, because nodes must run the same code, to the byte, as the sender.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from harness.scenario.plan import Share
 from harness.scenario.scenario import Part
 
 STARTING, START_S = "starting the process", 600.0
-"""What a unit does first, and how long it may take whatever the deadline: libraries come from a slow disk, perhaps."""
+"""A unit's first step and its time limit at any deadline, because libraries may load from a slow disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a node is told: take ``share`` of this scenario; or (None) say what the run's header is to be.
+    """An order to a node: take ``share`` of this scenario, or (None) make the run's header.
 
-    ``scenario`` is the resolved one, ``held`` what the record has of the unit (all of its header). ``code`` is the digest of
-    the program that sends it. ``here``: the node that the unit was begun on, if it was.
+    ``scenario`` is resolved; ``held`` is the unit's part of the record with the whole header. ``code`` is the digest of the
+    sending program. ``here``: the node that the unit began on, or None.
     """
 
     scenario: dict[str, Any]
@@ -39,35 +39,35 @@ class Order:
 
 
 class LostError(Exception):
-    """A unit that will not answer any more: its process, its node or the way to it is gone; the message says which."""
+    """A unit is lost with its process, its node or the connection; the message says which."""
 
 
 class Cluster(Protocol):
-    """Somewhere that units can be taken. A ``unit`` is whatever ``start`` returns."""
+    """A place that takes units. A ``unit`` is whatever ``start`` returns."""
 
     def header(self, order: Order, part: Part) -> RunHeader:
-        """Have a node that fits ``part`` make the header of a run. Raises UserError; LostError."""
+        """Let a node that fits ``part`` make the header of a run. Raises UserError; LostError."""
 
     def room(self) -> int:
-        """How many units are worth having in flight."""
+        """How many units to keep in flight."""
 
     def start(self, order: Order, part: Part) -> Any:
-        """Ask for a place for a unit that has it to itself; returns at once."""
+        """Ask for an exclusive place for a unit; returns at once."""
 
     def ask(self, unit: Any) -> Any:
-        """Ask a unit for its next entry; returns at once, with what ``ready`` and ``answer`` take."""
+        """Ask a unit for its next entry; returns at once, with the argument of ``ready`` and ``answer``."""
 
     def ready(self, asked: Sequence[Any], timeout_s: float) -> Sequence[Any]:
-        """Those that are answered, as soon as one is."""
+        """The answered ones, as soon as one is."""
 
     def answer(self, asked: Any) -> Entry | None:
-        """The entry; None behind the last one. Raises UserError, which ends the run; LostError; else what broke there."""
+        """The entry; None after the last one. Raises UserError, which ends the run; LostError; or the unit's own error."""
 
     def end(self, unit: Any) -> None:
-        """Give its place back, whatever it is doing."""
+        """Give its place back at once."""
 
     def lacking(self, part: Part) -> str | None:
-        """What ``part`` needs that no node has, in words; None where one has it."""
+        """What ``part`` needs that no node has, in words; None where a node has it."""
 
 
 PACKAGE = Path(__file__).resolve().parents[2]

@@ -1,6 +1,6 @@
-"""Ray as a cluster of harness.runner.cluster.protocol: a unit is an actor that has a node's CPUs or GPUs while it lives.
+"""Ray as a harness.runner.cluster.protocol.Cluster: a unit is an actor that holds a node's CPUs or GPUs while it lives.
 
-Which node that is, and when, Ray decides. The extra [ray] brings it.
+Ray decides node and time. The extra [ray] installs it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from harness.runner.recorder import Entry
 from harness.scenario.scenario import Part
 
 NODE_RESOURCE = "sbd"
-"""A custom resource: a node that offers 1 of it takes one unit at a time, however many cores and GPUs it has."""
+"""A custom resource: a node that offers 1 of it takes one unit at a time, with any number of cores and GPUs."""
 JOIN_TRIES = 5
 JOIN_PAUSE_S = 2.0
 SOME = 0.001
-"""What Ray's own accelerator_type asks for: a node that has it at all."""
+"""The amount that Ray's accelerator_type asks for: any node that has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +46,23 @@ class RayUnit(Unit):
 
 
 class RayCluster:
-    """The nodes of a Ray cluster; a context manager that lets go of them."""
+    """The nodes of a Ray cluster; a context manager that releases them."""
 
     def __init__(self, where: str, machine: Callable[[], Machine] = machine_here) -> None:
-        """``where``: ``ray`` for the cluster of RAY_ADDRESS or of this machine, begun here where there is none; or
-        ``ray://host:port`` for a distant one. ``machine``: how a node finds its own.
+        """Join a cluster.
+
+        ``where``: ``ray`` for RAY_ADDRESS or this machine's cluster, else a new one here; ``ray://host:port`` for a remote one.
+        ``machine``: how a node finds its own.
 
         Raises:
             MissingExtraError: Ray is not installed.
-            UserError: no such cluster answers.
+            UserError: the cluster does not answer.
         """
         try:
             import ray
         except ImportError as error:
             raise MissingExtraError("--on ray needs Ray, not installed here; pip install 'sbd-bench[run,ray]'") from error
-        self._ray: Any = ray  # typed in part, and not everywhere installed
+        self._ray: Any = ray  # partly typed, and not always installed
         self._machine = machine
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = None if where == "ray" else where
@@ -87,7 +89,7 @@ class RayCluster:
         return found
 
     def room(self) -> int:
-        """Two for every node or GPU, so that one is ready where another ends."""
+        """Two per node or GPU, so that one is ready when another ends."""
         return 2 * sum(max(1, int(node.get("GPU", 0))) for node in self._nodes()) or 1
 
     def start(self, order: Order, part: Part) -> Any:
@@ -140,8 +142,9 @@ class RayCluster:
 
 
 def _join(ray: Any, address: str | None) -> None:
-    """``ray.init``, asked again where the head refuses: Ray's client server forks a process for every client while its own
-    threads speak gRPC, and on a busy head that process now and then dies at once; the next one seldom does.
+    """``ray.init``, repeated where the head refuses.
+
+    Ray's client server forks a process per client while its threads use gRPC; on a busy head that process sometimes dies.
     """
     for left in reversed(range(JOIN_TRIES)):
         try:
@@ -155,11 +158,11 @@ def _join(ray: Any, address: str | None) -> None:
 
 
 def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
-    """What a part's units ask for, so that nothing of sbd's runs beside a timed one.
+    """What a part's units ask for, so that no other unit runs beside a timed one.
 
     A GPU unit asks for its GPU and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
-    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it, and a CPU unit for nothing else: that makes nodes
-    of several sizes usable.
+    Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it. A CPU unit then asks for nothing else, which makes
+    nodes of several sizes usable.
     """
     custom = {f"accelerator_type:{device}": SOME for device in part.devices}
     fitting = [node for node in nodes if _fits(part, node)]
@@ -195,7 +198,7 @@ def _options(needs: Needs) -> dict[str, Any]:
 
 
 def why_lost(error: Exception) -> str:
-    """An error of Ray's in a few words."""
+    """A Ray error in a few words."""
     kind, text = type(error).__name__, str(error)
     if "creation task" in text:
         return f"it could not be begun: {text.strip().splitlines()[-1]}"
@@ -213,6 +216,6 @@ def _first(error: BaseException) -> str:
 
 
 def _ends(error: BaseException) -> str:
-    """The first and the last line: a client server that cannot begin sends its traceback back, which names the cause last."""
+    """The first and the last line; a client server that cannot start returns a traceback with the cause last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(dict.fromkeys((lines[0].strip(), lines[-1].strip())))

@@ -1,6 +1,6 @@
-"""What a node of a cluster does with an order: checks that it has the same program, then takes the unit, entry by entry.
+"""What a cluster node does with an order: checks that it has the same program, then takes the unit, entry by entry.
 
-Loads Ray nowhere: that makes a process of this and calls it.
+It does not load Ray; Ray runs it in a process and calls it.
 """
 
 from __future__ import annotations
@@ -32,22 +32,20 @@ ON_NODES = "in a run over a cluster every node has its own: see the session entr
 
 
 class Unit:
-    """A unit of a run on this node; lives as long as the unit, in a process of its own."""
+    """A unit of a run on this node, in its own process."""
 
     def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
-        """``machine``: how a node finds its own. ``threads``: OMP_NUM_THREADS where the order comes from, for torch to
-        choose as it would there.
-        """
+        """``machine``: how a node finds its own. ``threads``: the sender's OMP_NUM_THREADS, so that torch chooses as there."""
         self._order = order
         self._node = node
         self._machine = machine
-        os.environ.pop("OMP_NUM_THREADS", None)  # Ray's own, which counts what was asked for
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the CPUs asked for
         if threads is not None:
             os.environ["OMP_NUM_THREADS"] = threads
         self._entries: Iterator[Entry] | None = None
 
     def next(self) -> Entry | None:
-        """The next entry; None behind the last. The first comes at once, before anything heavy is loaded: there is a place.
+        """The next entry; None after the last. The first comes before anything heavy is loaded and says that a place exists.
 
         Raises:
             UserError and its kind: this node cannot take part in the run.
@@ -62,14 +60,14 @@ class Unit:
 
 
 def machine_here() -> Machine:
-    """The node that this process is on; torch is loaded here and not before."""
+    """The node of this process; torch is loaded here and not before."""
     from harness.runner.local_machine import this_machine
 
     return this_machine()
 
 
 def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
-    """The header of a run, without what every node is to find out about itself.
+    """The header of a run, without what every node finds out about itself.
 
     Raises:
         UserError and its kind: this node cannot take part in the run.
@@ -80,7 +78,7 @@ def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
 
 
 def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
-    """The entries of an order's unit; the ceilings of this machine first, where its part is timed."""
+    """The entries of an order's unit; for a timed part, this machine's ceilings first."""
     assert order.share is not None and order.held is not None
     job = _checked(order, f"node {node}")
     part = next(part for part in job.scenario.parts if part.name == order.share.part)
@@ -88,13 +86,13 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
     refuse_other_execution([part], order.held, machine.execution)
     work = work_of(job.plan, order.held, order.share, node)
     entries = take(work, machine, Silent())
-    yield next(entries)  # where this is, before anything that takes long
+    yield next(entries)  # the node, before anything slow
     yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
     yield from entries
 
 
 def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:
-    """What a local run has in its header."""
+    """The ceilings that a local run has in its header."""
     hardware, reason = machine.profile(job.scenario)
     shape = next(case.model for case in held.header.cases if case.part == share.part)
     calibration = machine.calibrate(part, shape, Silent()) if part.timed else None
@@ -102,10 +100,10 @@ def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -
 
 
 def _checked(order: Order, where: str) -> Job:
-    """The order's job, once it is certain that this program reads it as the one that sent it.
+    """The order's job, after a check that this program is the sender's.
 
     Raises:
-        UserError: it is another program, or its files are not here or not the same.
+        UserError: the program differs, or its files are missing or differ.
     """
     code = source_digest()
     if code != order.code:
@@ -113,7 +111,7 @@ def _checked(order: Order, where: str) -> Job:
             f"{where}: its sbd {__version__} has the code {code}, the run was started with {order.code}; install the same "
             "version on every node"
         )
-    try:  # its paths are resolved; with a context they are looked for here
+    try:  # its paths are resolved; with a context they are searched here
         scenario = Scenario.model_validate(order.scenario, context={"base": Path("/")})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -128,7 +126,7 @@ def _checked(order: Order, where: str) -> Job:
 
 
 def _pin(part: Part) -> None:
-    """Keep a timed part that names its threads on as many cores: the first ones, or by GPU where several units share a node."""
+    """Pin a timed part that names its threads to as many cores: the first, or by GPU where units share a node."""
     if part.threads is None or not part.timed or not hasattr(os, "sched_setaffinity"):
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]

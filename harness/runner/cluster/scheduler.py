@@ -1,10 +1,9 @@
-"""A run over the nodes of a cluster: what is missing, unit by unit, each taken where the cluster has room for it alone.
+"""A run over the nodes of a cluster: the missing samples unit by unit, each with exclusive room on a node.
 
 A unit is what must stay on one device: all arms, tasks and repeats of one part and batch size, in one process. The cluster
-decides where and when; here is only asked, entry by entry, and everything is kept by this one process, so that nothing is
-written twice. A unit that is lost with its node or process is taken up again where the record ends.
-
-Knows no cluster's software: that is a ``Cluster`` (harness.runner.cluster.protocol, harness.runner.cluster.ray_cluster).
+decides node and time. This process asks for entries one by one and alone keeps them, so nothing is written twice. A unit that
+is lost with its node or process continues where the record ends. Any ``Cluster`` of harness.runner.cluster.protocol serves;
+Ray is harness.runner.cluster.ray_cluster.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from harness.scenario.plan import Share, Slot
 
 CLOCK: Callable[[], float] = time.monotonic
 LOOK_S = 0.5
-"""So often the units in flight are looked after, where none of them has anything."""
+"""Interval between checks of the units in flight while none answers."""
 NO_NODE_S = 120.0
-"""So long nothing may be running, and nothing start, before a run gives up on its cluster; an autoscaler may take minutes."""
+"""Time without a running unit after which a run gives up; an autoscaler may take minutes."""
 NODE_KEYS = ("model_revision", "tokenizer_sha256")
-"""What the engines of one part must have in common wherever they are."""
+"""What the engines of one part share on every node."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Flight:
-    """A unit under way. ``since_s``: when it was last asked; None before it answered once, for it may wait for its place."""
+    """A unit in flight. ``since_s``: when it was last asked; None before its first answer, as it may wait for its place."""
 
     share: Share
     unit: Any
@@ -47,17 +46,17 @@ class _Flight:
 
     @property
     def starting(self) -> bool:
-        """Whether it has a place, and nothing more yet."""
+        """Whether it has a place and has not begun more."""
         return self.begun is not None and self.begun.what == STARTING
 
 
 def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
-    """Take all that is missing.
+    """Take all missing samples.
 
     Raises:
-        UserError and its kind: the scenario cannot be run there, or a node has other code or another model.
+        UserError and its kind: the scenario cannot run there, or a node has other code or another model.
         StorageError: the disk refused; everything finished before is kept.
-        ProcessEndedError: no node is left, or none has what is asked for.
+        ProcessEndedError: no node is left, or no node has what is needed.
     """
     from harness.runner.cluster.protocol import source_digest
 
@@ -94,7 +93,7 @@ def _refuse_what_nodes_cannot(job: Job) -> None:
 
 
 class _Spread:
-    """One command's worth of a run over a cluster."""
+    """One call of a run over a cluster."""
 
     def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order) -> None:
         self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
@@ -109,7 +108,7 @@ class _Spread:
         self._unbegun: Counter[Share] = Counter()
 
     def take_all(self) -> None:
-        """Until nothing is missing that may still be tried."""
+        """Run until nothing is missing that may still be tried."""
         missing = work_of(self._job.plan, self._held).missing
         self._progress.start([slot.case.case_id for slot in missing])
         self._waiting.extend(_units(missing))
@@ -134,7 +133,7 @@ class _Spread:
             self._flights[self._cluster.ask(unit)] = _Flight(share=share, unit=unit)
 
     def _next(self, asked: Any) -> None:
-        """Keep what a unit answered, and ask it for more."""
+        """Keep a unit's answer and ask for the next."""
         flight = self._flights.pop(asked)
         try:
             entry = self._cluster.answer(asked)
@@ -142,7 +141,7 @@ class _Spread:
             self._lost(flight, str(error))
             return
         except BaseException:
-            self._flights[asked] = flight  # to be ended with the others
+            self._flights[asked] = flight  # end it with the others
             raise
         if entry is None:
             self._cluster.end(flight.unit)
@@ -161,10 +160,10 @@ class _Spread:
         self._flights[self._cluster.ask(flight.unit)] = flight
 
     def _lost(self, flight: _Flight, reason: str) -> None:
-        """The case that the unit was at has failed once more; what is left of the unit is taken up again.
+        """Count a failure of the unit's case; the rest of the unit is taken up again.
 
         Raises:
-            ProcessEndedError: no process for the unit could be begun at all, as often as a case may be tried.
+            ProcessEndedError: no process for the unit could start, as often as a case may be tried.
         """
         self._cluster.end(flight.unit)
         if flight.since_s is None or flight.starting:
@@ -188,7 +187,7 @@ class _Spread:
         self._take_up_again(flight.share)
 
     def _take_up_again(self, share: Share) -> None:
-        """Put a unit that lacks something, and may try, behind the others."""
+        """Put a unit that lacks samples and may try again after the others."""
         self._held = read_run(self._store.directory)
         own = {slot.case.case_id for slot in work_of(self._job.plan, self._held).missing if share.holds(slot)}
         self._keeper.again -= own
@@ -206,7 +205,7 @@ class _Spread:
                 self._lost(flight, f"nothing came for {allowed_s:g} s (deadline_s), so its process was ended")
 
     def _expect_some_room(self) -> None:
-        """Give up where nothing runs for long: a unit that waits for a node which is not there would wait for ever."""
+        """Give up where nothing runs for long; a unit may wait for a node that does not exist."""
         if not self._flights or any(flight.since_s is not None for flight in self._flights.values()):
             self._idle_since_s = None
             return
@@ -222,7 +221,7 @@ class _Spread:
             )
 
     def _begun_on(self, share: Share) -> str | None:
-        """Where the unit's last sample was taken, so that its pairs stay on one machine if that is still there."""
+        """The node of the unit's last sample, so that its pairs stay on one machine while that exists."""
         size = {case.case_id: case.batch_size for case in self._held.header.cases if case.part == share.part}
         nodes = (
             sample.node for sample in reversed(self._held.samples)
@@ -231,10 +230,10 @@ class _Spread:
         return next(nodes, None)
 
     def _expect_engine(self, entry: dict[str, Any]) -> None:
-        """Every node must have loaded the same weights and tokenizer for a part.
+        """Check that every node loaded the same weights and tokenizer for a part.
 
         Raises:
-            UserError: one has not.
+            UserError: a node did not.
         """
         if entry.get("event") != "engine":
             return
@@ -253,7 +252,7 @@ def _units(missing: Sequence[Slot]) -> list[Share]:
 
 
 def _of_unit(held: Run, share: Share) -> Run:
-    """The part of a record that a unit goes on from: its samples and how its cases ended, without what sessions told."""
+    """The part of a record that a unit continues: its samples and outcomes, without sessions."""
     own = {case.case_id for case in held.header.cases if (case.part, case.batch_size) == (share.part, share.batch_size)}
     samples: list[Sample] = [one for one in held.samples if one.case_id in own and one.process == share.process]
     return held.model_copy(
