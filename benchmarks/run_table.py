@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.check.cells import rows, widths
-from harness.check.tables import cells_table
+from harness.check.cells import cells_table, rows, widths
 from harness.errors import SbdError
 from harness.record.store import RunStore, read_run
 

@@ -21,11 +21,10 @@ import yaml
 
 from harness import __version__
 from harness.check.attention import ATTENTION_VERSION, CAPTURABLE, AttentionTime, compare_ways
-from harness.check.cells import CELLS_VERSION, TIME_UP, Row, WidthRow, rows, unreached, widths
+from harness.check.cells import CELLS_VERSION, TIME_UP, Row, WidthRow, attention_table, cells_table, rows, unreached, widths
 from harness.check.exactness import exactness
 from harness.check.grid import attention_cells, attention_heads, scenario
 from harness.check.half_precision import HalfPrecisionPass, half_precision
-from harness.check.tables import attention_table, cells_table
 from harness.engine.captured_attention import choose_kernels
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, CudaClock, HostClock

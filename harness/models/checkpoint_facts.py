@@ -1,5 +1,4 @@
-"""What a checkpoint on disk is, from config.json and the tokenizer's files alone: no weight, no network, no code of its own.
-"""
+"""What a checkpoint on disk is, from config.json and the tokenizer's files alone: no weight, no network, no code of its own."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
-from harness.reporting import sentences, wording
+from harness.reporting import cells as wording
+from harness.reporting import sentences
 from harness.reporting.cells import Mark, Pointers
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 

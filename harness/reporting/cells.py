@@ -1,4 +1,4 @@
-"""Table cells of the page: text, the value behind it, and its place in the JSON form of the comparison."""
+"""Table cells of the page: text, the value behind it, and its place in the JSON form; and machine, model and arm in words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.results import Comparison
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity
+from harness.record.schema import RunHeader
 
 
 class Pointers:
@@ -140,3 +141,45 @@ class Notes:
 def between(quantity: Quantity, write: Callable[[float], str]) -> str:
     """The interval as text; empty without one."""
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"
+
+
+def machine(header: RunHeader, device: str) -> str:
+    """The device as the environment snapshot names it, else the plain device (``cpu``)."""
+    environment = header.environment
+    if device.startswith("cpu"):
+        return str(environment.get("cpu_model") or device)
+    gpus = environment.get("gpus") or []
+    index = int(device.partition(":")[2] or 0)
+    return str(gpus[index]["name"]) if index < len(gpus) else device
+
+
+def model(cell: Cell) -> str:
+    """The model of a cell, for example ``llama-250m (250M parameters, bfloat16)``."""
+    return f"{cell.model} ({_params(cell.params)} parameters, {cell.dtype})"
+
+
+def place(cell: Cell) -> str:
+    """Where a cell ran: ``cuda``, or ``cuda, split over 2 processes (bytes and predictions are of one)``."""
+    if cell.tensor_parallel == 1:
+        return cell.device
+    return f"{cell.device}, split over {cell.tensor_parallel} processes (bytes and predictions are of one)"
+
+
+def arm(found: ArmResult) -> str:
+    """The arm: ``SBD with block size 16 and bound γ=0.1``; the label of an arm of another solver."""
+    if found.method != "sbd" or found.block_size is None or found.solver not in (None, "entropy_bounded"):
+        return found.label
+    bound = f" and bound γ={found.gamma:g}" if found.gamma is not None else ""
+    warmth = f", temperature {found.temperature:g}" if found.temperature else ""
+    return f"SBD with block size {found.block_size}{bound}{warmth}"
+
+
+def processes(speed: Quantity) -> str:
+    """How many fresh processes a speedup rests on, and what fewer than three leave open."""
+    return speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
+
+
+def _params(params: int) -> str:
+    if params >= 1e9:
+        return f"{params / 1e9:.1f}B"
+    return f"{params / 1e6:.1f}M" if params < 1e7 else f"{params / 1e6:.0f}M"

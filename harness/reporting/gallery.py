@@ -16,7 +16,8 @@ from harness.errors import UserError
 from harness.record.journal import write_whole
 from harness.record.schema import Run
 from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
-from harness.reporting import out_of_the_collectors_sight, wording
+from harness.reporting import cells as wording
+from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.answers import answers
 from harness.reporting.assets import assets
 from harness.reporting.cells import Pointers

@@ -22,7 +22,8 @@ from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
-from harness.reporting import tables, wording
+from harness.reporting import cells as wording
+from harness.reporting import tables
 from harness.reporting.answers import answers, has_contender
 from harness.reporting.assets import assets
 from harness.reporting.cells import Pointers, Table

@@ -9,7 +9,7 @@ from harness import formatting
 from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
-from harness.reporting import wording
+from harness.reporting import cells as wording
 
 SAME = 0.03
 """A factor closer to 1 than this is not mentioned."""

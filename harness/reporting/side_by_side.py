@@ -21,7 +21,7 @@ from harness.record.journal import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
 from harness.regression.run_comparison import Against, SharedArm, Side, SideBySide, to_json
-from harness.reporting import wording
+from harness.reporting import cells as wording
 from harness.reporting.assets import assets
 from harness.reporting.cells import Entry, Mark, Pointers, Row, Table, between
 from harness.reporting.claims_shown import GLYPHS

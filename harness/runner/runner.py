@@ -15,10 +15,9 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.cluster.protocol import Cluster
 from harness.runner.cluster.scheduler import spread
-from harness.runner.job import Job, make_header
+from harness.runner.job import Job, default_directory, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Recorder
-from harness.runner.resume import default_directory, refuse_other_execution
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
 from harness.runner.worker import take, work_of
 from harness.scenario.plan import Share

@@ -20,9 +20,9 @@ from harness.progress import Progress
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.estimates import estimate_memory, what_would_fit
+from harness.runner.job import missing_slots
 from harness.runner.protocols import Decoded, Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
-from harness.runner.resume import missing_slots
 from harness.runner.stopping_rule import StoppingRule
 from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part

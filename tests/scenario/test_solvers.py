@@ -12,7 +12,7 @@ import yaml
 
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError
-from harness.reporting.wording import arm as in_words
+from harness.reporting.cells import arm as in_words
 from harness.scenario.arms import SbdArm
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import make_plan

@@ -19,10 +19,9 @@ from harness.errors import UserError
 from harness.progress import Silent
 from harness.record.schema import Run, RunHeader
 from harness.runner.cluster.protocol import STARTING, Order, source_digest
-from harness.runner.job import Job, make_header
+from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
-from harness.runner.resume import refuse_other_execution
 from harness.runner.worker import take, work_of
 from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share
