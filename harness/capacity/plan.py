@@ -22,7 +22,7 @@ from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_of
-from harness.roofline.storage import MemoryNeed, memory_need
+from harness.roofline.memory import MemoryNeed, memory_need
 
 Method = Literal["ntp", "sbd"]
 DEGREES = (1, 2, 4, 8)  # devices per replica that are tried where the split is left open

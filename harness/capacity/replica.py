@@ -25,10 +25,10 @@ from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
+from harness.roofline.memory import MemoryNeed
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 from harness.roofline.speedup import SpeedupGrid, SpeedupPrediction, predict_grid, predict_speedup, price_three_passes
-from harness.roofline.storage import MemoryNeed
 
 BATCHES_SEARCHED = 8192
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.errors import UserError
 from harness.models.deployment import Deployment
-from harness.roofline.storage import MemoryNeed
+from harness.roofline.memory import MemoryNeed
 
 CAPACITY_VERSION = 1
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.decoding.block_diffusion import Feed, positions_to, right_aligned, slots_before
+from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned, slots_before
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.session import Segment, upload
@@ -49,7 +49,7 @@ class BlockDiffusionRow(BlockRow):
 
 
 class Blocks:
-    """A harness.decoding.block_diffusion.FeedPlan. ``begin_block(row, slots)`` is called as a block begins."""
+    """A harness.decoding.block_diffusion_feed.FeedPlan. ``begin_block(row, slots)`` is called as a block begins."""
 
     def __init__(
         self,

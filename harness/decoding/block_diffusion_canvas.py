@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.decoding.block_diffusion import Feed, positions_to, right_aligned
+from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment, upload
@@ -26,7 +26,7 @@ from harness.models.block_families import BlockProtocol
 
 
 class Canvas:
-    """A harness.decoding.block_diffusion.FeedPlan."""
+    """A harness.decoding.block_diffusion_feed.FeedPlan."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Canvas:
 
 
 class Window:
-    """A harness.decoding.block_diffusion.FeedPlan."""
+    """A harness.decoding.block_diffusion_feed.FeedPlan."""
 
     def __init__(
         self,

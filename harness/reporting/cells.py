@@ -1,4 +1,4 @@
-"""Table cells of the page: text, the value behind it, and its place in the JSON form; and machine, model and arm in words."""
+"""Table cells: text, the value behind it, and its place in the JSON form; and machine, model and arm in words."""
 
 from __future__ import annotations
 

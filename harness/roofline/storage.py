@@ -1,16 +1,13 @@
-"""What one device of a deployment holds: its part of the model, weights and KV cache in bytes, and the largest batch that fits.
+"""What one device of a deployment holds: its part of the model, the bytes of its weights and of its KV cache.
 
 It also gives the slots of a captured session's KV buffers, and the number of pieces that attention cuts them into.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
-from harness.roofline.operations import LOGIT_BYTES
 
 
 def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
@@ -113,55 +110,3 @@ def slots_allocated(rows: int, groups: int, slots: int) -> int:
     while rows * groups * pieces < WANTED_GROUPS and slots >= 2 * pieces * SMALLEST_PIECE:
         pieces *= 2
     return -(-slots // (pieces * SMALLEST_PIECE)) * pieces * SMALLEST_PIECE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryNeed:
-    """Bytes on each of the devices that share a model. ``weight_bytes`` are there once, the others for every row of a batch.
-
-    ``kv_bytes_per_row``         cache of a row at its longest
-    ``workspace_bytes_per_row``  logits (as computed, and the sampler's float32 copy) and the live activations of one layer
-    ``budget_bytes``             capacity less the reserve
-    ``largest_batch``            rows that fit; 0 where not even one does
-    """
-
-    weight_bytes: float
-    kv_bytes_per_row: float
-    workspace_bytes_per_row: float
-    budget_bytes: float
-    largest_batch: int
-
-    def total_bytes(self, batch: int) -> float:
-        """Bytes that a batch takes."""
-        return self.weight_bytes + batch * (self.kv_bytes_per_row + self.workspace_bytes_per_row)
-
-
-def memory_need(
-    shape: ModelShape, deployment: Deployment, *, tokens: int, block_size: int | None, budget_bytes: float
-) -> MemoryNeed:
-    """The need of one arm: NTP where ``block_size`` is None, else SBD.
-
-    An SBD row holds the keys of two blocks more: the previous one is fed again, and the last may reach past the last token.
-    The workspace of a prefill is not counted: the prefill is chunked to fit the reserve.
-
-    Args:
-        tokens: cached tokens of a row at its longest.
-        budget_bytes: what of the device's memory may be used.
-
-    Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
-    """
-    block = block_size or 0
-    lines, logits = (2 * block, block) if block else (1, 1)
-    weights = stored_weight_bytes(shape, deployment)
-    kv = kv_cache_bytes(shape, deployment, tokens + 2 * block)
-    workspace = logits * shape.vocab * (deployment.element_bytes + LOGIT_BYTES)
-    part = shard(shape, deployment.tensor_parallel, split_vocab=deployment.split_vocab)
-    workspace += lines * activation_bytes(part, deployment.element_bytes)
-    return MemoryNeed(
-        weight_bytes=weights,
-        kv_bytes_per_row=kv,
-        workspace_bytes_per_row=workspace,
-        budget_bytes=budget_bytes,
-        largest_batch=max(0, int((budget_bytes - weights) // (kv + workspace))),
-    )

@@ -1,4 +1,4 @@
-"""A scenario with its plan and the header of a run; and what a directory holds of it that can be continued, and what it lacks."""
+"""A scenario with its plan, the header of a run, and what a directory holds of it that can be continued."""
 
 from __future__ import annotations
 
