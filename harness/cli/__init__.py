@@ -16,11 +16,8 @@ import typer
 from harness import __version__
 from harness.cli.calibrate import calibrate_command
 from harness.cli.capacity import capacity_command
-from harness.cli.check import check_command
 from harness.cli.compare import compare_command
-from harness.cli.doctor import doctor_command
-from harness.cli.eval import CONTEXT as EVAL_CONTEXT
-from harness.cli.eval import eval_command
+from harness.cli.doctor import check_command, doctor_command
 from harness.cli.gate import gate_command, noise_command
 from harness.cli.hardware import hardware_command
 from harness.cli.history import history_app
@@ -32,6 +29,31 @@ from harness.cli.run import followed, process_command
 from harness.cli.train import train_command
 from harness.cli.verify import verify_command
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError
+
+# lm_eval reads everything after the command, --help too.
+EVAL_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def eval_command(context: typer.Context) -> None:
+    """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
+
+    lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
+    """
+    try:
+        from lm_eval.__main__ import cli_evaluate
+
+        import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
+    except ImportError as error:
+        raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
+    given = context.args
+    named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
+    before = sys.argv
+    sys.argv = ["lm_eval", "run", *named, *given]
+    try:
+        cli_evaluate()
+    finally:
+        sys.argv = before
+
 
 app = typer.Typer(
     name="sbd",

@@ -3,7 +3,7 @@
     sbd eval --model_args pretrained=reference-sbd,arm=sbd_verified,gamma=0.35 --tasks gsm8k
 
 That is ``lm_eval run --model sbd`` with this module imported; a version of lm_eval that reads the entry points
-``lm_eval.models`` (later than 0.4.13) finds it by itself. Only this module and harness.cli.eval import lm_eval.
+``lm_eval.models`` (later than 0.4.13) finds it by itself. Only this module and harness.cli import lm_eval.
 """
 
 from __future__ import annotations
