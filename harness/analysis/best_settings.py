@@ -24,8 +24,7 @@ class Way:
 
     @property
     def lossless(self) -> bool:
-        """Whether its output equals NTP's by construction (at a temperature, in distribution), unlike FreeDave's masked chain.
-        """
+        """Whether its output is NTP's by construction (at a temperature, in distribution), unlike FreeDave's masked chain."""
         return "NTP" in (self.arm.lossless or "")
 
 

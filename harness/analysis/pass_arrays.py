@@ -15,8 +15,7 @@ PREFILL = ROLES.index("prefill")
 
 
 class TraceArrays:
-    """Arrays of shape (passes,). ``role`` holds indices into ROLES, ``model`` into ``models``, whose first is the case's own
-    (None).
+    """Arrays of shape (passes,): ``role`` indexes ROLES; ``model`` indexes ``models``, whose first is the case's own (None).
 
     ``decode`` is True for every pass but the prompts' own, ``own`` for decode passes of the case's own model. A draft model's
     reading of the prompts is a decode pass, because NTP does not need it.
