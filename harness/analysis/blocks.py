@@ -64,7 +64,7 @@ class BlockPasses:
 
     @property
     def reached_share(self) -> tuple[float, ...]:
-        """Share of the blocks that take so many passes or more."""
+        """Share of the blocks that take this many passes or more."""
         return tuple(count / self.blocks for count in self.reached)
 
     @property

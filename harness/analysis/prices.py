@@ -44,7 +44,7 @@ def deployment_of(case: CaseHeader) -> Deployment:
 
 
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
-    """The calibration that holds for ``case``, or why there is none.
+    """The calibration that holds for ``case``, or why it is absent.
 
     A header holds one calibration for the whole run, or one per part under the part's name.
     """
@@ -72,7 +72,7 @@ def _shared_cpu(case: CaseHeader) -> Missing | None:
 
 
 def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
-    """The hardware profile of the device of ``case``, or why there is none."""
+    """The hardware profile of the device of ``case``, or why it is absent."""
     if header.hardware is None:
         return header.hardware_reason or "no hardware profile fits this machine"
     try:

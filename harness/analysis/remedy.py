@@ -31,7 +31,7 @@ SAME = "the value equals the bound: no number of prompts tells them apart"
 
 
 def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size: int) -> str:
-    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 what is timed is counted in batches."""
+    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 the unit of times is the batch."""
     if bound.metric == "accuracy_loss_points":
         return _said(bound, value, lambda loss: _for_accuracy(bound, loss, value, sd), "prompts")
     if bound.metric == "identical_to_ntp":

@@ -75,8 +75,7 @@ class PassParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterScale:
-    """Bytes per second that one percent of the device's memory counter stands for, by three methods; means over a run's
-    sessions.
+    """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
 
     ``bytes_per_s_per_percent``, which is used, is from a copy of known bytes in the measuring process. The others are a
     read-only reduction, and memory clock and bus. ``disagreement`` says where two differ by more than 10 %.
@@ -292,8 +291,7 @@ class Cell:
     roofs: tuple[Roof, ...] = ()
 
     def void_words(self, arm: ArmResult) -> str:
-        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of the NTP it is compared with; empty without any.
-        """
+        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""
         sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
         return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
 

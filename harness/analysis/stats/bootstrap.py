@@ -1,8 +1,8 @@
 """The bootstrap-t for a ratio of totals, and the variance of the mean of a table of prompts crossed with processes.
 
 The bootstrap resamples prompts and their mirror images, whose log ratios lie as far on the other side of the median. A total is
-skewed though log ratios hardly are, and a few prompts rarely show the tail that matters. In runs with heavy tails and a nominal
-error of 2.5 %, the bound was wrong in 4.4 % without images and in 3.0 % with them (benchmarks/verdict_errors).
+skewed though log ratios hardly are, and a few prompts rarely show the tail that matters. With heavy tails the bound was wrong
+in 4.4 % of runs without images and in 3.0 % with them, nominally 2.5 % (benchmarks/verdict_errors).
 
 Each side reaches at least as far as the symmetric quantile and its own tail. Tails alone covered 93 % at 10 prompts where 95 %
 is nominal (benchmarks/interval_coverage). The seed is the number of prompts, so the same record gives the same interval.
@@ -104,7 +104,7 @@ def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
 
 
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
-"""Cached for few prompts: a run has many arms over the same prompts."""
+"""Cached for four numbers of prompts: a run has many arms over the same prompts."""
 
 
 Floats = npt.NDArray[np.float64]

@@ -81,13 +81,13 @@ def _piece(size: int, rows: int, seed: int) -> NDArray[np.int64]:
 MIN_SEGMENT = 5
 """Fewest points of a level. A younger change is not reported or, if it is plain, reported a little too early."""
 ALPHA = 0.002
-"""Chance of any false change among all series at one look. A team looks again after every new point, and
-benchmarks/history_trend.py counts the false alarms of a year."""
+"""Chance of any false change among all series at one look. Teams look again after every new point: benchmarks/history_trend.py
+counts the false alarms of a year."""
 MIN_CHANGE = 0.01
 """Smaller changes are not reported, however certain: 1 % of a ratio's level, or 0.01 of a share or an error."""
 PENALTY = 2.0
-"""Times σ² log n, the price of one more change to ruptures. It is the Schwarz criterion's for a change of mean, without its
-place, which is the judge's part."""
+"""Times σ² log n, the price of one more change to ruptures: that of the Schwarz criterion for a change of mean. The place, its
+other parameter, is left to the test."""
 Scale = Literal["ratio", "difference"]
 ChangeKind = Literal["step", "drift"]
 

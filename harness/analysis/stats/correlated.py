@@ -54,7 +54,7 @@ def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float
 
 
 def lag1(residuals: Floats, fitted: int) -> tuple[float, float]:
-    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; 0 where there are too few for so many."""
+    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; 0 where n is too small for them."""
     n = len(residuals)
     middle = PER_MAD * float(np.median(np.abs(residuals)))
     drawn_in = np.clip(residuals, -OUTLIER * middle, OUTLIER * middle) if middle > 0 else residuals

@@ -24,8 +24,8 @@ from harness.errors import UserError
 FEWEST_PROMPTS_FOR_TOTALS = 5
 """With 3 prompts the bootstrap covered 89 % where 95 % is nominal (benchmarks/interval_coverage)."""
 LEAST_EFFECTIVE_SHARE = 1 / 3
-"""Effective number of prompts ÷ prompts below which a ratio of totals has no interval. Three slow prompts in a hundred left 29
-to 63 % coverage; lengths of lognormal spread 0.5 have 0.78, of 1.0 have 0.37 (benchmarks/verdict_errors)."""
+"""Least effective share of prompts for an interval of a ratio of totals. Three slow prompts in a hundred left 29 to 63 %
+coverage; lengths of lognormal spread 0.5 have 0.78, of 1.0 have 0.37 (benchmarks/verdict_errors)."""
 LARGEST = 1e75
 """Largest time or count, its inverse the smallest: a product or quotient of four stays a finite float."""
 LARGEST_LOG = 690.0
@@ -61,7 +61,7 @@ def geometric_mean_ratio(
     Args:
         pairs: positive ``(a, b)``, same unit.
         clusters: the prompt of each pair; repeats are averaged per prompt and process first (default: every pair its own).
-        processes: the process of each pair (default: not told, and all one).
+        processes: the process of each pair (default: all from one).
         confidence: coverage of the interval.
 
     Source: mean of log ratios ± t · standard error, exponentiated; standard error of bootstrap.variance_of_mean.
@@ -98,7 +98,7 @@ def ratio_of_totals(
         pairs: positive ``(a, b)``, same unit.
         tokens: what each of them is divided by (default: 1 each, so that the value is Σa ÷ Σb).
         clusters: the prompt of each pair (default: every pair its own).
-        processes: the process of each pair (default: not told, and all one); from three on the interval is widened by
+        processes: the process of each pair (default: all from one); from three on the interval is widened by
             what they add, as in geometric_mean_ratio, on the influence of each prompt in each process.
         confidence: coverage of the interval.
 

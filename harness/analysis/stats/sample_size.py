@@ -100,7 +100,7 @@ def pairs_to_decide(
 
 
 def cautious_share(share: float, pairs: int) -> float:
-    """The share that ``pairs`` few pairs may have hidden: its one-sided 80 % upper bound (Clopper-Pearson)."""
+    """The share that few ``pairs`` may hide: its one-sided 80 % upper bound (Clopper-Pearson)."""
     seen = share * pairs
     return 1.0 if seen >= pairs else float(special.betaincinv(seen + 1, pairs - seen, SPREAD_CONFIDENCE))
 

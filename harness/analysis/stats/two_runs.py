@@ -28,7 +28,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioOfRuns:
-    """NEW / BASE, and ``p`` of "both are alike", two-sided; None where fewer than three processes stand on a side."""
+    """NEW / BASE, and ``p`` of "both are alike", two-sided; None with fewer than three processes on a side."""
 
     ratio: Quantity
     p: float | None = None
