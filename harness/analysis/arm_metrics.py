@@ -1,5 +1,4 @@
-"""Values of one arm in one cell from its samples and NTP's: speedups, factors, rates, predictions. Ceilings arrive as numbers.
-"""
+"""Values of one arm in one cell from its samples and NTP's: speedups, factors, rates and predictions."""
 
 from __future__ import annotations
 

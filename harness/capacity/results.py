@@ -1,7 +1,6 @@
 """The values of a capacity plan: frozen, and unchanged by a conversion to JSON and back.
 
-Every figure of speed, cost or energy is a Band, a prediction on the rung of its device. An absent value is None beside its
-reason.
+Figures of speed, cost or energy are Bands, predictions on the rung of their device. An absent value is None beside its reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The noise floor of a machine: how far the gate's own estimate strays when both sides are the same program (A/A).
 
-The user's data folder holds one file per machine and work. A floor holds for the hardware and the scenario it was measured
-with.
+The user's data folder holds one file per machine and work. A floor holds for its hardware and its scenario only.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def every_floor() -> list[StoredFloors]:
 
 def _read(file: Path) -> StoredFloors:
     """Raises:
-        UserError: the file is damaged. It is not skipped, because the gate's margin would change without notice.
+    UserError: the file is damaged. It is not skipped, because the gate's margin would change without notice.
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))

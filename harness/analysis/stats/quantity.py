@@ -1,7 +1,7 @@
 """A quantity with its interval, and the bounds of shares and of paired differences. Ratios are in ``ratios``.
 
-Degenerate input (one prompt, no variance, no data) never gives NaN. It gives a value without interval and with a reason, or a
-bound that needs no variance.
+Degenerate input (one prompt, no variance, no data) never gives NaN. It gives a value with a reason and no interval, or a bound
+that needs no variance.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def _power(design: _Design, distance: float, confidence: float) -> float:
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
-    """Fewest prompts that are ``enough``, two at least; None where a million are not."""
+    """Fewest prompts that are ``enough``, two at least; None where a million are not enough."""
     high = 2
     while not enough(high):
         if high >= MOST_PROMPTS:
