@@ -1,9 +1,6 @@
-"""Accuracy of an arm, and the paired difference to NTP or to another part's NTP, prompt by prompt.
+"""Accuracy of an arm prompt by prompt, its paired difference to NTP or to another part's NTP, and identity with NTP's output.
 
-A prompt decoded several times counts once, with the mean over its repeats; related prompts count as fewer. Knows no time and
-no page.
-
-Whether an arm wrote the very tokens that NTP wrote, prompt by prompt. Knows no time, no grade and no page.
+A prompt decoded several times counts once, with the mean over its repeats. Related prompts count as fewer.
 """
 
 from __future__ import annotations
@@ -29,11 +26,11 @@ REPLAYED = "replayed acceptance: what it writes is not the model's answer"
 Grades = dict[tuple[str, str], float]
 """(task, prompt id) -> share of its repeats that were correct."""
 Clusters = dict[tuple[str, str], tuple[str, str]]
-"""(task, prompt id) -> (task, what it shares with related prompts); prompts that stand by themselves are not in it."""
+"""(task, prompt id) -> (task, cluster label); unrelated prompts are not in it."""
 
 
 def grades(tallies: Sequence[Tally]) -> Grades:
-    """The share of correct repeats of every graded prompt."""
+    """Share of correct repeats of every graded prompt."""
     gathered: dict[tuple[str, str], list[bool]] = {}
     for tally in tallies:
         for prompt, correct in zip(tally.prompts, tally.correct, strict=True):
@@ -43,13 +40,13 @@ def grades(tallies: Sequence[Tally]) -> Grades:
 
 
 def clusters(tallies: Sequence[Tally]) -> Clusters:
-    """What the prompts share with related ones, as the record has it."""
+    """The cluster label of every prompt that the record assigns to related ones."""
     labels = [pair for tally in tallies for pair in zip(tally.prompts, tally.clusters, strict=True)]
     return {prompt: (prompt[0], label) for prompt, label in labels if label is not None}
 
 
 def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float], list[Hashable]]:
-    """Per prompt that both were graded on: what the arm gains, and what it belongs to (itself, where it has no relatives)."""
+    """Gain of the arm on every prompt graded for both, and the cluster of each prompt (itself, where it has no relatives)."""
     common = [prompt for prompt in arm if prompt in reference]
     belongs_to: list[Hashable] = [("cluster", related[one]) if one in related else one for one in common]
     return [arm[one] - reference[one] for one in common], belongs_to
@@ -71,7 +68,7 @@ def difference(arm: Grades, reference: Grades, related: Clusters, why_none: str,
 
 
 def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
-    """The arms that could be picked, whatever the samples say: those with an accuracy, or all where no arm has one."""
+    """The arms that can be picked: those with an accuracy, or all where no arm has one."""
     candidates = [arm for arm in arms if not arm.is_ntp]
     return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
 
@@ -79,10 +76,10 @@ def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
 def highlight(
     part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
 ) -> Highlight:
-    """The fastest arm whose accuracy is shown to stay within the margin, or else the next best ground to name one.
+    """The fastest arm whose accuracy is shown to stay within the margin, else the best by the next weaker basis.
 
     Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
-    label, at the simultaneous level of all that could be picked (default: the arms' own, which suits one arm).
+    label, at the simultaneous level of all contenders (default: the arms' own).
     """
     candidates = [arm for arm in arms if not arm.is_ntp]
     picked_from = len(contenders(arms))
@@ -121,18 +118,18 @@ def _speed(arm: ArmResult) -> float:
 
 
 Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
-"""Which decode, and task and prompt id -> what was written."""
+"""(key of the decode, (task, prompt id)) -> output ids."""
 
 
 def outputs(tallies: Sequence[Tally]) -> Outputs:
-    """What every prompt of every decode was answered."""
+    """Output ids of every prompt in every decode."""
     written = ((tally.key, zip(tally.prompts, tally.outputs, strict=True)) for tally in tallies)
     return {(key, prompt): output for key, answers in written for prompt, output in answers}
 
 
 def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE) -> Quantity:
-    """Share of prompts of which every decode wrote what NTP wrote in the same repeat and process, with its Wilson interval;
-    prompts that only one of the two decoded are left out.
+    """Share of prompts whose every decode equals NTP's of the same repeat and process, with its Wilson interval. Prompts that
+    only one of the two decoded are left out.
     """
     same: dict[tuple[str, str], bool] = {}
     for tally in arm:

@@ -1,7 +1,7 @@
-"""What claims are made about beside the wall speedup: one arm's other figures, each with an interval over prompts.
+"""The figures of one arm that claims name, besides the wall speedup; each has an interval over prompts.
 
-At batch sizes above 1 a batch takes the place of a prompt. What is a ratio of sums has two entries: the geometric mean over
-prompts under its name, and the ratio of totals under the name with ``_totals``. Knows no claim.
+At batch sizes above 1 a batch takes the place of a prompt. A ratio of sums has two entries. Its name alone is the geometric
+mean over prompts; its name with ``_totals`` is the ratio of totals.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.scenario.metrics import PERCENTILES, PRICES
 
 TOTALS = "_totals"
 ENERGY_WINDOW_S = 5.0
-"""Shorter windows hold too few steps of an energy counter that moves every 100 ms (measurement notes, section 2)."""
+"""Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decodes:
-    """The decodes of one arm: all, those with a time, and those with the decode of NTP beside them; and why there is none."""
+    """The decodes of one arm: all, those with a time, those paired with a decode of NTP, and why the latter two are absent."""
 
     counted: Sequence[Tally]
     timed: Sequence[Tally]
@@ -68,10 +68,10 @@ def arm_figures(decodes: Decodes, read_ceiling: Quantity, confidence: float = qu
 def accuracy_figures(
     arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = quantity.CONFIDENCE
 ) -> dict[str, Quantity]:
-    """Percentage points of accuracy lost to NTP, prompt by prompt, and their standard deviation over prompts (its ``n``: the
-    unrelated prompts that would say as much).
+    """Accuracy lost to NTP in percentage points, prompt by prompt, and its standard deviation over prompts.
 
-    The ends of the loss are one-sided bounds each (two one-sided tests): what is lost at least, and what at most.
+    The ends of the loss are one-sided bounds (two one-sided tests): the least and the most that is lost. ``n`` of the deviation
+    counts the unrelated prompts that carry the same information.
     """
     alone = len(arm.keys() ^ ntp.keys())
     if arm and ntp and alone:
@@ -92,7 +92,7 @@ def accuracy_figures(
 
 
 def _both(name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
-    """A ratio by either estimator; what rests on a ``clock`` differs from process to process."""
+    """A ratio by either estimator; ``clock``: it rests on times, which differ from process to process."""
     usable = [term for term in terms if min(term.over, term.under, term.over_per, term.under_per) > 0]
     if not usable:
         return {name: absent(why_none), name + TOTALS: absent(why_none)}
@@ -107,13 +107,13 @@ def _both(name: str, terms: Sequence[_Term], why_none: str, confidence: float, c
 
 
 def _energy(timed: Sequence[Tally]) -> list[_Term]:
-    """Joules over prefill and decode by new tokens, of the decodes that lasted long enough to be metered."""
+    """Joules of prefill and decode ÷ new tokens, over the decodes that lasted long enough to be metered."""
     long = [tally for tally in timed if tally.energy_j and (tally.latency_s or 0.0) >= ENERGY_WINDOW_S]
     return [_Term(of=tally, over=tally.energy_j or 0.0, under=tally.output_tokens) for tally in long]
 
 
 def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Modelled bytes of the decode's forwards over their time and the read ceiling."""
+    """Modelled bytes of the decode's forwards ÷ (their time · read ceiling)."""
     if ceiling.value is None:
         why_none = ceiling.reason or why_none
     rate = ceiling.value or 0.0
@@ -122,7 +122,7 @@ def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str, c
 
 
 def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are one value, their mean."""
+    """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are averaged."""
     known = [tally for tally in timed if tally.latency_s is not None]
     if not known:
         return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
@@ -144,7 +144,7 @@ def _request_speedup(pairs: Sequence[Pair], why_none: str, confidence: float) ->
 
 
 def _wall_over_nfe(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Wall speedup ÷ NFE speedup over the same pairs: what became of the passes that were saved.
+    """Wall speedup ÷ NFE speedup over the same pairs: the share of the saved passes that saves time.
 
     Both speedups are per decode token, so this is NTP's time per row-pass over the arm's.
     """
@@ -156,8 +156,8 @@ def _wall_over_nfe(pairs: Sequence[Pair], why_none: str, confidence: float) -> d
 
 
 def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Predicted ÷ measured wall speedup - 1: ex-ante, by the highest rung that priced both decodes of every pair from what was
-    known before the first sample; and with passes measured during the run.
+    """Predicted ÷ measured wall speedup - 1, ex-ante and with passes measured during the run. Ex-ante: by the highest rung that
+    priced both decodes of every pair, from facts known before the first sample.
     """
     priced = set.intersection(*(set(t.priced_s) for pair in pairs for t in pair)) if pairs else set()
     ex_ante = next((price for price in PRICES if price in priced and price != DURING_RUN), None)

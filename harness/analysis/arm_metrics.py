@@ -1,7 +1,4 @@
-"""Derives one arm's values in one cell from its samples and those of NTP: speedups, factors, rates, predictions.
-
-Definitions are those of the glossary in design.md. Knows no file, no page and no hardware: ceilings arrive as numbers.
-"""
+"""Values of one arm in one cell from its samples and NTP's: speedups, factors, rates and predictions."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
 
 
 def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
-    """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, where it is an input and not a finding."""
+    """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
     row_passes = sum(tally.row_passes for tally in tallies)
     if row_passes == 0:
         return absent("no decode pass was made")
@@ -38,7 +35,7 @@ def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
 
 
 def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
-    """(task, group) that one of the two never decoded. A void decode is a decode: it lost its time, nobody left it out."""
+    """(task, group) that only one of the two decoded. A void decode counts as decoded: only its time is absent."""
     return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
 
 
@@ -56,7 +53,7 @@ def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONF
 
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
-    """What lies beside the wall speedup of these pairs; ``lost`` prompts have none because one side never decoded them."""
+    """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
     percentiles = ratio_percentiles(_per_token(pairs), [arm.key[:2] for _, arm in pairs])
     p10, p50, p90 = percentiles or (None, None, None)
     return Paired(
@@ -113,20 +110,20 @@ def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_non
 
 
 def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
-    """Over the samples that have the figure: request latency, with the length that each arm chose, or time to first token."""
+    """Median over the samples that have the figure, such as the request latency or the time to first token."""
     known = [value for value in map(of, tallies) if value is not None]
     return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
 
 
 def quotient(numerator: float, denominator: Quantity, why_none: str) -> Quantity:
-    """``numerator`` ÷ a quantity that may be absent; its reason is handed on."""
+    """``numerator`` ÷ a quantity that may be absent, and then with the reason of that quantity."""
     if not denominator.value:
         return absent(denominator.reason or why_none)
     return exact(numerator / denominator.value, n=denominator.n)
 
 
 def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
-    """Modelled bandwidth ÷ the read ceiling, absent with the reason of whichever is missing."""
+    """Modelled bandwidth ÷ read ceiling; where one is absent, absent with its reason."""
     if bandwidth.value is None:
         return absent(bandwidth.reason or "no bandwidth")
     if ceiling.value is None:
@@ -137,12 +134,12 @@ def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
 def predictions(
     drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
 ) -> tuple[Prediction, ...]:
-    """Per price: that of the arm's decode and of the wall speedup, with the error against the clock; ex-ante ones first.
+    """Per price: the predicted decode time of the arm and wall speedup, each with its error; ex-ante ones first.
 
-    The decode is predicted over all timed samples of the arm, the speedup over the pairs that ``measured`` (the ratio of
-    totals) rests on. The speedup's band is the range over the three overlap assumptions, each made for both arms alike; on the
-    top rung, where each kind of pass was measured by itself, the errors of the two arms are independent. What the machine
-    moved meanwhile (``drifts``, by price) widens the decode alone: it cancels in a ratio of arms that were interleaved.
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs behind ``measured`` (ratio of totals).
+    The band of the speedup is the range over the three overlap assumptions, each made for both arms alike. The top rung
+    measures each kind of pass by itself, so there the errors of the two arms are independent. The drift of the machine
+    (``drifts``, by price) widens the decode alone: it cancels in a ratio of interleaved arms.
     """
     timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
     return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
@@ -179,15 +176,15 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
 
 
 def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
-    """(low, expected, high) of a ratio of two such triples whose errors have nothing to do with one another.
+    """(low, expected, high) of a ratio of two such triples with independent errors.
 
-    The distances of their ends from the middle, as logarithms, are added as squares (propagation of independent errors).
+    The squared distances of their ends from the middle, in logarithms, add up (propagation of independent errors).
     """
     return product_of_independent(over, [1 / value for value in reversed(under)])
 
 
 def product_of_independent(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
-    """(low, expected, high) of a product of two such triples, likewise."""
+    """(low, expected, high) of a product of two such triples, by the same rule."""
     first, second = (np.log(np.asarray(triple)) for triple in (one, other))
     down, up = math.hypot(first[1] - first[0], second[1] - second[0]), math.hypot(first[2] - first[1], second[2] - second[1])
     middle = float(first[1] + second[1])

@@ -1,7 +1,4 @@
-"""Puts one arm's values in one cell together: the list of what is said about an arm.
-
-Formulas live in compare_arms and compare_accuracy; this module only hands them the right samples.
-"""
+"""Every value of one arm in one cell (``arm_result``): hands the samples to arm_metrics, arm_figures and accuracy."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ NO_PASS = "no decode pass was made"
 BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what is cached needs a place
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
 class Arm:
     """The cases of one arm in one cell (one per task) with their tallies."""
 
@@ -61,22 +58,22 @@ class Arm:
 
     @property
     def replayed(self) -> dict[str, Any] | None:
-        """Where the acceptance came from, for an arm whose sampler did not decide."""
+        """Source of the acceptance, for an arm whose acceptance was replayed."""
         return next((case.replayed for case in self.cases if case.replayed is not None), None)
 
     @cached_property
     def grades(self) -> on_accuracy.Grades:
-        """What its answers were graded, whoever decided them."""
+        """The grades of its answers."""
         return on_accuracy.grades(self.tallies)
 
     @cached_property
     def related(self) -> on_accuracy.Clusters:
-        """What its prompts share with one another."""
+        """The clusters of its prompts."""
         return on_accuracy.clusters(self.tallies)
 
     @cached_property
     def outputs(self) -> Outputs:
-        """What it wrote, decode by decode."""
+        """Its output ids, decode by decode."""
         return outputs(self.tallies)
 
 
@@ -93,7 +90,7 @@ class CellContext:
 
 
 def arm_result(arm: Arm, ntp: Arm | None, place: CellContext) -> ArmResult:
-    """Every value of ``arm``, compared with ``ntp`` (None: there is no such arm)."""
+    """Every value of ``arm``, compared with ``ntp`` (None: the cell has no such arm)."""
     tallies, spec = arm.tallies, arm.spec
     passes = sum(t.passes for t in tallies)
     return ArmResult(
@@ -132,7 +129,7 @@ def accuracy_difference(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENC
 
 
 def simultaneous(arm: Arm, ntp: Arm | None, place: CellContext, picked_from: int) -> Simultaneous:
-    """What claims are made about, of an arm that was picked from so many on these decodes: worked out again at their level."""
+    """The claimed figures of an arm picked from ``picked_from`` arms on these decodes, at the simultaneous level."""
     confidence = simultaneous_confidence(picked_from)
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
@@ -160,7 +157,7 @@ def _wall_speedups(
 
 
 def _times(arm: Arm, ntp: Arm | None, place: CellContext) -> dict[str, Any]:
-    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out of it."""
+    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out."""
     tallies = [tally for tally in arm.tallies if tally.decode_s is not None]
     pairs = on_arms.pair_up(ntp.tallies, tallies) if ntp and place.timed else []
     lost = on_arms.one_sided(ntp.tallies, arm.tallies) if ntp and place.timed else []
@@ -196,7 +193,7 @@ def _times(arm: Arm, ntp: Arm | None, place: CellContext) -> dict[str, Any]:
 
 
 def _figures(arm: Arm, ntp: Arm | None, place: CellContext, confidence: float = CONFIDENCE) -> dict[str, Quantity]:
-    """What else claims are made about; NTP is not compared with itself."""
+    """The other figures that claims name; NTP is not compared with itself."""
     timed = [tally for tally in arm.tallies if place.timed and tally.decode_s is not None]
     other = ntp if ntp is not arm else None
     lost = on_arms.one_sided(other.tallies, arm.tallies) if other and place.timed else []
@@ -215,7 +212,7 @@ def _figures(arm: Arm, ntp: Arm | None, place: CellContext, confidence: float = 
 
 
 def _identity(arm: Arm, ntp: Arm | None, confidence: float = CONFIDENCE) -> Quantity:
-    """The share of prompts on which the arm wrote what NTP wrote, where that can be said."""
+    """Share of prompts on which the arm wrote NTP's output; absent where that is not defined."""
     if arm.replayed:
         return absent(on_accuracy.REPLAYED)
     if ntp is None or ntp is arm:

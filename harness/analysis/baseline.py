@@ -1,7 +1,6 @@
-"""Is our own NTP arm as fast as what anybody gets from transformers' generate()? A speedup over a slow baseline is a lie.
+"""Checks the NTP arm: is it as fast as transformers' generate(), with the same tokens, and how near is it to the read ceiling?
 
-Pairs the decodes of generate() with the greedy NTP arm's by (task, group, repeat, process), their tokens as well as their
-times; and holds NTP's bytes per second against what memory was measured to give. Reads tallies and values only.
+Decodes of generate() are paired with the greedy NTP arm's by (task, group, repeat, process).
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from harness.roofline.storage import shard
 from harness.scenario.arms import GREEDY
 
 TOLERANCE = 0.03
-"""A baseline this much slower than generate() would lift every speedup by as much; less is timing noise."""
+"""A baseline slower than generate() by this share raises every speedup by as much; less is timing noise."""
 EXACT = ("float32", "float64")
-"""Greedy outputs of right decoders are equal in these; in shorter types rounding decides near-ties one way or the other."""
+"""Greedy outputs of correct decoders are equal in these; in shorter types rounding decides near-ties."""
 NEAR_CEILING = 0.8
-"""A decoder bound by memory reaches at least this share of its read rate; what stays below can be made faster."""
+"""A decoder bound by memory reaches at least this share of its read rate."""
 CACHE_EFFECT = 1.1
-"""A model's own size that reads this much faster than a large buffer comes, at least in part, out of a cache."""
+"""A buffer of the model's size that reads this much faster than a large one comes at least in part out of a cache."""
 
 
 def baseline_check(
     cases: Sequence[CaseHeader], tallies: Mapping[str, Sequence[Tally]], arms: Sequence[Arm], why_none: str
 ) -> BaselineCheck:
-    """Hold the cell's greedy NTP arm beside every mode of generate() that left samples; ``why_none``: if there is none."""
+    """Compare the cell's greedy NTP arm with every mode of generate() that has samples; ``why_none``: the reason without."""
     greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
     checked: dict[str, list[Tally]] = {}
     for case in cases:
@@ -59,12 +58,12 @@ def baseline_check(
 
 
 def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenCheck | None:
-    """NTP's outputs beside those of generate(), mode by mode; None where no decode of one was decoded by the other.
+    """NTP's outputs beside those of generate(), mode by mode; None where no decode is common to both.
 
-    In float32 and float64 every output of NTP is that of some mode, else the tokens are different. In shorter types two right
-    decoders part at near-ties, and how often depends on the model: there the modes of generate() beside one another are the
-    yardstick. Where most of their outputs are equal, NTP has at least half as many; where most differ, it agrees at least half
-    as long before the first difference. One mode alone counts as always equal to itself.
+    In float32 and float64 every output of NTP must be that of some mode. In shorter types two correct decoders differ at
+    near-ties. How often depends on the model, so the reference is how often the modes of generate() agree with one another.
+    Where most of their outputs are equal, NTP must have at least half as large a share of equal ones. Else NTP must agree at
+    least half as long before the first difference. One mode alone counts as equal to itself.
     """
     beside = [(ntp[row], written) for mode in modes for row, written in mode.items() if row in ntp]
     if not beside:
@@ -88,7 +87,7 @@ def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenChec
 
 
 def _alike(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[int, float]:
-    """How many are equal, and the mean share of the longer one up to the first difference (0 where there is no pair)."""
+    """How many pairs are equal, and the mean share of the longer one up to the first difference (0 without pairs)."""
     shares = []
     for one, other in pairs:
         first = next((i for i, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), None)
@@ -98,10 +97,10 @@ def _alike(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[int, float]:
 
 
 def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) -> CeilingCheck | None:
-    """NTP of a timed cell at batch 1 beside the read rate; None for other cells, where reads need not be what bounds it.
+    """NTP of a timed cell at batch 1 beside the read rate; None for other cells, which reads need not bound.
 
-    Where a calibration does not show which of its two rates is the ceiling, and the model does not come out of a cache, the
-    slower one is taken: NTP is no nearer to the ceiling than to that.
+    The slower of the two rates is taken where a calibration does not show which one is the ceiling. This leaves out models that
+    come out of a cache.
     """
     ntp = min((arm for arm in cell.arms if arm.is_ntp), key=lambda arm: arm.temperature, default=None)
     if ntp is None or not cell.timed or cell.batch_size > 1:
@@ -137,8 +136,8 @@ def _same_size(case: CaseHeader, calibration: Calibration) -> bool:
 def state_of(speeds: Sequence[Quantity]) -> BaselineState:
     """What the speeds of NTP over every mode show.
 
-    *slow*: some mode is observed to be faster by more than the tolerance, and shown to be faster at all; *kept_up*: every
-    mode is shown not to be faster by more; *not_shown*: neither, as with one prompt, a wide interval or a mode without a time.
+    *slow*: some mode is observed to be faster by more than the tolerance, and shown to be faster at all. *kept_up*: every mode
+    is shown not to be faster by more. *not_shown*: neither, as with one prompt, a wide interval or a mode without a time.
     """
     if any(_faster(speed) for speed in speeds):
         return "slow"
@@ -146,5 +145,5 @@ def state_of(speeds: Sequence[Quantity]) -> BaselineState:
 
 
 def _faster(speed: Quantity) -> bool:
-    """Whether generate() beat the NTP arm."""
+    """Whether generate() is faster than the NTP arm by more than the tolerance, and shown to be faster."""
     return speed.value is not None and speed.value < 1 - TOLERANCE and (speed.high is None or speed.high < 1)

@@ -1,7 +1,4 @@
-"""The ways of decoding in one cell, each at its best setting: what remains to be compared where there are very many arms.
-
-Values and plain choices among them; knows no record and no page.
-"""
+"""The decoding methods of one cell, each at its best setting, for cells of many arms."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from harness.analysis.stats.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """``keeps``: whether it was seen to lose at most MARGIN of NTP's accuracy on the same prompts, None where no answer was
-    checked; ``settings``: how many it was chosen from.
+    """One decoding method at one setting, chosen from ``settings`` of them. ``keeps``: whether its observed loss of NTP's
+    accuracy on the same prompts is at most MARGIN; None without graded answers.
     """
 
     name: str
@@ -27,15 +24,14 @@ class Way:
 
     @property
     def lossless(self) -> bool:
-        """Against NTP by construction, at a temperature in distribution; FreeDave's masked chain is something else."""
+        """Whether its output is NTP's by construction (at a temperature, in distribution), unlike FreeDave's masked chain."""
         return "NTP" in (self.arm.lossless or "")
 
 
 def ways(cell: Cell) -> list[Way]:
-    """The fastest first: by the clock, or by passes where the part was not timed.
+    """Every method at its best setting, fastest first: by the clock, or by passes where the part was not timed.
 
-    Of a way's settings the fastest one that keeps NTP's accuracy; where none does, the most accurate one; where nothing was
-    checked, the fastest one.
+    The best setting is the fastest that keeps NTP's accuracy, or whose accuracy is unknown; else the most accurate one.
     """
     by_name: dict[str, list[Way]] = {}
     for arm in cell.arms:
@@ -47,14 +43,14 @@ def ways(cell: Cell) -> list[Way]:
 
 
 def telling_arms(cell: Cell, most: int) -> tuple[ArmResult, ...]:
-    """All arms of ``cell``; of more than ``most`` only NTP and the fastest ways at their best settings, ``most`` in all."""
+    """All arms of ``cell``; of more than ``most`` only NTP and the fastest methods at their best settings, ``most`` in all."""
     if len(cell.arms) <= most:
         return cell.arms
     return (*(arm for arm in cell.arms if arm.is_ntp), *(way.arm for way in ways(cell)))[:most]
 
 
 def name_of(label: str) -> str:
-    """An arm's label without its settings, which are the words with = or > in them; its temperature is none of them."""
+    """An arm's label without its settings, which are the words with = or > in them; its temperature stays."""
     return " ".join(word for word in label.split() if word.startswith("T=") or not {"=", ">"} & set(word))
 
 

@@ -1,7 +1,7 @@
-"""What became of the blocks that an SBD arm decoded: which pass decided which position, read off the record.
+"""The blocks that an SBD arm decoded: which pass decided which position, as recorded.
 
-A block of a row begins with the row's first decode pass and with every pass that commits the block before it. Counts passes,
-samples void for their times included: what was decided does not rest on the clock. Knows no price and no page.
+A block of a row begins with the row's first decode pass and with every pass that commits the block before it. Samples with void
+times count too: decisions do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NO_DECODE = "no decode of this arm is in the record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBlock:
-    """One block of one row. Passes count from 1, those in which the row only waited left out.
+    """One block of one row. Passes count from 1, without those in which the row only waited.
 
-    ``decided_in``  per position the pass in which its token became known; None: never, it stands behind the end
-    ``output_ids``  the output tokens among them, which are the first ones; the rest stands behind the end
-    ``stops``       whether the row's stop is the last of the output tokens
+    ``decided_in``  per position the pass that decided its token; None: none did, the position is behind the end
+    ``output_ids``  the output tokens of the block, which come first; later positions are behind the end
+    ``stops``       whether the last output token is the row's stop
     """
 
     passes: int
@@ -33,14 +33,14 @@ class DecodedBlock:
 
     @property
     def final_in(self) -> tuple[int, ...]:
-        """Per output token the pass in which it became final: it is known, and so is every token before it."""
+        """Per output token the pass in which it became final: it and every token before it are known."""
         known = [one if one is not None else self.passes for one in self.decided_in[: len(self.output_ids)]]
         return tuple(accumulate(known, max))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The first blocks of one row, and how many there are; texts of tokens by id, as far as the record holds them."""
+    """The first blocks of one row, the number of all its blocks, and texts of tokens by id as far as recorded."""
 
     case_id: str
     prompt_id: str
@@ -53,7 +53,7 @@ class Timeline:
 class BlockPasses:
     """All blocks of one arm by pass, entry 0 for the first: how many blocks took that pass, and the positions it decided.
 
-    ``decided[n][slot]``: blocks in which pass n + 1 decided that position; None with a ``reason`` where only counts are known.
+    ``decided[n][slot]``: blocks whose pass n + 1 decided that position; None with a ``reason`` where only counts are known.
     """
 
     blocks: int
@@ -64,7 +64,7 @@ class BlockPasses:
 
     @property
     def reached_share(self) -> tuple[float, ...]:
-        """Share of the blocks that take so many passes or more."""
+        """Share of the blocks that take this many passes or more."""
         return tuple(count / self.blocks for count in self.reached)
 
     @property
@@ -74,7 +74,7 @@ class BlockPasses:
 
     @property
     def shares(self) -> tuple[tuple[float, ...], ...] | None:
-        """``decided`` over the blocks in which the position was decided at all: every column adds up to 1."""
+        """``decided`` ÷ the number of blocks that decided the position: every column adds up to 1."""
         if self.decided is None:
             return None
         totals = [sum(column) or 1 for column in zip(*self.decided, strict=True)]
@@ -109,7 +109,7 @@ def block_passes(run: Run, case_ids: Sequence[str]) -> BlockPasses | Missing:
 
 
 def _counted(grid: list[list[int]] | None, columns: PassColumns, index: int, row: int, number: int) -> list[list[int]] | None:
-    """``grid`` with one more pass in it; None once a pass was met that names no positions."""
+    """``grid`` with one more pass; None from the first pass that names no positions."""
     slots = columns.decided_slots[index] if columns.decided_slots else None
     if grid is None or slots is None:
         return None
@@ -177,7 +177,7 @@ def _passes_of(columns: PassColumns, row: int) -> Iterator[tuple[int, int]]:
 
 
 def _samples(run: Run, case_ids: Sequence[str]) -> Iterator[Sample]:
-    """An arm's decodes in the order of its cases, as the record has them; of one taken twice the later."""
+    """An arm's decodes in the order of its cases and keys; of a sample recorded twice the later one."""
     wanted = set(case_ids)
     found = {sample.key: sample for sample in run.samples if sample.case_id in wanted and not sample.warmup}
     return iter(sorted(found.values(), key=lambda one: (case_ids.index(one.case_id), one.process, one.repeat, one.group)))

@@ -1,8 +1,8 @@
-"""Holds one bound against one figure: met where the whole interval meets it, missed where the whole interval misses it.
+"""Compares one bound with one figure: met where the whole interval meets it, missed where the whole interval misses it.
 
-What the figure is not worth holding (a slow baseline, an input that would be its own finding, no times left) makes it void.
-An arm that the claim does not name was picked on these very decodes: it is judged by the interval at the simultaneous level
-of all that it was picked from. Times of fewer than three processes decide only a claim about these processes.
+* Void: a slow baseline, a figure that is an input of the run, or no times left.
+* An arm that the claim does not name was picked on these decodes. It is judged at the simultaneous level of all candidates.
+* Times of fewer than three processes decide only a claim about these processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Why = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One bound and what became of it."""
+    """One bound and its outcome."""
 
     bound: Bound
     state: State
@@ -54,7 +54,7 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
 
 
 def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
-    """What the verdict is taken from: the figure at the simultaneous level where the arm was picked, else the figure itself."""
+    """The figure that decides: at the simultaneous level where the arm was picked, else the figure itself."""
     if place.picked_from is None:
         return figure(place.arm, bound)
     figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
@@ -66,7 +66,7 @@ def _name(bound: Bound) -> str:
 
 
 def state_of(bound: Bound, value: Quantity) -> State:
-    """Whether the whole interval is within the limits, or the whole of it outside; an end that is on a limit meets it."""
+    """Whether the whole interval is within the limits, or the whole of it outside; an end on a limit meets it."""
     low, high = bound.limits
     if value.value is None:
         return "void"
@@ -78,7 +78,7 @@ def state_of(bound: Bound, value: Quantity) -> State:
 
 
 def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str | None = None) -> Finding:
-    """The bound against the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
@@ -97,7 +97,7 @@ def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str |
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
-    """What would decide it; an arm that was picked is best named, and then needs no more than any other arm."""
+    """What would decide the claim. Naming a picked arm removes the simultaneous level."""
     own = state_of(bound, value)
     more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
     if place.picked_from is None:
@@ -106,14 +106,14 @@ def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
 
 
 def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str | None:
-    """Why times of so few processes decide nothing; None where they do, or where nothing rests on a clock."""
+    """Why times of so few processes decide nothing; None where they decide, or where no time is involved."""
     if not METRICS[bound.metric].clock or scope is not None or (value.processes or 0) >= FEWEST_PROCESSES:
         return None
     return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
 
 
 def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
-    """Why the figure is not held against anything though it is there, and what to do."""
+    """Why a figure that exists is not judged, and what to do."""
     check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
     if arm.is_ntp and (metric.to_ntp or metric.either_way or metric.of_prompts or bound.metric == "nfe_speedup"):
         return "NTP is what the other arms are compared with", "name another arm"
@@ -135,18 +135,18 @@ def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
 
 
 def _below(bound: Bound, value: Quantity) -> bool:
-    """Whether the whole interval misses the least that is claimed. A slow baseline lifts a speedup, so this stands with any."""
+    """Whether the whole interval is below the claimed minimum. A slow baseline raises a speedup, so this holds with any."""
     return bound.min is not None and value.high is not None and value.high < bound.min
 
 
 def _open_baseline(bound: Bound, place: ClaimedCell, value: Quantity) -> bool:
-    """Whether the figure would say something else if NTP were as much slower than generate() as was not ruled out."""
+    """Whether a slowness of NTP that the check did not exclude could change the outcome."""
     unshown = METRICS[bound.metric].to_ntp and place.cell.baseline_check.state == "not_shown"
     return unshown and not _below(bound, value)
 
 
 def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: Comparison) -> Why | None:
-    """Why there is no figure; void samples are named by the rules they broke."""
+    """Why the figure is absent; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
     health = next((one for one in comparison.health if one.part == place.cell.part), None)
@@ -162,7 +162,7 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: C
 
 
 def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:
-    """The interval beside the bound, what it rests on, and every weakness of it."""
+    """The interval beside the bound, its basis, and every weakness."""
     sides = {
         "met": f"all of it {bound.words}", "missed": f"none of it {bound.words}", "inconclusive": f"part of it {bound.words}",
     }  # fmt: skip
@@ -186,7 +186,7 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
 
 
 def _whole_request(bound: Bound, arm: ArmResult) -> list[str]:
-    """What stands beside a decode speedup: the same with the prompt, and the time to the first token."""
+    """Beside a decode speedup: the request speedup, prompt included, and the time to the first token."""
     speed, first = arm.request_speedup.value, arm.first_token_s.value
     if bound.metric != "wall_speedup" or speed is None:
         return []
@@ -219,7 +219,7 @@ def _weaknesses(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
 
 
 def _unit(bound: Bound, place: ClaimedCell) -> str:
-    """What is counted as one: answers are graded and compared prompt by prompt, times are taken batch by batch."""
+    """The unit of counting: prompts for grades and outputs, batches for times at batch sizes above 1."""
     return "batches" if place.cell.batch_size > 1 and not METRICS[bound.metric].of_prompts else "prompts"
 
 

@@ -1,6 +1,6 @@
-"""Where a claim is looked up: the cells and arms of a comparison that it names, or why there is none.
+"""The cells and arms of a comparison that a claim names, or why they are absent.
 
-An arm that is not named is the highlighted one of every part and batch size. Reads values only; judges nothing.
+A claim that names no arm is about the highlighted arm of every part and batch size.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from harness.scenario.metrics import METRICS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedCell:
-    """One cell, and the arm there. ``picked_from``: so many arms the best one was picked from, on these very decodes; such an
-    arm is judged at the simultaneous level of all of them, one that the claim names at its own.
+    """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes. A
+    picked arm is judged at the simultaneous level of all of them, an arm that the claim names at its own.
     """
 
     cell: Cell
@@ -33,7 +33,7 @@ class ClaimedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellNotFound:
-    """What a claim names and the run does not have."""
+    """A cell or arm that a claim names and the run lacks."""
 
     names: dict[str, str]
     reason: str
@@ -47,7 +47,7 @@ def in_words(names: dict[str, str]) -> str:
 
 
 def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[ClaimedCell | CellNotFound]:
-    """Every cell and arm that ``claim`` is about; never empty. Untimed cells are passed over by a claim that needs a clock."""
+    """Every cell and arm that ``claim`` is about; never empty. A claim about times skips untimed cells if others exist."""
     where = claim.where
     cells = [cell for cell in comparison.cells if _meant(cell, where, header)]
     if not cells:
@@ -69,7 +69,7 @@ def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
 
 
 def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
-    """Length of the part's synthetic prompts; None where its prompts have lengths of their own."""
+    """Length of the part's synthetic prompts; None for prompts with lengths of their own."""
     for part in header.scenario.get("parts", []):
         if isinstance(part, dict) and part.get("name") == cell.part:
             return ((part.get("workload") or {}).get("synthetic") or {}).get("prompt_tokens")

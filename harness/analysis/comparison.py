@@ -1,7 +1,7 @@
-"""Turns a run's raw samples into everything that is said about it: ``compare(run) -> Comparison``.
+"""Derives every value of a run from its samples: ``compare(run) -> Comparison``.
 
-Groups cases into cells (part, task, batch size) and pairs every arm with NTP; the values themselves come from its siblings
-compare_result, compare_arms, compare_accuracy and compare_widths. Reads records only; knows no file and no page.
+Cases form cells (part, task, batch size), and every arm of a cell is paired with NTP. The values of an arm are in arm_results,
+arm_metrics, accuracy and pass_widths.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ Tallies = dict[str, tuple[Tally, ...]]
 """Tallies of every case by case id; warm-up left out."""
 
 MANY_SAMPLES = 2000
-"""From here on the cells are worked out side by side."""
+"""From this number of samples on the cells are computed in parallel."""
 _T = TypeVar("_T")
 
 
 def compare(run: Run) -> Comparison:
-    """Derive every value of ``run``. Warm-up samples are left out, and the times of void ones; of a sample recorded twice
-    the later one counts.
+    """Derive every value of ``run``. Warm-up samples and void times are left out; of a sample recorded twice the later counts.
 
     Raises:
         UserError: the samples are of several kinds of machine.
     """
     run, health = without_void_times(of_one_machine(run))
     pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
-    tallies: Tallies = {}  # a part that is others' baseline is tallied once in a process
+    tallies: Tallies = {}  # a part that is the baseline of others is tallied once in a process
 
     def cells_of(part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
@@ -73,7 +72,7 @@ def compare(run: Run) -> Comparison:
 
 
 def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
-    """The cell with what became void of every arm, and with how near its NTP comes to the read rate."""
+    """The cell with the void samples of every arm and with NTP's share of the read rate."""
     told = (replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)) for arm in cell.arms)
     case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
     ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
@@ -81,8 +80,8 @@ def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
-    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models: a
-    part has the fewer decodes to average the larger the batch is, and an interval must know how many.
+    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. The
+    larger the batch, the fewer decodes a part has to average, and an interval depends on their number.
     """
     shared: dict[Any, tuple[Ladder, Pricer]] = {}
     found = {}
@@ -113,8 +112,8 @@ def _tallied(case: CaseHeader, samples: Iterable[Sample], pricer: Pricer, counte
 def _cells(
     run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer, scale: CounterScale
 ) -> tuple[list[Cell], Highlight]:
-    """The cells of one part and batch size, the summary over tasks first, then one per task (where there are several); and
-    the arm that stands for them, which has its figures at the level of all that it was picked from.
+    """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
+    there are several. The highlighted arm has its figures at the simultaneous level too.
     """
     tasks = _unique(case.task for case in cases)
     place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
@@ -130,7 +129,7 @@ def _cells(
 
 
 def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
-    """The arm on top, each arm's accuracy being bounded at the level of all that could be picked."""
+    """The highlighted arm; the accuracy of each arm is bounded at the simultaneous level of all contenders."""
     confidence = simultaneous_confidence(len(on_accuracy.contenders(summary.arms)))
     bounds = {
         result.label: accuracy_difference(arm, _ntp_for(arm, arms), confidence)
@@ -140,7 +139,7 @@ def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
 
 
 def _with_pick(cell: Cell, arms: Sequence[Arm], place: CellContext, highlight: Highlight) -> Cell:
-    """The cell with the picked arm's figures at the simultaneous level, where there were several to pick from."""
+    """The cell with the picked arm's figures at the simultaneous level, where several arms were contenders."""
     if highlight.picked_from < 2:
         return cell
     results = (
@@ -163,7 +162,7 @@ def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Lad
 
 
 def _written(run: Run, name: str) -> dict[str, Any]:
-    """A part as the recorded scenario has it; empty where it has none."""
+    """A part as recorded in the scenario; empty where the scenario lacks it."""
     parts = run.header.scenario.get("parts", [])
     return next((part for part in parts if isinstance(part, dict) and part.get("name") == name), {})
 
@@ -175,7 +174,7 @@ def _baseline(run: Run, part: str) -> list[CaseHeader]:
 
 
 def _why_unchecked(part: dict[str, Any]) -> str:
-    """Why the part's NTP arm was not held against generate(), by the recorded scenario."""
+    """Why the part's NTP arm was not compared with generate(), by the recorded scenario."""
     if "baseline_check" in part:
         with suppress(ValidationError):
             return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
@@ -229,7 +228,7 @@ def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
     gathered: dict[str, list[CaseHeader]] = {}
     for case in cases:
         if case.is_check:
-            continue  # not an arm, but what the baseline is held against
+            continue  # generate() is no arm: the baseline is compared with it
         gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
     arms = [
         Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))
@@ -239,7 +238,7 @@ def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
 
 
 def _charged(arm: Arm, arms: Sequence[Arm]) -> Arm:
-    """With decode times that hold what the prompts' pass takes beyond that of NTP."""
+    """Tallies whose decode times include the time of the prompts' pass beyond NTP's."""
     ntp = _ntp_for(arm, arms)
     return replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp is not None else ()))
 

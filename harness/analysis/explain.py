@@ -1,7 +1,4 @@
-"""Why a speedup is what it is: the values of a comparison put in the order in which they explain it, ready to be drawn.
-
-Values and plain arithmetic on them; knows no record but its header and no page.
-"""
+"""The values of a comparison that explain a speedup, in the order of explanation and ready to be drawn."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from harness.record.schema import RunHeader
 from harness.scenario.claims import Bound
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
-"""Claims that say how many times; of several, the first metric here is the one to draw."""
+"""Metrics of claims that state a factor; of several the first one here is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """The least that somebody claims, and of what; ``source`` None: nobody is named."""
+    """The least that a claim states, and of which metric; ``source`` None: no author is named."""
 
     metric: str
     at_least: float
@@ -51,7 +48,7 @@ class Step:
 class Waterfall:
     """From 1x, the speed of NTP, to the measured wall speedup (ratio of totals), factor by factor.
 
-    The last step ends at ArmResult.factors.product, to the bit; ``measured`` is the same ratio with its interval.
+    The last step ends exactly at ArmResult.factors.product; ``measured`` is the same ratio with its interval.
     """
 
     arm: ArmResult
@@ -62,18 +59,18 @@ class Waterfall:
 
     @property
     def product(self) -> float:
-        """What the steps make."""
+        """Product of the steps."""
         return self.steps[-1].after
 
     @property
     def costliest(self) -> Step:
-        """The step that takes most away, or gives least."""
+        """The step with the smallest factor."""
         return min(self.steps, key=lambda step: step.factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
-    """One kind of pass where the roofline has it: modelled flops per byte, FLOP/s measured and (by PRICES) predicted."""
+    """One kind of pass on the roofline: modelled flops per byte, FLOP/s measured and (by PRICES) predicted."""
 
     width: PassWidth
     batch_size: int
@@ -117,7 +114,7 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
 
 
 def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmResult) -> Claimed | None:
-    """The claim that this arm of this cell is held against: of the scenario, else the paper's and ours; None: there is none."""
+    """The claim that this arm of this cell is compared with: of the scenario, else the paper's and ours, else None."""
     try:
         claims = claims_for(header, (), ())
     except RecordError:
@@ -190,7 +187,7 @@ class Bandwidth:
 
 
 def bandwidths(cells: Sequence[Cell]) -> list[Bandwidth]:
-    """Of every timed arm; the ceiling is the one that ArmResult.ceiling_share divides by."""
+    """Of every timed arm; the ceiling is the divisor of ArmResult.ceiling_share."""
     return [
         Bandwidth(
             arm=arm,

@@ -1,9 +1,8 @@
-"""A run as pandas frames, for notebooks: what was recorded, row by row, and what follows from it.
+"""A run as pandas frames, for notebooks: recorded samples, rows and passes, and derived arms and predictions.
 
-Units stand in the column names. What is not known is missing (NaN, None), with a ``*_reason`` column beside it where there is
-one. The frames of derived values (arms, predictions) flatten harness.analysis.comparison, and compute nothing that it computes.
-
-Derived values as flat columns: a quantity becomes its value and, beside it, its interval, count, method and reason.
+Column names carry units. An unknown value is missing (NaN, None), with a ``*_reason`` column beside it where a reason exists.
+The frames arms and predictions flatten harness.analysis.comparison: each quantity gives columns for value, interval, count,
+method and reason.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
 
 NUMBERS = ("value", "low", "high")
-"""Of a quantity: where they are not known, a number is missing."""
+"""Fields of a quantity that become missing numbers where they are not known."""
 
 
 def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, Any]:
-    """The fields of a frozen value (or the entries of a dict), nested ones as ``outer_inner``; a quantity's own value has no
-    ``_value`` behind it. Whether a nested value is there or None, the columns are the same.
+    """Fields of a frozen value (or entries of a dict), nested ones as ``outer_inner``; a quantity's own value has no suffix
+    ``_value``. The columns are the same whether a nested value is present or None.
     """
     named = value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
     inner = {} if isinstance(value, Mapping) else _optional(type(value))
@@ -70,18 +69,18 @@ REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 
 
 class RunFrames:
-    """One run as frames, each made when it is first asked for. Columns that name a case or an arm mean the same in all of them.
+    """One run as frames, each made on first use. Columns that name a case or an arm mean the same in all of them.
 
     ``header``       the RunHeader: scenario, machine, versions, hardware profile
     ``comparison``   everything derived from the run, as harness.analysis.comparison gives it
-    ``samples``      one row per sample, that is per decode of one batch by one arm in one process, warm-ups included
-    ``rows``         one row per row of a batch: one prompt, what was written, whether it is right
+    ``samples``      one row per sample: one decode of one batch by one arm in one process, warm-ups included
+    ``rows``         one row per row of a batch: one prompt, its output, whether it is right
     ``passes``       one row per forward pass
     ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
-    ``predictions``  one row per cell, arm, rung and ex_ante: what the roofline says beside what the clock said
+    ``predictions``  one row per cell, arm, rung and ex_ante: roofline predictions beside the measured times
 
-    A batch is one sample because it is timed as one: ``samples.decode_s`` may be summed, and is the same time however many
-    prompts the batch had. ``rows`` joins it on case_id, process, group, repeat and warmup.
+    A batch is one sample because it is timed as one. So ``samples.decode_s`` may be summed, whatever the batch size. ``rows``
+    joins it on case_id, process, group, repeat and warmup.
     """
 
     def __init__(self, run: Run) -> None:
@@ -94,7 +93,7 @@ class RunFrames:
 
     @property
     def header(self) -> RunHeader:
-        """All that was known before the first sample."""
+        """Everything known before the first sample."""
         return self._run.header
 
     @cached_property
@@ -104,15 +103,15 @@ class RunFrames:
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """One row per sample in the order taken; those of generate(), which the baseline is held against, have that method.
+        """One row per sample in the order taken; samples of generate() have that method.
 
-        Case: case_id, part, task, batch_size, arm (its label), method, block_size, gamma, temperature. Which: process, group
+        Case: case_id, part, task, batch_size, arm (its label), method, block_size, gamma, temperature. Key: process, group
         (batch of prompts), repeat, warmup, seed, started_at. Counts over the batch: prompts, prompt_tokens, output_tokens,
-        decode_tokens (output tokens less those the prefill gave), passes (the target's after prefill), nfe (the same, summed
-        over the rows still active), draft_passes (those of draft models). Times: prefill_s and decode_s (wall), forward_s and
-        sampler_s (summed over the decode passes, draft models' too).
-        ``void``: the rules that make the times void, None for a sound sample; times are given all the same, and
-        harness.analysis.comparison         leaves them out. load_1min; and one column ``meter_…`` per figure that was read.
+        decode_tokens (output tokens without those of the prefill). passes are the target's after prefill, nfe the same summed
+        over the active rows, draft_passes those of draft models. Times: prefill_s and decode_s (wall), forward_s and sampler_s
+        (summed over the decode passes, draft models' too). ``void``: the rules that make the times void, None for a valid
+        sample; harness.analysis.comparison leaves void times out. load_1min; and one column ``meter_…`` per figure that was
+        read.
         """
         samples = self._run.samples
         found = self._keys(range(len(samples)))
@@ -133,7 +132,7 @@ class RunFrames:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per batch row: the sample's case and key; row (its place in the batch), prompt_id, prompt_tokens,
-        output_tokens, stop_reason, correct (None with an ungraded_reason) and output_ids.
+        output_tokens. Also stop_reason, correct (None with an ungraded_reason) and output_ids.
         """
         samples = self._run.samples
         found = self._keys(np.repeat(np.arange(len(samples)), [len(sample.rows) for sample in samples]))
@@ -145,8 +144,8 @@ class RunFrames:
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """One row per forward pass, prefill included: the sample's case and key; number (from 0, in its sample), role and model
-        (the draft model that made it; missing: the case's own).
+        """One row per forward pass, prefill included: the sample's case and key, number (from 0, in its sample), role and
+        model. A missing model is the case's own; a draft model is named.
 
         Summed over the batch's rows: query_tokens, context_tokens, logit_tokens, kept_tokens, decided_tokens, final_tokens;
         active_rows; padded_query_tokens and padded_context_tokens of each row's tensor. forward_s, sampler_s: NaN where they
@@ -171,10 +170,10 @@ class RunFrames:
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """One row per arm of every cell (harness.analysis.results.ArmResult): what identifies the cell, then every value.
+        """One row per arm of every cell (harness.analysis.results.ArmResult): columns that identify the cell, then every value.
 
         A quantity NAME is four columns or more: NAME, NAME_low and NAME_high (its interval), NAME_n, and in words NAME_method
-        and NAME_reason. ``is_summary``: over all tasks of the part; choose by it before adding anything up.
+        and NAME_reason. ``is_summary``: over all tasks of the part; filter by it before adding values up.
         """
         lines = []
         for cell in self.comparison.cells:
@@ -186,9 +185,11 @@ class RunFrames:
         """One row per arm of every cell and rung of ceilings (shape-calibrated, calibrated, datasheet). ``ex_ante``: from what
         was known before the first sample of the part; the top rung has a second row, calibrated during the run.
 
-        decode_s, wall_speedup: predicted, with _low and _high; measured_decode_s, measured_wall_speedup (ratio of totals, what
-        the prediction is held against) and measured_wall_speedup_mean (geometric mean over prompts), with theirs;
-        decode_error and wall_speedup_error: predicted ÷ measured - 1. A rung without a prediction has its rung_reason alone.
+        * Predicted: decode_s and wall_speedup, with _low and _high.
+        * Measured: measured_decode_s, measured_wall_speedup (ratio of totals) and measured_wall_speedup_mean (geometric mean).
+        * Errors: decode_error and wall_speedup_error are predicted ÷ measured - 1, against the ratio of totals.
+
+        A rung without a prediction has its rung_reason alone.
         """
         lines = []
         for cell in self.comparison.cells:
@@ -205,7 +206,7 @@ class RunFrames:
 
     @cached_property
     def _cases(self) -> pd.DataFrame:
-        """What identifies each case, in the header's order."""
+        """The identifying columns of each case, in the header's order."""
         lines = [
             {"case_id": case.case_id, "part": case.part, "task": case.task, "batch_size": case.batch_size, "arm": case.label}
             | {name: case.arm.get(name) for name in ("method", "block_size", "gamma", "temperature")}
@@ -226,7 +227,7 @@ class RunFrames:
 
     @cached_property
     def _pass_sums(self) -> pd.DataFrame:
-        """Of every sample, by its place: what _sums says."""
+        """The sums of ``_sums`` for every sample, by its place."""
         sums = [_sums(TraceArrays(sample.packed_passes)) for sample in self._run.samples]
         dtypes: dict[str, Any] = dict.fromkeys(("passes", "nfe", "draft_passes", "prefill_tokens"), np.int64)
         dtypes |= dict.fromkeys(("forward_s", "sampler_s"), float)
@@ -262,14 +263,13 @@ _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64,
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    """What identifies a cell; ``task`` is None over several."""
+    """The identifying columns of a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 
 
 def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
-    """Of one sample: passes and nfe of the case's own model, passes of draft models, tokens the prefill gave, forward_s and
-    sampler_s of all. A prompts' pass that drafts counts as a pass; its time is prefill_s still, which
-    harness.analysis.comparison charges.
+    """Of one sample: passes and nfe of its own model, passes of draft models, tokens of the prefill, forward_s and sampler_s of
+    all. A prompts' pass that drafts counts as a pass; its time stays in prefill_s, which harness.analysis.comparison charges.
     """
     decode, own = trace.decode, trace.own
     forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
@@ -284,5 +284,5 @@ def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
 
 
 def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The pieces of all samples one after the other."""
+    """The pieces of all samples, concatenated."""
     return np.concatenate([np.asarray(piece, dtype=dtype) for piece in pieces]) if pieces else np.zeros(0, dtype=dtype)

@@ -1,13 +1,12 @@
-"""Was the machine fit to be timed? Rules that void a sample before any statistics: void is not slow.
+"""Rules that void the times of a sample before any statistics, because the machine was not fit for timing.
 
-A void sample keeps what was counted (passes, tokens, answers) and loses every time. Thresholds that depend on how quiet a
-machine can be are the scenario's (HealthLimits); the others are facts about the hardware (measurement notes, section 5).
+A void sample keeps its counts (passes, tokens, answers) and loses every time. The scenario sets the thresholds that depend on
+how quiet a machine can be (HealthLimits); the others are facts about the hardware.
 
-A rule that drops slow samples makes what is left look faster: voids of an arm raise its speedup, voids of NTP lower it. So a
-slowness that an arm causes itself must stay. An arm that draws more power runs at a lower clock: it is compared with its own
-best clock, and a clock that the board's power cap held down is not void at all. Against the best clock of the part, only the
-fastest samples of such an arm would count. What is void is told per arm, for readers to see a one-sided loss.
-Reads records only.
+A rule that drops slow samples makes the rest look faster: voids of an arm raise its speedup, voids of NTP lower it. So slowness
+that an arm itself causes must stay. An arm that draws more power runs at a lower clock. It is therefore compared with its own
+best clock, and a clock limited by the board's power cap is not void. Voids are reported per arm, so that readers see a
+one-sided loss.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import HealthLimits
 
 SLOWEST_CLOCK = 0.9
-"""A GPU below this share of its arm's fastest clock was not warm, or held down by something else than the arm."""
+"""A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class Voids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartHealth(Voids):
-    """Those of a part, and of each of its cases by case id."""
+    """Voids of a part, and of each of its cases by case id."""
 
     part: str
     cases: dict[str, Voids] = field(default_factory=dict)
@@ -61,7 +60,7 @@ Rule = Callable[[Sample, Usual, HealthLimits], bool]
 
 
 def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
-    """What the fixed calibration kernel took before and after each sample, where it was timed."""
+    """Times of the fixed calibration kernel before and after each sample, where it was timed."""
     return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
 
 
@@ -111,7 +110,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
 
 
 def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int | None) -> Usual:
-    """What is usual among the timed samples of one part, and of one of its arms at one batch size."""
+    """The usual values among the timed samples of one part, and of one of its arms at one batch size."""
     kernels = kernel_times_s(part)
     clocks = [s.meters["sm_clock_mhz"] for s in arm if "sm_clock_mhz" in s.meters]
     return Usual(
@@ -140,12 +139,12 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
 
 
 def _arm_values(case: CaseHeader) -> str:
-    """The same for the cases of an arm that differ in nothing but the task."""
+    """Values that the cases of one arm share: all but the task."""
     return json.dumps(case.arm, sort_keys=True, default=str)
 
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
-    """The run with the times of void samples taken off, and how many that were per part (warm-ups are not counted)."""
+    """The run without the times of void samples, and their number per part (warm-ups are not counted)."""
     part_of = {case.case_id: case.part for case in run.header.cases}
     judged = list(zip(run.samples, void_reasons(run), strict=True))
     by_part: dict[str, dict[str, list[tuple[str, ...]]]] = {}
@@ -159,7 +158,7 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
 
 
 def together(voids: Iterable[Voids]) -> Voids:
-    """Those of several cases as one."""
+    """The voids of several cases as one."""
     every = list(voids)
     reasons: Counter[str] = Counter()
     for one in every:

@@ -1,7 +1,6 @@
-"""A question put to measurements and its answer: a claim held against a run, or a metric of one run held against another.
+"""A question about measurements and its answer: a claim about a run, or a metric of one run compared with another.
 
-What claims and gates share, so that every output format and the exit code are written once. Values only; who judges is in
-verdict and gate, who prints is in exports and the command line.
+Claims (``verdict``) and regression gates share these values, so that output formats and the exit code are defined once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOI
 from harness.scenario.metrics import Basis, Better
 
 JUDGEMENT_VERSION = 2
-"""Version of the JSON form. 2: the value of a deterministic metric is NEW's own, ``base`` beside it; before, the difference."""
+"""Version of the JSON form. 2: a deterministic metric's value is NEW's own, ``base`` beside it; 1: the difference."""
 
 State = Literal["met", "missed", "inconclusive", "void"]
 Kind = Literal["claim", "deterministic", "timed"]
@@ -39,9 +38,9 @@ class Judgement:
     ``cell``      where it was looked up: part, batch_size, task, arm
     ``value``     the figure with its interval in ``unit``; of a timed gate the ratio NEW to BASE, of a deterministic one NEW's
     ``base``      of a deterministic gate BASE's figure in the same unit; None elsewhere
-    ``bound``     what it was held against, in words: "at least 3"
+    ``bound``     what it was compared with, in words: "at least 3"
     ``sizes``     independent units behind it: {"prompts": 40, "processes": 3}
-    ``reason``    why the state is what it is; ``remedy`` what would decide it, None where nothing is to be done
+    ``reason``    why the state is what it is; ``remedy`` what would decide it, None where no action is needed
     """
 
     subject: str
@@ -76,19 +75,19 @@ class Judgements:
 
     @property
     def state(self) -> State:
-        """The gravest state among them; void where nothing was judged, for nothing asked is not a pass."""
+        """The gravest state among them; void where nothing was judged."""
         found = {one.state for one in self.judgements} or {"void"}
         return next(state for state in GRAVEST_FIRST if state in found)
 
     def exit_code(self, inconclusive: Literal["report", "pass", "fail"] = "report") -> int:
-        """For the command line; ``inconclusive`` as pass or fail turns that one outcome into 0 or 1."""
+        """For the command line; ``inconclusive`` as pass or fail turns that outcome into 0 or 1."""
         if self.state == "inconclusive" and inconclusive != "report":
             return EXIT_OK if inconclusive == "pass" else EXIT_REGRESSION
         return EXIT_CODES[self.state]
 
 
 def to_json(judgements: Judgements) -> dict[str, Any]:
-    """As plain JSON values with their ``version``; the state and its word are there for readers that know no kinds."""
+    """As plain JSON values with their ``version``; the state is there with its word too."""
     data = asdict(judgements) | {"state": judgements.state, "exit_code": judgements.exit_code()}
     for one, plain in zip(judgements.judgements, data["judgements"], strict=True):
         plain["word"] = one.word

@@ -1,7 +1,7 @@
-"""Independent pieces of one large piece of work, side by side on this machine's cores.
+"""Runs independent pieces of work in parallel on this machine's cores, by fork.
 
-By fork: a piece reads what is in memory already, a run of a gigabyte among it, and only what it makes is sent back. What is
-forked has one thread of the parent's, so where the parent has several, or holds torch, the pieces are taken one by one.
+A piece reads the parent's memory (a run can take a gigabyte), and only its result is sent back. A fork keeps one thread only,
+so the pieces run one by one where the parent has several threads or has loaded torch.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _pieces: Sequence[Callable[[], Any]] = ()
-"""Set before the fork: so the pieces are there in the children, and nothing has to be pickled but their numbers."""
+"""Set before the fork: the children inherit the pieces, and only their numbers are pickled."""
 
 
 def parallel_map(pieces: Sequence[Callable[[], T]], worth_it: bool = True) -> list[T]:
-    """What each of ``pieces`` returns, in their order. What one raises is raised; of a child that was killed, memory being
-    short, the pieces are done here.
+    """The result of each of ``pieces``, in their order. An exception of a piece is raised. Pieces of a child that was killed,
+    as when memory is short, run here.
 
-    ``worth_it``: whether they are long enough for processes of their own, which cost some hundredths of a second.
+    ``worth_it``: whether they take longer than starting processes, which costs some hundredths of a second.
     """
     workers = min(len(pieces), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     if not worth_it or workers < 2 or not may_fork():
         return [piece() for piece in pieces]
-    global _pieces  # the only way into a forked child that is not a pickle
+    global _pieces  # reaches a forked child without pickling
     _pieces = pieces
     try:
         with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
@@ -41,7 +41,7 @@ def parallel_map(pieces: Sequence[Callable[[], T]], worth_it: bool = True) -> li
 
 
 def may_fork() -> bool:
-    """Whether a fork of this process is a whole one: on Linux, with one thread, without torch and its pools of threads."""
+    """Whether forking this process is safe: on Linux, with one thread, without torch and its thread pools."""
     return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
 
 

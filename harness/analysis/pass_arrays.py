@@ -1,4 +1,4 @@
-"""The packed passes of a sample as numpy arrays, which is how a run's many passes are counted, priced and added up."""
+"""The packed passes of a sample as numpy arrays, to count, price and add up a run's many passes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ PREFILL = ROLES.index("prefill")
 
 
 class TraceArrays:
-    """Of shape (passes,): ``role`` holds places in ROLES, ``model`` places in ``models``, whose first is the case's own model
-    (None); ``decode`` is True for every pass but the prompts' own, ``own`` for those of them that the case's own model made.
-    A draft model's reading of the prompts is a decode pass: NTP has no need of it.
+    """Arrays of shape (passes,): ``role`` indexes ROLES; ``model`` indexes ``models``, whose first is the case's own (None).
+
+    ``decode`` is True for every pass but the prompts' own, ``own`` for decode passes of the case's own model. A draft model's
+    reading of the prompts is a decode pass, because NTP does not need it.
     """
 
     def __init__(self, packed: PackedPasses) -> None:
@@ -31,8 +32,8 @@ class TraceArrays:
 
     @property
     def drafts_in_prompt(self) -> bool:
-        """Whether the pass that reads the prompts drafts too, as in older records and where there is no KV cache:
-        then it counts as one decode pass.
+        """Whether the pass that reads the prompts drafts too, and so counts as one decode pass. Older records have such passes,
+        and so have arms without a KV cache.
         """
         return self.count > 0 and not self.decode[0] and int(self.per_row("logit_tokens")[0].max()) > 1
 
@@ -43,21 +44,21 @@ class TraceArrays:
 
     @property
     def row_passes(self) -> int:
-        """The same, summed over the rows still active."""
+        """The same, summed over the active rows."""
         return int(self.per_row("active")[self.own].sum(dtype=np.int64)) + self.drafts_in_prompt * self.rows
 
     @property
     def given_tokens(self) -> int:
-        """Output tokens, over all rows, that the prompts' own logits gave, as in NTP; what was drafted beside is not given.
+        """Output tokens, over all rows, that the prompts' own logits gave, as in NTP; tokens drafted beside them do not count.
 
-        The prompts' logits are there where one more position has logits than was fed beyond the prompts.
+        A pass has the prompts' logits where one more position has logits than was fed beyond the prompts.
         """
         logits, fed, kept = (self.per_row(name).astype(np.int64) for name in ("logit_tokens", "query_tokens", "kept_tokens"))
         own = (~self.decode)[:, None] & (logits - 1 == fed - kept)
         return int(self.per_row("final_tokens")[own].sum())
 
     def per_row(self, name: str) -> npt.NDArray[Any]:
-        """A column of shape (passes, rows), in the type that it was packed in: of few bytes and unsigned."""
+        """A column of shape (passes, rows), in its packed type: few bytes, unsigned."""
         return np.asarray(self._columns[name]).reshape(self.count, self.rows)
 
     def over_rows(self, name: str) -> npt.NDArray[np.int64]:

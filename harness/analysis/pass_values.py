@@ -1,7 +1,4 @@
-"""What a comparison says of single passes: what each kind of them takes and moves, and how fast the machine could be.
-
-Values only, as harness.analysis.results, which holds them.
-"""
+"""Values of single passes in a comparison: time, bytes and flops of each kind, and the rates of the machine."""
 
 from __future__ import annotations
 
@@ -21,30 +18,29 @@ def rung_of(price: str) -> str:
 
 
 def price_words(price: str) -> str:
-    """How a price is named to the reader: its rung, and on the top one what was known."""
+    """The reader's name of a price: its rung, and on the top one what was known."""
     return {EX_ANTE_SHAPE: "shape-calibrated, ex-ante", DURING_RUN: "shape-calibrated during the run"}.get(price, price)
 
 
 def reasons_in_words(reasons: Mapping[str, str]) -> dict[str, str]:
-    """Why there is no price, by the words for it; once where both of the top rung are absent for the same reason."""
+    """Why prices are absent, by their words; once where both of the top rung are absent for the same reason."""
     alike = reasons.get(EX_ANTE_SHAPE) == reasons.get(DURING_RUN)
     return {(rung_of(price) if alike else price_words(price)): why for price, why in reasons.items()}
 
 
 def one_a_rung(prices: Iterable[str]) -> list[str]:
-    """Each rung once, the top one ex-ante where it has both: for a figure with room for one line a rung."""
+    """Each rung once, the top one ex-ante where it has both: for a figure with one line per rung."""
     found = list(prices)
     return [price for price in found if price != DURING_RUN or EX_ANTE_SHAPE not in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassWidth:
-    """One kind of decode pass: the method that made it, its role (``draft by NAME`` where a draft model made it) and the query
-    tokens of each row.
+    """One kind of decode pass: its method, its role (``draft by NAME`` for a draft model), and the query tokens of each row.
 
-    ``measured_s`` is the median with the quartiles; ``predicted_s`` by PRICES the mean price with its band; ``cost`` the
+    ``measured_s`` is the median with the quartiles, ``predicted_s`` by PRICES the mean price with its band. ``cost`` is the
     measured median over the median NTP pass of the same batch. ``bytes_`` and ``flops`` are modelled means of a pass without
-    its sampler; ``attained_flops_per_s`` divides the flops of each pass by its measured time: median and quartiles.
+    its sampler. ``attained_flops_per_s`` is modelled flops ÷ measured time, pass by pass: median and quartiles.
     """
 
     method: str
@@ -79,7 +75,7 @@ class PassCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """The ceilings of one rung: what memory gives, and the matrix rate by the lines of the matrices (tokens, FLOP/s)."""
+    """The ceilings of one rung: memory rate, and matrix rate by the lines of the matrices (tokens, FLOP/s)."""
 
     rung: str
     device_name: str
@@ -93,5 +89,5 @@ class Roof:
 
     @property
     def ridge_flops_per_byte(self) -> float:
-        """The intensity from which arithmetic and no longer memory limits, at the highest matrix rate."""
+        """The intensity above which arithmetic limits instead of memory, at the highest matrix rate."""
         return self.peak_flops_per_s / self.bandwidth_bytes_per_s

@@ -1,6 +1,6 @@
-"""Time of a decode pass against its query tokens: what was measured, what the roofline says there, and the line between.
+"""Time of a decode pass against its query tokens: measured values, roofline prices, and the roofline's curve between them.
 
-Knows passes and prices; knows no arm's speed or accuracy and no page. A large run has millions of passes: they stay in arrays.
+A large run has millions of passes, so they stay in arrays.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ WidthKind = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alike:
-    """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the places of their prices.
+    """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the indices of their prices.
 
-    Arms of one method may have other draft models and so other pricers; a place means something to its own pricer alone.
+    Arms of one method can have different draft models and so different pricers; an index belongs to its own pricer.
     """
 
     forward_s: npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ def _role(role: str, model: str | None) -> str:
 
 def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
     measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
-    flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # NaN is not
+    flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # False for NaN
     return PassWidth(
         method=kind[0],
         role=kind[1],

@@ -1,7 +1,6 @@
-"""Prices recorded passes: the one place where the comparison meets the roofline.
+"""The ceilings that price a case's recorded passes: from the run's calibration, a hardware profile or measured passes.
 
-Knows which ceilings a run brings along (a calibration, a hardware profile) and why one of them is missing. Computes no
-statistic and pairs no arms.
+An unavailable ceiling comes with its reason.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from harness.scenario.metrics import PRICES
 
 SAME_SIZE = 0.1
 ENOUGH_VISITS = 3
-"""Fewer visits of a part during the run do not show by themselves how far its machine moves between them."""
+"""Fewer visits during the run do not show how far the machine's speed moves between them."""
 BEYOND_CACHE = 4
 
 
 def deployment_of(case: CaseHeader) -> Deployment:
-    """How the model of a case was stored and split: all in one dtype, over as many devices as processes shared it."""
+    """Storage and split of a case's model: all in one dtype, over as many devices as processes shared it."""
     return Deployment(dtype=case.dtype, tensor_parallel=case.tensor_parallel)
 
 
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
-    """The calibration that holds for ``case``, or why there is none.
+    """The calibration that holds for ``case``, or why it is absent.
 
     A header holds one calibration for the whole run, or one per part under the part's name.
     """
@@ -66,14 +65,14 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
 
 
 def _shared_cpu(case: CaseHeader) -> Missing | None:
-    """Why the rates of a CPU that several processes of a split model shared are not known."""
+    """Why the rates of a CPU shared by several processes of a split model are unknown."""
     if case.tensor_parallel == 1 or case.device != "cpu":
         return None
     return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
 
 
 def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missing:
-    """The hardware profile of the device of ``case``, or why there is none."""
+    """The hardware profile of the device of ``case``, or why it is absent."""
     if header.hardware is None:
         return header.hardware_reason or "no hardware profile fits this machine"
     try:
@@ -87,7 +86,7 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The ceilings that a case can be priced with, by PRICES in their order, why not with others, and the read ceiling."""
+    """The ceilings that can price a case, in the order of PRICES, why others cannot, and the read ceiling."""
 
     ceilings: dict[str, Ceilings]
     reasons: dict[str, Missing]
@@ -95,12 +94,12 @@ class Ladder:
 
     @property
     def drifts(self) -> dict[str, tuple[float, float]]:
-        """By price, the multiples of its median between which the machine's own speed moved; ex-ante, those that others did."""
+        """By price, multiples of its median between which the machine's speed moved; ex-ante those of published runs."""
         return {rung: (1.0, 1.0) if found.factors is None else found.factors.drift for rung, found in self.ceilings.items()}
 
     @property
     def roofs(self) -> tuple[Roof, ...]:
-        """The rates of every rung that has its own; the top rung corrects prices and shares the rates of one below."""
+        """The rates of every rung with its own; the top rung corrects prices and shares the rates of a lower one."""
         return tuple(
             Roof(
                 rung=rung,
@@ -114,7 +113,7 @@ class Ladder:
 
 
 def ladder(run: Run, case: CaseHeader) -> Ladder:
-    """Every price that the run offers for ``case``; the top rung stands on the best of those below."""
+    """Every price that the run offers for ``case``; the top rung builds on the best lower one."""
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
@@ -144,7 +143,7 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
 
 
 def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
-    """By the run's own calibration, else by what the profile of this very machine holds; the link as published by either."""
+    """By the run's own calibration, else by the profile of this very machine; either takes the published link rate."""
     if isinstance(calibration, Calibration):
         link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
         found = ceilings_from_calibration(calibration, dtype)
@@ -155,8 +154,8 @@ def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | M
 
 
 def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante: bool) -> Ceilings | Missing:
-    """Ex-ante knows neither the visits among and after the samples nor how the machine moved beside them: what machines did
-    in published runs stands in for both.
+    """Ceilings from measured passes. Ex-ante the later visits and the machine's drift are not known; their spread in published
+    runs is used instead.
     """
     passes = measured_passes(run, case.part, ex_ante=ex_ante)
     if base is None:
@@ -181,9 +180,9 @@ def read_ceiling(
 ) -> Quantity:
     """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 
-    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile,
-    its ``measured`` ceilings before its datasheet: only where the weights are at least four times the cache, so that they
-    cannot stay in it.
+    Calibrated: only where the calibration found the model DRAM-bound at the size of this very model. Else by the profile, its
+    ``measured`` ceilings before its datasheet. These hold only where the weights are at least four times the cache, so that
+    they cannot stay in it.
     """
     if shared := _shared_cpu(case):
         return absent(shared)
@@ -209,10 +208,10 @@ def read_ceiling(
 
 
 Missing = str
-"""Why something is not there, in words for the reader."""
+"""Why a value is absent, in words for the reader."""
 UNTOLD = "the record does not tell which passes were measured before the first sample of the part"
 SHARED_ENTRIES = {"start", "engine", "meters"}
-"""What a session records of a part before it measures passes."""
+"""Entries that a session records of a part before it measures passes."""
 
 
 def measured_passes(run: Run, part: str, *, ex_ante: bool = False) -> list[MeasuredPass] | Missing:
@@ -231,7 +230,7 @@ def measured_passes(run: Run, part: str, *, ex_ante: bool = False) -> list[Measu
             events = before
         decodes = [(visit, decode) for visit, event in enumerate(events) for decode in event["decodes"]]
         found = [one for number, (visit, decode) in enumerate(decodes) for one in _of_decode(decode, number, visit)]
-    except (KeyError, TypeError, ValueError) as error:  # among them pydantic's ValidationError
+    except (KeyError, TypeError, ValueError) as error:  # includes pydantic's ValidationError
         return f"the measured passes of this part cannot be read ({type(error).__name__})"
     return found or str(events[-1].get("reason", "its decodes made no pass"))
 
@@ -239,11 +238,11 @@ def measured_passes(run: Run, part: str, *, ex_ante: bool = False) -> list[Measu
 def _before_samples(run: Run, part: str, events: list[dict[str, Any]]) -> list[dict[str, Any]] | Missing:
     """The measurements that ended before the first sample of the part began, warm-ups included.
 
-    Older records have no times. Their sessions load a model, measure passes and then take samples, in this order; so the
-    first measurement is the one before the samples where no second session began ahead of it.
+    Older records have no times. Their sessions load a model, measure passes and then take samples, in this order. So the first
+    measurement precedes the samples unless a second session began before it.
 
     Raises:
-        ValueError: a time of a measurement is none.
+        ValueError: a recorded time cannot be read.
     """
     if all("ended_at" in event for event in events):
         cases = {case.case_id for case in run.header.cases if case.part == part}
@@ -261,8 +260,8 @@ def _moment(text: str) -> datetime:
 
 
 def machine_spread(run: Run, part: str) -> tuple[float, float]:
-    """How much the machine itself changed while the part ran: the 10th and 90th percentile of its fixed calibration kernel,
-    timed before and after every sample, as multiples of the median; (1, 1) where no sample has it.
+    """10th and 90th percentile of the part's fixed calibration kernel, as multiples of its median. It was timed before and
+    after every sample; (1, 1) without such times.
     """
     cases = {case.case_id for case in run.header.cases if case.part == part}
     times = kernel_times_s(sample for sample in run.samples if sample.case_id in cases)
@@ -273,7 +272,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
 
 
 def _of_decode(decode: dict[str, Any], number: int, visit: int) -> list[MeasuredPass]:
-    """The passes behind the prompt; what the loop spends beyond forwards and samplers is shared out evenly."""
+    """The decode passes; the loop's time beyond forwards and samplers is shared out evenly."""
     columns = PassColumns.model_validate(decode["passes"])
     if columns.forward_s is None or columns.sampler_s is None:
         return []

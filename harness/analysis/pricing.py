@@ -1,7 +1,4 @@
-"""The price of recorded passes on every rung of ceilings, kept in a table: a large run has millions, and few that differ.
-
-The measured passes of a part as its record holds them, in the form the roofline's top rung is fitted to.
-"""
+"""Prices recorded passes on every rung of ceilings, in a table: a large run has millions of passes, but few distinct ones."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ from harness.scenario.metrics import PRICES
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
 Counts = tuple[str | None, int, int, int, int, int]
-"""What decides the price of a pass: the model that made it and the fields of PassCounts, in their order."""
+"""The values that decide a pass's price: its model and the fields of PassCounts, in their order."""
 Places = npt.NDArray[np.int64]
-"""Of passes in the table of a Pricer."""
+"""Indices of passes in the table of a Pricer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +43,16 @@ class PricedPass:
 
 
 class Pricer:
-    """Prices the passes of one model, and of the draft models beside it, on every rung; remembers passes it has priced, each
-    at its place in a table.
+    """Prices the passes of one model and of its draft models on every rung; each distinct pass has one place in a table.
 
-    A large run has millions of passes, and few that differ in what they cost. The top rung's corrections are those of passes
-    of the model itself; a draft model's passes take them over.
+    The top rung's corrections come from passes of the model itself; a draft model's passes use the same ones.
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
         self._shapes: dict[str | None, ModelShape] = {None: case.model}
         for name, shape in case.draft_models.items():
             self._shapes[name] = shape
-        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # drafts are not split
+        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # draft models are not split
         self._ceilings = ceilings
         self.rungs = tuple(price for price in PRICES if price in ceilings)
         self._places: dict[Counts, int] = {}
@@ -67,7 +62,7 @@ class Pricer:
         """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace).
 
         Raises:
-            RecordError: it was made by a model that the case does not know.
+            RecordError: the case does not know the model that made it.
         """
         counts = PassCounts.of(one)
         place = self._place((one.model, counts.rows, counts.query, counts.context, counts.logits, counts.kept))
@@ -79,7 +74,7 @@ class Pricer:
         )
 
     def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
-        """Where in the table the passes ``which`` of a sample stand."""
+        """Table indices of the passes ``which`` of a sample."""
         if not which.any():
             return np.zeros(0, dtype=np.int64)
         columns = (

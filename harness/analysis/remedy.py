@@ -1,7 +1,7 @@
-"""What would decide a claim that these prompts leave open: how many more, planned for a power of 90 %.
+"""How many more prompts would decide an open claim, planned for a power of 90 %.
 
-The number is for one truth: that the value stays what it was, at a cautious bound of its spread. So the number says so, and
-beside it stand the numbers at the ends of the interval. Knows no arm and no run.
+The plan assumes that the value stays as measured, at a cautious bound of its spread. It says so, and adds the numbers for a
+truth at either end of the interval.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from harness.scenario.claims import Bound
 from harness.scenario.metrics import METRICS
 
 Plan = Callable[[float], SampleSize]
-"""From the true value of the figure to the prompts that decide its claim, in all."""
+"""From the true value of the figure to the total number of prompts that decides its claim."""
 SAME = "the value equals the bound: no number of prompts tells them apart"
 
 
 def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size: int) -> str:
-    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 what is timed is counted in batches."""
+    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 the unit of times is the batch."""
     if bound.metric == "accuracy_loss_points":
         return _said(bound, value, lambda loss: _for_accuracy(bound, loss, value, sd), "prompts")
     if bound.metric == "identical_to_ntp":
@@ -44,7 +44,7 @@ def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size:
 
 
 def straddled(bound: Bound, value: Quantity) -> list[float]:
-    """The limits that have to be told from the value: the one it is beyond, or else all that its interval reaches across."""
+    """The limits to separate the value from: the one it is beyond, or else all that its interval contains."""
     if value.value is None:
         return []
     low, high = bound.limits
@@ -59,7 +59,7 @@ def straddled(bound: Bound, value: Quantity) -> list[float]:
 
 
 def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
-    """The most that any of the limits asks for."""
+    """The largest number that any limit requires."""
     shift = 1.0 if METRICS[bound.metric].either_way else 0.0  # predicted ÷ measured is the ratio
     spread = None if value.spread is None else cautious(value.spread, value.n, value.processes)
     ratio = replace(value, value=true + shift, spread=spread)
@@ -70,9 +70,9 @@ def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
 
 
 def _for_accuracy(bound: Bound, true: float, value: Quantity, sd: Quantity | None) -> SampleSize:
-    """Two one-sided tests, and no fewer than let one answer be lost; where prompts are related, so many times more.
+    """Two one-sided tests, with at least the pairs that tolerate one lost answer; related prompts multiply the number.
 
-    Where pairs differed, as many differ as these few may have hidden; where none did, none but that one answer.
+    Where pairs differed, the share of differing pairs is the upper bound of ``cautious_share``; else one answer is lost.
     """
     if sd is None or sd.value is None:
         return SampleSize(prompts=None, reason=(sd.reason if sd else None) or value.reason)
@@ -90,9 +90,9 @@ def _for_accuracy(bound: Bound, true: float, value: Quantity, sd: Quantity | Non
 
 
 def _for_share(bound: Bound, true: float) -> SampleSize:
-    """n = ((z(97.5 %) √(L (1 - L)) + z(90 %) √(p (1 - p))) ÷ (p - L))² tells a share p from the limit L.
+    """n = ((z(97.5 %) √(L(1-L)) + z(90 %) √(p(1-p))) ÷ (p-L))² tells a share p from the limit L.
 
-    Source: the normal approximation for one proportion; at p = 1 it is where Wilson's lower end reaches L.
+    Source: the normal approximation for one proportion; at p = 1 Wilson's lower end reaches L at this n.
     """
     needed = 0
     for limit in [one for one in bound.limits if one is not None]:
@@ -128,7 +128,7 @@ def _said(bound: Bound, value: Quantity, plan: Plan, unit: str) -> str:
 
 
 def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
-    """How far the number depends on the truth: what it is at either end of the interval; at the bound there is none."""
+    """The number for a truth at either end of the interval; no number decides a truth at the bound."""
     sizes = [(end, plan(end)) for end in (value.low, value.high) if end not in (None, value.value)]
     said = [
         f"{max(size.prompts, value.n + 1):,} in all at {_shown(bound, end)}"
@@ -142,6 +142,6 @@ def _shown(bound: Bound, value: float) -> str:
     if METRICS[bound.metric].either_way:
         return f"{value:+.1%}"
     if bound.metric == "accuracy_loss_points":
-        return f"{value + 0.0:.3g} points lost"  # + 0.0: nothing lost is not -0
+        return f"{value + 0.0:.3g} points lost"  # + 0.0 turns -0 into 0
     unit = METRICS[bound.metric].unit
     return f"{value:.4g}{'' if unit == 'x' else ' '}{unit}"

@@ -1,7 +1,4 @@
-"""The shape of a comparison: every derived value of a run, frozen and JSON-able, ready to be shown or gated on.
-
-These are values only. They know no formula (harness.analysis.comparison and its siblings), no page and no file.
-"""
+"""The values of a comparison: frozen, ready for JSON, to be shown or gated on. harness.analysis.comparison computes them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """Wall speedup taken apart over the paired samples; ``product`` equals the ratio of totals exactly (design.md).
+    """Factors of the wall speedup over the paired samples; ``product`` equals the ratio of totals exactly.
 
     ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
     ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
@@ -37,18 +34,18 @@ class Factors:
 
     @property
     def product(self) -> float:
-        """The wall speedup that the factors make."""
+        """The wall speedup."""
         return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The roofline's price of the recorded trace, beside the clock. Intervals are the band overlapped..not overlapped.
+    """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
 
-    ``decode_s`` predicted Σ of decode passes over the arm's timed samples; ``*_error`` are predicted ÷ measured - 1,
-    against decode wall time and against the wall speedup (ratio of totals).
-    ``ex_ante``: the seconds of a pass were known before the first sample of the part. Else they were calibrated during the run,
-    with passes measured before, among and after the samples. How many passes there are is in either case what was recorded.
+    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``*_error`` are predicted ÷ measured - 1, of
+    decode wall time and of the wall speedup (ratio of totals). ``ex_ante``: the seconds of a pass were known before the first
+    sample of the part. Else they were calibrated during the run, with passes measured before, among and after the samples. The
+    number of passes is always the recorded one.
     """
 
     rung: str
@@ -68,8 +65,7 @@ class Prediction:
 class PassParts:
     """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
 
-    ``sampler_s`` runs from the end of the forward to the readback of what was decided; ``rest_s`` is everything else that the
-    loop does.
+    ``sampler_s`` runs from the end of the forward to the readback of the decisions; ``rest_s`` is the rest of the loop.
     """
 
     forward_s: Quantity
@@ -79,10 +75,10 @@ class PassParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterScale:
-    """What one percent of the device's memory counter is worth, in bytes per second: by a copy of known bytes in the
-    measuring process (``bytes_per_s_per_percent``, which is used), by a read-only reduction, and by memory clock and bus.
+    """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
 
-    ``disagreement`` says in words where two of them are more than 10 % apart. Means over the sessions of a run.
+    ``bytes_per_s_per_percent``, which is used, is from a copy of known bytes in the measuring process. The others are a
+    read-only reduction, and memory clock and bus. ``disagreement`` says where two differ by more than 10 %.
     """
 
     counter: str | None
@@ -95,12 +91,12 @@ class CounterScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """What lies beside a speedup, over the very pairs it rests on; what is None has a ``reason``.
+    """Details of a speedup over the pairs it rests on; a None has a ``reason``.
 
     ``processes``    fresh processes that the pairs come from
     ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
-    ``*_tokens``     mean output tokens of a sample, those of the prefill included: how long NTP and the arm wrote
-    ``one_sided``    prompts that only one of the two ever decoded: no pair, and no interval over what is left
+    ``*_tokens``     mean output tokens of a sample of NTP and of the arm, those of the prefill included
+    ``one_sided``    prompts that only one of the two decoded: they make no pair, and the speedup has no interval
     """
 
     pairs: int
@@ -116,10 +112,10 @@ class Paired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simultaneous:
-    """The figures of an arm that was picked from ``picked_from`` on the decodes that judge it, each at ``confidence``.
+    """The figures of an arm picked from ``picked_from`` arms on the decodes that judge it, each at ``confidence``.
 
     1 - 5 % / picked_from (Bonferroni): all intervals of all these arms hold together with 95 %, whichever arm is picked.
-    ``figures``: by the name that a claim uses, and ``accuracy_difference``.
+    ``figures``: by the names that claims use, and ``accuracy_difference``.
     """
 
     picked_from: int
@@ -131,19 +127,17 @@ class Simultaneous:
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
-    ``paired`` holds the spread, the lengths and the number of processes behind ``wall_speedup`` and ``wall_speedup_totals``.
-
-    ``modelled_bandwidth_bytes_per_s`` is over the decode's forwards; ``measured_bandwidth_bytes_per_s`` is what the device's
-    counter says of prefill and decode together, and ``measured_over_modelled`` its bytes over those modelled for just that.
-    ``nfe`` and ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``.
-    ``lossless``: what the arm's output is equal to by construction, None where to nothing; ``identical_to_ntp``: the share of
-    prompts with the very output of NTP in this run, which rounding can keep below 1.
-    ``figures``: what else claims are made about (harness.analysis.arm_figures), by the name that a claim uses.
-    ``first_token_s``: median time until a row's first token is final. ``decode_time_estimated``: why decode time is part
-    estimate, None where all of it was measured as such.
-    ``voids``: how many of its timed samples lost their times, by rule; what is dropped of one side alone moves a speedup.
-    ``prompts_for_5_percent``: so many prompts (batches at batch > 1) would pin the wall speedup to 5 %, were they as varied.
-    ``simultaneous``: of a highlighted arm that was picked from several; verdicts on a claim that names no arm use it.
+    ``paired`` holds the spread, the lengths and the number of processes of ``wall_speedup`` and ``wall_speedup_totals``.
+    ``modelled_bandwidth_bytes_per_s`` covers the decode's forwards. ``measured_bandwidth_bytes_per_s`` is the device counter's
+    rate over prefill and decode together. ``measured_over_modelled`` is its bytes ÷ those modelled for that window. ``nfe`` and
+    ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``. ``lossless``:
+    what the output equals by construction, None for nothing. ``identical_to_ntp``: the share of prompts with exactly NTP's
+    output in this run, which rounding can keep below 1. ``figures``: the other figures that claims name
+    (harness.analysis.arm_figures). ``first_token_s``: median time until a row's first token is final.
+    ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
+    timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
+    (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
+    that was picked from several; verdicts on a claim that names no arm use it.
     """
 
     label: str
@@ -200,14 +194,14 @@ class ArmResult:
 
     @property
     def query_tokens_per_token(self) -> float | None:
-        """Tokens that the target was fed for each one that became final, waiting rows included."""
+        """Tokens fed to the target for each final one, waiting rows included."""
         fed = self.query_tokens_per_pass.value
         return None if fed is None or not self.decode_tokens else fed * self.passes / self.decode_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateMode:
-    """One way of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
+    """One mode of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
 
     label: str
     ntp_speed: Quantity
@@ -215,10 +209,10 @@ class GenerateMode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCheck:
-    """Whether NTP wrote what generate() wrote, row by row, beside every mode.
+    """Whether NTP wrote what generate() wrote, row by row, in every mode.
 
     ``rows`` pairs of outputs, ``same`` of them equal; ``agreed``: the mean share of an output up to its first difference.
-    ``mode_*``: the same of the modes beside one another, which shows what rounding does here; None where one mode ran alone.
+    ``mode_*``: the same for pairs of modes, which shows the effect of rounding; None where one mode ran alone.
     """
 
     different: bool
@@ -233,10 +227,10 @@ class TokenCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingCheck:
-    """How near the memory's read rate the NTP arm comes at batch 1: what stays far below leaves room for a faster engine.
+    """The NTP arm's share of the memory read rate at batch 1; a low share means that a faster engine may exist.
 
-    ``share``: its modelled bandwidth ÷ the read rate in its ``method``. ``words``: what to say beside a speedup, empty where
-    NTP is near enough or nothing is known.
+    ``share``: its modelled bandwidth ÷ the read rate in its ``method``. ``words``: a remark for speedups, empty where NTP is
+    near enough or nothing is known.
     """
 
     state: Literal["near", "far", "in_cache", "unknown"]
@@ -248,8 +242,8 @@ class CeilingCheck:
 class BaselineCheck:
     """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
 
-    *kept_up*: shown to be as fast, with the same tokens; *slow*: shown to be slower; *not_shown*: neither;
-    *different_tokens*: the two did not do the same work, so their times say nothing; *unchecked*: nothing was compared.
+    *kept_up*: shown to be as fast, with the same tokens. *slow*: shown to be slower. *not_shown*: neither. *different_tokens*:
+    the work differs, so times are not comparable. *unchecked*: nothing was compared.
     """
 
     state: BaselineState
@@ -269,8 +263,8 @@ class BaselineCheck:
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
-    ``rung_reasons`` says why a rung of the ladder of ceilings (by PRICES) has no prediction here. Bytes and predictions are
-    those of one of ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
+    ``rung_reasons`` says why a rung of ceilings (by PRICES) has no prediction here. Bytes and predictions are those of one of
+    ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
     """
 
     part: str
@@ -297,18 +291,18 @@ class Cell:
     roofs: tuple[Roof, ...] = ()
 
     def void_words(self, arm: ArmResult) -> str:
-        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: the arm and the NTP it is compared with; empty where nothing is."""
+        """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""
         sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
         return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Highlight:
-    """The arm that answers the question for one part and batch size, and on what ground it was picked.
+    """The highlighted arm of one part and batch size, and the basis of the choice. ``label`` None: no arm.
 
-    ``basis``: *shown* (one-sided lower bound of the accuracy difference above ``-margin``, at a simultaneous 95 % level over
-    the ``picked_from`` arms that could have been picked), *observed* (only the observed difference is within it), *none*
-    (no arm is), *replayed* or *ungraded* (no accuracy exists). ``label`` None: no arm.
+    ``basis``: *shown* where the one-sided lower bound of the accuracy difference is above ``-margin``, at a simultaneous 95 %
+    level over ``picked_from`` contenders. *observed*: only the observed difference is within it. *none*: no arm is. *replayed*
+    or *ungraded*: no accuracy exists.
     """
 
     part: str
@@ -337,7 +331,7 @@ class Comparison:
         """The cell over all tasks of one part and batch size.
 
         Raises:
-            KeyError: there is none.
+            KeyError: the comparison has no such cell.
         """
         for cell in self.cells:
             if cell.is_summary and (cell.part, cell.batch_size) == (part, batch_size):
@@ -356,7 +350,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As dataclasses.asdict, which copies every leaf: of a large run there are millions."""
+    """As dataclasses.asdict, without copying the leaves: a large run has millions."""
     kind: Any = type(value)
     if kind in _LEAVES:
         return value

@@ -1,7 +1,4 @@
-"""Reduces one sample to the counts and sums that every derived value needs, so that a big record is walked once.
-
-Knows the record and the pricer; knows no arm and no statistic.
-"""
+"""Reduces one sample to the counts and sums that derived values need, so that a large record is read once."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from harness.record.schema import CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
 
 Key = tuple[str, int, int, int]
-"""(task, group, repeat, process): what one decode of NTP and one of an arm have in common."""
+"""(task, group, repeat, process): identifies the decodes of NTP and of an arm that form a pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedPasses:
-    """The decode passes of one sample, entry i of every array one pass, and where their ``pricer`` has their prices.
+    """The decode passes of one sample, entry i of every array one pass, and the indices of their prices in ``pricer``.
 
-    ``role`` holds places in compare_trace.ROLES, ``query_tokens`` those of each row with its padding, ``context_tokens`` the
-    mean over the rows; ``forward_s`` is None where the passes were not timed one by one. ``model`` holds places in ``models``:
-    None for the case's own, the names of draft models behind it.
+    ``role`` indexes pass_arrays.ROLES. ``query_tokens`` are those of each row with its padding, ``context_tokens`` the mean
+    over the rows. ``forward_s`` is None where the passes were not timed one by one. ``model`` indexes ``models``: None for the
+    case's own, then the names of draft models.
     """
 
     role: npt.NDArray[np.int8]
@@ -41,7 +38,7 @@ class TimedPasses:
     pricer: Pricer
 
     def __len__(self) -> int:
-        """How many passes there are."""
+        """Number of passes."""
         return len(self.places)
 
 
@@ -49,13 +46,12 @@ class TimedPasses:
 class Tally:
     """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
 
-    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of passes of the target; those of draft models, which make
-    no token final, are ``draft_passes`` and ``draft_fed_tokens``. Times, bytes and prices are of all of them.
-    ``counted``: what a memory counter says of the whole sample, None where it says nothing; ``energy_j`` likewise.
-    ``prompt_s`` is the time of the prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows).
-    ``reads_more``: a prompts' pass does more than that of NTP, so ``charged`` owes decode time; ``estimated``: it was paid.
-    ``priced_s`` is the trace's price per rung (low, expected, high), sampler included; ``timed`` holds its passes. There is
-    neither where the part was not timed: nothing is compared with a clock there.
+    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of the target's passes. ``draft_passes`` and
+    ``draft_fed_tokens`` are of draft models, which make no token final. Times, bytes and prices cover both. ``counted``: the
+    memory counter over the whole sample, None without a reading; ``energy_j`` likewise. ``prompt_s`` is the time of the
+    prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows). ``reads_more``: a prompts' pass
+    does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the passes
+    per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not timed.
     """
 
     key: Key
@@ -137,10 +133,10 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
 
 
 def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]:
-    """Add to decode time what the prompts' pass takes beyond that of ``ntp`` on the same prompt, where it does more.
+    """Add to decode time the time of the prompts' pass beyond that of ``ntp`` on the same prompt, where it does more.
 
-    NTP's is that of the same repeat and process, else the median over the prompt's other decodes; without any all of the
-    prompts' pass is decode time. Where NTP's happened to take longer, nothing is taken off.
+    NTP's time is that of the same repeat and process, else the median over the prompt's other decodes. Without any, all of the
+    prompts' pass is decode time. A negative difference counts as 0.
     """
     if not any(one.reads_more and one.decode_s is not None for one in tallies):
         return tuple(tallies)
@@ -160,12 +156,12 @@ def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]
 
 
 def _first_token_s(sample: Sample, trace: TraceArrays) -> float | None:
-    """Mean over the rows of the time until a token is final. What the loop spends beyond forwards and samplers is shared out
-    evenly over the passes. None where the passes were not timed one by one and the prompts' pass made nothing final.
+    """Mean over the rows of the time until a token is final. The loop's time beyond forwards and samplers is shared out evenly.
+    None where the passes were not timed one by one and the prompts' pass made nothing final.
     """
     if sample.prefill_s is None or sample.decode_s is None:
         return None
-    first = (trace.per_row("final_tokens") > 0).argmax(axis=0)  # a row of no output has none: taken as the prompts' pass
+    first = (trace.per_row("final_tokens") > 0).argmax(axis=0)  # a row without output gets the prompts' pass
     if not first.any():
         return sample.prefill_s
     forward_s, sampler_s = trace.seconds("forward_s"), trace.seconds("sampler_s")
@@ -196,7 +192,7 @@ def _timed(trace: TraceArrays, pricer: Pricer) -> TimedPasses:
 
 
 def _priced(timed: TimedPasses, trace: TraceArrays, read: int) -> dict[str, Band]:
-    """The decode passes on every rung; where the prompts' pass drafts, what it costs beyond one that reads ``read`` tokens."""
+    """The decode passes on every rung. A prompts' pass that drafts costs its price beyond one that reads ``read`` tokens."""
     totals = timed.pricer.decode_s(timed.places).sum(axis=0)
     if trace.drafts_in_prompt:
         fed, logits, kept = (int(trace.per_row(f"{name}_tokens")[0].max()) for name in ("query", "logit", "kept"))

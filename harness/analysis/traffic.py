@@ -1,7 +1,6 @@
-"""What the device's memory counter says of a sample, in bytes: percent x scale, beside the bytes modelled for the same window.
+"""Bytes of a sample by the device's memory counter (percent x scale), beside the bytes modelled for the same window.
 
-The counter's window is the whole sample, prefill included. Scales are those that the run recorded
-(harness.hardware.counter_scale).
+The window is the whole sample, prefill included. The run records the scales (harness.hardware.counter_scale).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NOT_RECORDED = "this run recorded no counter of memory bandwidth"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """One sample's window: its seconds, the bytes counted in it and those modelled for all its passes.
+    """One sample's window: its seconds, its counted bytes, and the bytes modelled for all its passes.
 
     Both are 0, with a ``reason``, where the counter was not read.
     """
@@ -41,7 +40,7 @@ class Counted:
 
 
 class TrafficCounter:
-    """The memory counter of one part: its scales, each from its time on, and why it says nothing where it does not."""
+    """The memory counter of one part: its scales, each from its time on, and why readings are absent."""
 
     def __init__(self, scales: Sequence[BandwidthScale], why_no_scale: str, why_no_figure: str) -> None:
         self._scales = sorted(scales, key=lambda scale: scale.taken_at)
@@ -66,12 +65,12 @@ class TrafficCounter:
         )
 
     def _scale_at(self, started: datetime) -> BandwidthScale | None:
-        """The last scale taken before the sample: a run that was continued calibrates again, in the new process."""
+        """The last scale taken before the sample: a continued run calibrates again in its new process."""
         return next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
 
     @property
     def scale(self) -> CounterScale:
-        """The scales together, for the reader."""
+        """Mean of the scales."""
         scales = self._scales
         if not scales:
             nothing = absent(self._why_no_scale)
@@ -93,7 +92,7 @@ class TrafficCounter:
 
 
 def counters(run: Run) -> dict[str, TrafficCounter]:
-    """The counter of every part, from what the run's sessions recorded of their meters."""
+    """The counter of every part, from the meters that the run's sessions recorded."""
     found: dict[str, TrafficCounter] = {}
     for part in dict.fromkeys(case.part for case in run.header.cases):
         events = run.events("meters", part)
@@ -106,9 +105,9 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
 
 
 def measured_bandwidth(counted: Sequence[Counted | None], disagreement: str | None, why_none: str) -> tuple[Quantity, Quantity]:
-    """Bytes per second that the counter saw, mean over the windows it could read; and its bytes over those modelled.
+    """Counted bytes per second, mean over the windows with a reading; and counted ÷ modelled bytes.
 
-    ``disagreement`` goes with the figure as its reason for doubt, as does the number of windows that were not read.
+    ``disagreement`` becomes the reason for doubt in the figure, as does the number of windows without a reading.
     """
     windows = [one for one in counted if one is not None]
     read, unread = [one for one in windows if one.reason is None], [one.reason for one in windows if one.reason is not None]
@@ -135,7 +134,7 @@ class _AbsentMeters(BaseModel):
 
 
 def _absent_meters(recorded: Any) -> list[_AbsentMeters]:
-    """None where the record is damaged: then it does not say why a figure is missing."""
+    """Empty where the record is damaged."""
     try:
         return TypeAdapter(list[_AbsentMeters]).validate_python(recorded)
     except ValidationError:

@@ -1,10 +1,7 @@
 """The verdict on claims: confirmed, refuted, inconclusive or void, with the interval and the reason.
 
-``verdict(comparison, claims, header) -> Judgements``. A claim of several bounds is confirmed where all are met, and refuted
-where any is missed. Reads a comparison only; knows no file and no page.
-
-Which claims a run is held against: those that were asked for, else those of its scenario, else the paper's
-figures and our limits.
+A claim of several bounds is confirmed where all are met, and refuted where any is missed. A run is held to the claims that were
+asked for, else those of its scenario, else the paper's figures and our limits.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from harness.scenario.metrics import METRICS
 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
-    """Every claim, held against every cell that it is about, in the order of the claims."""
+    """Judge every claim at every cell that it is about, in the order of the claims."""
     return Judgements(
         title=f"claims about {header.scenario_name}",
         runs=(comparison.run_id,),
@@ -70,14 +67,14 @@ def _nowhere(bound: Bound, place: CellNotFound) -> Finding:
 
 
 def _reason(findings: Sequence[Finding]) -> str:
-    """One bound's reason as it is; several with the metric and its own outcome before each."""
+    """The reason of a single bound; of several, each with the metric and its outcome before it."""
     if len({one.reason for one in findings}) == 1:
         return findings[0].reason
     return " | ".join(f"{one.bound.metric} {WORDS['claim'][one.state]}: {one.reason}" for one in findings)
 
 
 def _bound_words(claim: Claim) -> str:
-    """What was claimed, with the words it was claimed in."""
+    """The claim as a bound in words."""
     bounds = list(claim.bounds)
     several = len(bounds) > 1
     said = " and ".join(f"{bound.metric} {bound.words}" if several else bound.words for bound in bounds)

@@ -1,7 +1,4 @@
-"""How many passes a block takes, and who says so: the one assumption of a capacity plan that no datasheet holds.
-
-Knows no device and no file; a recorded run's passes are handed in.
-"""
+"""Passes per block, with their source: the assumption of a capacity plan that no datasheet contains."""
 
 from __future__ import annotations
 
@@ -63,14 +60,14 @@ class AssumedAcceptance:
 
     @property
     def largest_batch(self) -> int | None:
-        """The largest batch that ``slowest_row`` speaks of; None where any batch is known."""
+        """The largest batch in ``slowest_row``; None where any batch is known."""
         return self.slowest_row[-1][0] if self.slowest_row else None
 
     def passes_at(self, batch: Any) -> Any:
         """Mean passes per block of a batch; ``batch`` is a number or a numpy array of them, and so is the result.
 
-        This is where a model of lockstep batches comes in: whatever it predicts is handed in as ``slowest_row``. Between two
-        batches given it is interpolated, linear in the logarithms of both; it says nothing beyond ``largest_batch``.
+        ``slowest_row`` holds the predictions of a model of lockstep batches. Between two given batches the result is linear in
+        the logarithms of both; beyond ``largest_batch`` it is undefined.
         """
         return interpolate(((1, self.passes_per_block), *self.slowest_row), batch)
 
@@ -120,7 +117,7 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
 
 
 def from_passes(block_size: int, passes: Sequence[int], run: str) -> AssumedAcceptance:
-    """Acceptance that a run recorded: the mean over its finished blocks."""
+    """Acceptance of a recorded run: the mean over its finished blocks."""
     return AssumedAcceptance(
         block_size=block_size, passes_per_block=sum(passes) / len(passes), source=f"{len(passes)} blocks recorded in {run}"
     )

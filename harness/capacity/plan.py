@@ -1,7 +1,6 @@
-"""The planner: where a model fits, how fast NTP and SBD decode it there, what that costs, and up to which batch SBD pays.
+"""The planner: where a model fits, how fast NTP and SBD decode there, what that costs, and at which batches SBD pays.
 
-Pure arithmetic on a shape, profiles and an acceptance: nothing here was run, and every figure is a prediction on the rung of
-its device. Knows no file, terminal or run.
+It computes from a shape, profiles and an acceptance. Every figure is a prediction on the rung of its device.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ from harness.roofline.ceilings import Ceilings, ceilings_of
 from harness.roofline.memory import MemoryNeed, memory_need
 
 Method = Literal["ntp", "sbd"]
-DEGREES = (1, 2, 4, 8)  # devices per replica that are tried where the split is left open
+DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
 MEMORY_RESERVE = 0.1
-_SAME = 1e-9  # relative; throughputs closer than this are rounding
+_SAME = 1e-9  # relative; smaller differences of throughput are rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Everything a plan depends on but the devices.
 
-    ``degrees``         devices per replica to try, smallest first; those that do not divide the heads are left out where
-                        there are several
+    ``degrees``         devices per replica to try, smallest first; of several, those that do not divide the heads are left out
     ``matrix_dtype``    whose peak bounds all arithmetic; None: the deployment's dtype
     ``memory_reserve``  share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations
-    ``contexts``        for which break-even is asked besides the workload's own
+    ``contexts``        contexts for break-even besides the workload's own
 
     Raises:
         UserError: a reserve outside [0, 1), a dtype without a peak, a context below 0, no degree that divides the heads, or a
@@ -90,7 +88,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
-    """A profile that has the figures a plan needs, and the question asked of it."""
+    """A profile with the figures that a plan needs, and the question."""
 
     question: Question
     profile: HardwareProfile
@@ -116,7 +114,7 @@ class _Device:
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
-    """The plan for every profile, in their order; one that lacks a figure is listed with the reason."""
+    """The plan for every profile, in their order; a profile that lacks a figure gets the reason instead."""
     devices = tuple(_device_plan(question, profile) for profile in profiles)
     return Plan(
         model=question.shape.name,
@@ -164,9 +162,9 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
 
 
 def _arm_plan(device: _Device, method: Method) -> ArmPlan:
-    """The smallest split that fits; where a speed is asked for, of those that reach it the one with most tokens/s per GPU.
+    """The smallest split that fits; for a speed goal, of the splits that reach it the one with most tokens/s per GPU.
 
-    (With a speed as the goal the smallest split that just reaches it serves few rows at a time, so it is often the dearest.)
+    The smallest split that reaches a speed serves few rows at a time, so it is often the most expensive.
     """
     question, reasons, possible = device.question, list[str](), list[ArmPlan]()
     for degree in question.possible_degrees:
@@ -188,7 +186,7 @@ def _per_gpu(arm: ArmPlan) -> float:
 
 
 def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
-    """The batch that reaches the goal at this split, or why there is none."""
+    """The batch that reaches the goal at this split, or why no batch does."""
     goal = device.question.goal
     if need.largest_batch < (goal.batch or 1):
         return _too_small(need, goal.batch or 1, degree)
@@ -217,7 +215,7 @@ def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
 
 
 def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
-    """At the split of SBD's plan where this is its context, else at the smallest one that holds a row of it."""
+    """At the split of SBD's plan where this is its context, else at the smallest split that holds a row of it."""
     workload, degrees = device.question.workload, device.question.possible_degrees
     own = context == workload.context_tokens
     if own and sbd.tensor_parallel is not None:
@@ -233,7 +231,7 @@ def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
 
 
 def _joined(reasons: Sequence[str]) -> str:
-    """Those of the smallest and the largest split: what lies between says nothing more."""
+    """The reasons of the smallest and the largest split; those between add nothing."""
     return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 

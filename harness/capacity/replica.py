@@ -1,12 +1,9 @@
-"""A model on the devices that share it, with the acceptance it is taken to have: prices any batch at any context.
+"""A model on the devices that share it, with an assumed acceptance: speed, GPUs and cost at any batch and context.
 
-The batches at which Set Block Decoding pays: every batch is priced, none is inferred from its neighbours.
-
-The set need not be one range. Small batches are bound by weights, where a block is nearly free (on a mixture of experts they
-may lose, because a block visits more experts); larger ones are bound by arithmetic, where SBD computes more; and at long
-contexts the cache is what is read, once per pass instead of once per token, so that SBD can pay again.
-
-One arm at one batch on one kind of device: its speed, the GPUs it takes, and what a million tokens cost.
+``break_even`` finds the batches at which Set Block Decoding pays. It prices every batch, because they need not form one range.
+Small batches are bound by weights, so a block is nearly free; on a mixture of experts a block visits more experts and may lose.
+Larger batches are bound by arithmetic, where SBD computes more. At long contexts the cache is read once per pass instead of
+once per token, so SBD can pay again.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ BATCHES_SEARCHED = 8192
 class Replica:
     """``deployment.tensor_parallel`` devices of the kind that ``ceilings`` describe.
 
-    Both methods raise UnknownHardwareError where there are several devices and their link rate is not known.
+    Its methods raise UnknownHardwareError for several devices whose link rate is not known.
     """
 
     shape: ModelShape
@@ -64,7 +61,7 @@ class Replica:
         )  # fmt: skip
 
     def at_all(self, context_tokens: int) -> SpeedupPrediction:
-        """NTP and SBD at every one of ``batches``: an array of as many entries wherever a number depends on the batch."""
+        """NTP and SBD at all of ``batches``; numbers that depend on the batch are arrays of as many entries."""
         batches = self.batches
         block_size = self.acceptance.block_size
         priced = _at_batches_to(self.shape, self.deployment, self.ceilings, block_size, len(batches), context_tokens)
@@ -164,7 +161,7 @@ def figures_at(
 
 
 def _tokens_per_s(prediction: SpeedupPrediction, method: Literal["ntp", "sbd"]) -> Band:
-    """Of the whole batch, decoding; slowest with nothing overlapped."""
+    """Of the whole batch, decoding; lowest with nothing overlapped."""
     low, high = prediction.batch / prediction.ntp.high_s, prediction.batch / prediction.ntp.low_s
     if method == "ntp":
         return Band(low=low, expected=prediction.ntp_tokens_per_s, high=high)
@@ -176,7 +173,7 @@ def _tokens_per_s(prediction: SpeedupPrediction, method: Literal["ntp", "sbd"]) 
 
 
 def _prefill_s(replica: Replica, workload: Workload) -> Band | None:
-    """One prompt alone, in one pass, the same in both arms; None where no prompt was given, 0 for an empty one."""
+    """One prompt alone, in one pass, the same in both arms; None without a prompt, 0 for an empty one."""
     tokens = workload.prompt_tokens
     if tokens is None:
         return None
@@ -188,7 +185,7 @@ def _prefill_s(replica: Replica, workload: Workload) -> Band | None:
 
 
 def _with_prefill(decoding: Band, prefill_s: Band | None, output_tokens: int | None) -> Band:
-    """Tokens per second of a replica that decodes nothing while it takes a prompt in: 1 / (1 / rate + prefill / output)."""
+    """Tokens per second of a replica that decodes nothing during a prefill: 1 / (1 / rate + prefill / output)."""
     if prefill_s is None or output_tokens is None:
         return decoding
     return Band(
@@ -208,7 +205,7 @@ def gpus_needed(arm: ArmPlan | None, goal: Goal, workload: Workload) -> tuple[in
 
 
 def _replicas(goal: Goal, workload: Workload, replica_tokens_per_s: float) -> int:
-    """Replicas for the requests asked for, fully loaded; one where none were asked for."""
+    """Replicas for the requested load, fully used; one without a requested load."""
     if goal.requests_per_s is None or workload.output_tokens is None:
         return 1
     return max(1, math.ceil(goal.requests_per_s * workload.output_tokens / replica_tokens_per_s * (1 - _ROUNDING)))

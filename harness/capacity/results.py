@@ -1,7 +1,6 @@
-"""The values of a capacity plan: plain, frozen, and the same again after a trip through JSON. Knows no formula.
+"""The values of a capacity plan: frozen, and unchanged by a conversion to JSON and back.
 
-Every figure of speed, cost or energy is a Band, a prediction on the rung of its device. What is absent is None beside its
-reason.
+Figures of speed, cost or energy are Bands, predictions on the rung of their device. An absent value is None beside its reason.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CAPACITY_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A prediction: ``expected``, and what it is with memory and arithmetic fully overlapped or not at all, whichever way."""
+    """A prediction: ``expected``, and its values with memory and arithmetic fully overlapped or not at all, in either order."""
 
     low: float
     expected: float
@@ -51,7 +50,7 @@ class Workload:
 
     @classmethod
     def of_request(cls, prompt_tokens: int, output_tokens: int) -> Workload:
-        """Rows that start with a prompt and grow by the output: on average half of it is there."""
+        """Rows that start with a prompt and grow by the output; half of the output is present on average."""
         return cls(
             context_tokens=prompt_tokens + output_tokens // 2, longest_tokens=prompt_tokens + output_tokens,
             prompt_tokens=prompt_tokens, output_tokens=output_tokens,
@@ -62,7 +61,7 @@ class Workload:
 class Goal:
     """What decides the batch: a ``batch`` per replica, a least speed, or (neither) the most tokens per second that fit.
 
-    ``requests_per_s`` then decides the number of replicas; without it a plan is for one.
+    ``requests_per_s`` then decides the number of replicas; without it a plan has one.
 
     Raises:
         UserError: batch and speed together, or a figure that is not positive.
@@ -83,12 +82,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmPlan:
-    """One arm on one kind of device, at the split and batch that the goal leads to.
+    """One arm on one kind of device, at the split and batch that follow from the goal.
 
-    ``tensor_parallel`` devices make a replica, which serves ``batch`` rows at once. ``reason`` says why there is no plan, and
-    then all that follows is None. ``tokens_per_s_per_user`` is decoding alone; ``tokens_per_s_per_gpu``, and with it GPUs,
-    money and energy, have the prefill in them where a prompt was given, as time in which nothing is decoded.
-    ``gpus`` is the number needed as expected, ``gpus_serial`` with nothing overlapped. Money and energy are at full load.
+    ``tensor_parallel`` devices make a replica, which serves ``batch`` rows at once. ``reason`` says why a plan is absent; then
+    all later fields are None. ``tokens_per_s_per_user`` is decoding alone. With a prompt, ``tokens_per_s_per_gpu``, GPUs, money
+    and energy include the prefill, as time in which nothing is decoded. ``gpus`` is the expected number, ``gpus_serial`` that
+    with nothing overlapped. Money and energy are at full load.
     """
 
     method: Literal["ntp", "sbd"]
@@ -114,7 +113,7 @@ class BreakEven:
 
     ``pays``            ranges (first, last batch) of all batches from 1 to ``searched_batch`` where the expected wall speedup
                         is above 1, memory aside; ``pays_overlapped`` and ``pays_serial`` at the two ends of the band
-    ``last_batch``      the last batch of the first range; None where there is none, or where SBD pays up to what was searched
+    ``last_batch``      the last batch of the first range; None without one, or where SBD pays up to ``searched_batch``
     ``tokens_per_pass`` B x k at ``last_batch``
     ``largest_batch``   SBD rows of this context that fit
     ``reason``          why nothing could be searched
@@ -144,10 +143,10 @@ class Sourced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
-    """NTP and SBD on one kind of device. ``reason`` says which figures are missing for a plan; then there are no arms.
+    """NTP and SBD on one kind of device. ``reason`` names the figures that a plan lacks; then both arms are absent.
 
-    ``wall_speedup`` compares the arms at SBD's batch and split. ``break_even`` has one entry per context asked for, the
-    workload's among them.
+    ``wall_speedup`` compares the arms at SBD's batch and split. ``break_even`` has one entry per requested context, the
+    workload's included.
     """
 
     hardware: str
@@ -163,7 +162,7 @@ class DevicePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer for every device asked for, what was asked, and in ``notes`` what is assumed."""
+    """The question, the answer for every device, and in ``notes`` the assumptions."""
 
     model: str
     params: int

@@ -1,7 +1,4 @@
-"""A capacity plan in words: one sentence that answers it, and the batches at which SBD pays. Computes nothing new.
-
-What a capacity plan assumes, and which figures a profile lacks for one: sentences, made from the values they speak of.
-"""
+"""A capacity plan in words: its answer, the batches at which SBD pays, its assumptions, and the figures a profile lacks."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ def answer(plan: Plan) -> str:
 
 
 def fitting_ranges(found: BreakEven) -> tuple[tuple[int, int], ...]:
-    """The ranges of ``pays``, as far as they fit."""
+    """The ranges of ``pays``, cut at the largest batch that fits."""
     fits = found.largest_batch or 0
     return tuple((first, min(last, fits)) for first, last in found.pays if first <= fits)
 
 
 def pays_wherever_it_fits(found: BreakEven) -> bool:
-    """Whether SBD pays at every batch that fits, as far as batches were searched."""
+    """Whether SBD pays at every searched batch that fits."""
     ranges, searched = fitting_ranges(found), found.searched_batch or 0
     return bool(ranges) and ranges[0] == (1, min(found.largest_batch or 0, searched))
 
@@ -114,7 +111,7 @@ def _cheapest(planned: Sequence[DevicePlan]) -> Iterator[str]:
 
 
 def missing_figures(profile: HardwareProfile, dtype: str) -> str:
-    """Every figure that a plan needs and this profile does not have, with the profile's own reason; empty: none is missing."""
+    """Every figure that a plan needs and this profile lacks, with the profile's reason; empty: the profile is complete."""
     peaks = {str(name): figure for name, figure in profile.peak_flops_per_s.items()}
     needed = {f"{dtype} peak": peaks.get(dtype), "bandwidth": profile.bandwidth_bytes_per_s, "memory": profile.memory_bytes}
     return "; ".join(
@@ -126,7 +123,7 @@ def notes_of(
     shape: ModelShape, deployment: Deployment, acceptance: AssumedAcceptance, workload: Workload, memory_reserve: float,
     rate_dtype: str, rungs: Sequence[str],
 ) -> tuple[str, ...]:  # fmt: skip
-    """The assumptions behind every figure, the weightiest first."""
+    """The assumptions behind every figure, the most important first."""
     return (
         *_of_prices(rungs),
         *_of_acceptance(acceptance),

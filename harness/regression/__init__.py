@@ -1,5 +1,5 @@
-"""Two or more runs held against each other: may they be compared, what changed, and does a change fail a build.
+"""Comparison of two or more runs: whether they may be compared, what changed, and whether a change fails a build.
 
-In: runs as they were recorded, or two revisions that are measured in fresh processes. Out: changes, judgements, an exit code.
-Open ``gate`` first; ``history`` keeps the figures of runs over time.
+In: recorded runs, or two revisions that are measured in fresh processes. Out: changes, judgements, an exit code. Open ``gate``
+first; ``history`` keeps the figures of runs over time.
 """

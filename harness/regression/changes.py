@@ -1,7 +1,7 @@
-"""What a figure of two runs did: better, worse, the same, or unclear, with why and what would decide it.
+"""How a figure differs between two runs: better, worse, the same, or unclear, with the reason and what would decide it.
 
-Counts are held against their tolerance, times and accuracies against chance. The tests of one comparison are corrected
-together (Holm), so that runs of one code show a change in at most one comparison of twenty. Reads no record.
+Counts are judged by their tolerance, times and accuracies by tests. Holm's correction covers the tests of one comparison. Thus
+runs of one code show a change in at most one comparison of twenty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.regression.gate_metrics import MARGIN
 from harness.scenario.metrics import METRICS, Better
 
 LEVEL = 1 - CONFIDENCE
-"""Of comparisons of a code with itself, the share in which any figure is called better or worse, at most."""
+"""Largest share of comparisons of a code with itself in which any figure is called better or worse."""
 Outcome = Literal["worse", "better", "changed", "unclear", "no_interval", "same", "unknown"]
 OUTCOME_WORDS: dict[Outcome, str] = {
     "worse": "worse", "better": "better", "changed": "changed", "unclear": "unclear", "no_interval": "no interval",
@@ -32,10 +32,10 @@ MORE_PROMPTS = "decode more prompts in both runs"
 class Change:
     """One figure of both runs. ``ratio`` is NEW / BASE; ``base`` and ``new`` are None, with its reason, where one is not known.
 
-    A timed figure is given as the median over processes; its ratio is the geometric mean over prompts, its interval 95 % by
-    itself. ``difference`` is that of an accuracy, NEW - BASE. ``p``: of "both runs are alike", two-sided; None where counted,
-    or where too few processes say nothing. ``processes``: of BASE and of NEW. ``outcome`` is what became of the figure,
-    ``reason`` why it is no answer, ``remedy`` what would give one.
+    A timed figure is the median over processes. Its ratio is the geometric mean over prompts, with an uncorrected 95 %
+    interval. ``difference`` is that of an accuracy, NEW - BASE. ``p``: of "both runs are alike", two-sided; None for counts, or
+    with too few processes. ``processes``: of BASE and of NEW. ``outcome`` is the verdict on the figure, ``reason`` why it is no
+    answer, ``remedy`` what would give one.
     """
 
     key: str

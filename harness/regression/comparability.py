@@ -1,8 +1,8 @@
-"""Are runs alike enough for a difference in their figures to mean something? Says what differs, key by key, and refuses.
+"""Checks that runs are alike enough to compare their figures, names each difference by key, and refuses unlike runs.
 
-What is being compared is expected to differ: the commit of sbd, its times, its counts. All that is meant to be held fixed must
-agree: the machine, the versions its user pins, the scenario, the model that was loaded, the prompts, the format of the record.
-A fact that one record has and the other lacks differs too: nobody can say that it agrees. Reads records only.
+The commit of sbd, its times and its counts are expected to differ. All that is held fixed must agree: the machine, the pinned
+versions, the scenario, the loaded model, the prompts, the record's format. A fact that only one record has counts as a
+difference.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ HARDWARE = (
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
 LONGEST_VALUE = 80
-"""Letters of a value in a refusal; a whole part that only one side has is not written out."""
+"""Most letters of a value in a refusal; a whole part that only one side has is not written out."""
 PACKAGES = ("torch", "transformers", "triton")
 WORDS = ("name", "question")
-"""Keys of a scenario that change nothing of what is measured, besides those that no sample depends on."""
+"""Keys of a scenario that do not change the measurement, besides those that no sample depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlike:
-    """One thing in which two runs differ: ``hardware.cpu_model``, with what it is in either, in words."""
+    """One difference between two runs: ``hardware.cpu_model``, with both values in words."""
 
     key: str
     base: str
@@ -45,7 +45,7 @@ class Unlike:
 
     @property
     def group(self) -> str:
-        """What ``--allow`` calls it: the first word of the key."""
+        """Its name for ``--allow``: the first word of the key."""
         return self.key.partition(".")[0]
 
     def __str__(self) -> str:
@@ -64,10 +64,10 @@ def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
 def refuse_unlike(
     base: Run, others: Sequence[Run], allow: Collection[str] = (), names: Sequence[str] = ()
 ) -> tuple[Unlike, ...]:
-    """The differences that ``allow`` (groups, dotted keys or beginnings of them) lets pass; anything else is refused.
+    """The differences that ``allow`` (groups, dotted keys or their beginnings) permits; anything else is refused.
 
     Raises:
-        UserError: two runs are not alike, with every key, both values and what to do; or ``allow`` names nothing there is.
+        UserError: two runs are not alike, with every key, both values and what to do; or ``allow`` names an unknown key.
     """
     unknown = [word for word in allow if word.partition(".")[0] not in GROUPS]
     if unknown:
@@ -84,13 +84,13 @@ def refuse_unlike(
 
 
 def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
-    """The runs with only those decodes whose prompts both have in the same case; a case that one side lacks stays as it is."""
+    """The runs with only the decodes whose prompts both have in the same case; cases of one side alone stay as they are."""
     decoded = [_batches(base), _batches(new)]
     return _only(base, *decoded), _only(new, *decoded)
 
 
 def work_fingerprint(header: RunHeader) -> str:
-    """12 hex digits that are equal where the scenario measures the same, with as many threads; its name and claims left out."""
+    """12 hex digits, equal where the scenario measures the same with as many threads; its name and claims do not count."""
     done = {"scenario": _scenario(header.scenario), "threads": header.environment.get("threads")}
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -107,7 +107,7 @@ def _facts(run: Run) -> dict[Group, Any]:
 
 
 def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
-    """What the environment tells of processor, memory and GPUs; sizes as a person would say them, GPUs by what they are."""
+    """Processor, memory and GPUs of the environment; sizes in rounded words, GPUs by model."""
     memory = environment.get("memory_total_bytes")
     found = {name: environment[name] for name in HARDWARE if name in environment}
     return found | {
@@ -124,9 +124,9 @@ def _versions(environment: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The scenario with today's defaults filled in, so that a record older than a key agrees with one that has its default.
+    """The scenario with today's defaults filled in, so that a record older than a key agrees with its default.
 
-    Parts go by their names; a file of prompts is known by its digest, not by where the checkout lies.
+    Parts are compared by name, a file of prompts by its digest and not by its path.
     """
     try:
         data: dict[str, Any] = Scenario.model_validate(recorded).model_dump(mode="json")
@@ -144,7 +144,7 @@ def _without_place(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _models(run: Run) -> dict[str, Any]:
-    """Per part: the shape that was loaded, how its forwards ran, and which weights and tokenizer the hub gave."""
+    """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
     found: dict[str, Any] = {}
     for case in run.header.cases:
         if not case.is_check and case.part not in found:
@@ -156,7 +156,7 @@ def _models(run: Run) -> dict[str, Any]:
 
 
 def _prompts(base: Run, new: Run) -> list[Unlike]:
-    """Cases that both runs have samples of, but not of the same prompts."""
+    """Cases that both runs sampled with different prompts."""
     one, other = _lengths(base), _lengths(new)
     found = []
     for case_id in one:

@@ -1,6 +1,6 @@
-"""Reads the deterministic figures off a run, case by case: what was counted, not timed, in the first repeat.
+"""The deterministic figures of a run, case by case: counted, not timed, in the first repeat.
 
-A figure that the run itself does not repeat is no deterministic one: it is absent, with its reason.
+A figure that differs between repeats of the run is absent, with its reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A counted value, or None with why it is none."""
+    """A counted value, or None with the reason."""
 
     value: float | str | None
     reason: str | None = None
@@ -78,7 +78,7 @@ def _first_repeat(samples: list[Sample]) -> list[Sample]:
 
 
 def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
-    """Whether the run contradicts itself: the same batch with the same seed, or a greedy one, gave other passes or output.
+    """Whether the run contradicts itself: other passes or output for the same batch with the same seed, or a greedy one.
 
     Replayed acceptance is drawn by the seed, so there only samples of the same seed must agree.
     """
@@ -112,7 +112,7 @@ def _final_tokens_per_pass(case: CaseHeader, samples: list[Sample]) -> Count:
 
 
 def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sample]]) -> Count:
-    """Share of the prompts with the very output of the NTP case beside it, each in its first repeat."""
+    """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
     if case.arm.get("temperature") != GREEDY:
         return Count(value=None, reason="sampled outputs differ by chance")
     place = (case.part, case.batch_size, case.task, "ntp", GREEDY)

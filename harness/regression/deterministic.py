@@ -1,4 +1,4 @@
-"""Deterministic metrics: equality, or a declared tolerance; a change is named from what to what."""
+"""Judges deterministic metrics: equality, or a declared tolerance; a change is given with both values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def fault_of(base: Value, new: Value, why_absent: str | None) -> str | None:
 
 
 def judged(metric: DeterministicMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
-    """The judgement with what the metric says of itself."""
+    """The judgement with the metric's own description."""
     return Judgement(
         subject=metric.subject, metric=metric.metric, kind="deterministic", state=state, cell=metric.cell, value=value,
         unit=metric.unit, better=metric.better, bound=bound_in_words(metric), basis=metric.basis, sizes={"runs": 2},
@@ -80,7 +80,7 @@ def judged(metric: DeterministicMetric, state: State, value: Quantity, reason: s
 
 
 def bound_in_words(metric: DeterministicMetric) -> str:
-    """What NEW may be."""
+    """The permitted values of NEW."""
     direction = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[metric.better]
     given = [f"{metric.absolute:g} {metric.unit}"] if metric.absolute else []
     given += [f"{metric.relative:.3%} of it"] if metric.relative else []

@@ -1,20 +1,18 @@
-"""The decision of a timed regression gate: which pairs of fresh processes it still needs, and what they say.
+"""The decision of a timed regression gate: which pairs of fresh processes it still needs, and what they show.
 
-Pure: it is handed d = log(NEW / BASE) per pair and metric (``gate_metric.log_ratio``) and starts nothing.
+The input is d = log(NEW / BASE) per pair and metric (``gate_metrics.log_ratio``); the gate starts no process.
 
     procedure = GateProcedure(metrics=(...))
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(run_pairs(step.pairs))     # {key: [d, ...]} for step.keys
     step.judgements
 
-First the looks of the plan, with Holm over all metrics. What is slower there is only suspected: it is measured once more,
-alone, at alpha, and fails if the new pairs by themselves say so too. So a slowdown equal to the margin fails with probability
-alpha² per metric about, and a metric that failed was found slower twice.
+The looks of the plan come first, with Holm over all metrics. A metric that is slower there is only suspected. It is measured
+once more, alone, at alpha, and fails if the new pairs alone show it too. So a slowdown equal to the margin fails with
+probability of about alpha² per metric.
 
-What it cannot see, by design: a slowdown within the margin, ever; and one just beyond it, mostly. Nor one that both revisions
-share, or that shows in no metric given. benchmarks/gate_power gives the share found for each size.
-
-A timed metric's findings as the judgement that is shown: state, ratio with its bounds, and the reason in words.
+By design the gate does not detect a slowdown within the margin, and rarely one just beyond it. It cannot detect one that both
+revisions share, or that shows in no given metric. benchmarks/gate_power gives the share found for each size.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ RUN_AGAIN = "see why those processes gave no figure, and run the gate again"
 
 
 def answer(metric: TimedMetric, first: GateFinding, rerun: GateFinding | None = None) -> Judgement:
-    """The judgement of a metric; of its re-run where it was suspected, for the figure that raised suspicion leans upwards."""
+    """The judgement of a metric; of its re-run where it was suspected, because the first estimate is then biased upwards."""
     if rerun is None:
         return judged(metric, first, STATES[first.outcome], described(metric, first))
     end = AFTER_SUSPICION[rerun.outcome]
@@ -52,7 +50,7 @@ def answer(metric: TimedMetric, first: GateFinding, rerun: GateFinding | None = 
 
 
 def answer_without_rerun(metric: TimedMetric, usual: GateFinding, strict: GateFinding) -> Judgement:
-    """The judgement where no re-run can be had: what the usual level suspects fails only where the ``strict`` one agrees."""
+    """The judgement where no re-run is possible: a suspicion at the usual level fails only at the ``strict`` one too."""
     if usual.outcome != "slower" or strict.outcome == "slower":
         return answer(metric, strict if usual.outcome == "slower" else usual)
     reason = f"suspected, not confirmed: {described(metric, usual)}, but not at the level that stands in for a re-run"
@@ -75,7 +73,7 @@ def judged(
 
 
 def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
-    """NEW / BASE with a lower and an upper one-sided bound; a bound that so few pairs cannot give is None."""
+    """NEW / BASE with a lower and an upper one-sided bound; a bound that too few pairs give is None."""
     mean = finding.slowdown
     if mean is None:
         return absent(finding.fault or "nothing was measured")
@@ -93,12 +91,12 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
 
 
 def exponential(log: float) -> float | None:
-    """exp, or None where there is no such finite number: a bound from two pairs far apart."""
+    """exp, or None where the result is not finite: a bound from two pairs far apart."""
     return math.exp(log) if log < 700 else None
 
 
 def described(metric: TimedMetric, finding: GateFinding) -> str:
-    """What was seen and what follows, as half a sentence."""
+    """The observation and its consequence, as half a sentence."""
     if finding.slowdown is None:
         return finding.fault or "nothing was measured"
     seen = ratio(metric, finding)
@@ -109,7 +107,7 @@ def described(metric: TimedMetric, finding: GateFinding) -> str:
 
 
 def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
-    """How many pairs would decide it, at the mean and the spread seen."""
+    """How many pairs would decide it, at the observed mean and spread."""
     mean, limit = finding.slowdown, math.log1p(metric.margin)
     if mean is None or mean.standard_error is None:
         return "measure 12 pairs of fresh processes"
@@ -122,7 +120,7 @@ def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
 
 GateStage = Literal["first", "re-run"]
 ALPHA_WITHOUT_RERUN = 0.01
-"""Stands in for a re-run that cannot be had: the most that a slowdown equal to the margin may fail."""
+"""Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +142,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
-    """A timed gate as a value: its metrics, its plan and the d that it has seen per key, in the order of the pairs.
+    """A timed gate as a value: its metrics, its plan and the d seen so far per key, in the order of the pairs.
 
-    ``order`` says which side ran first in which pair; None where that is not known, then the place of a pair is no term.
+    ``order`` says which side ran first in each pair; None where that is not known, and then the place of a pair is no term.
 
     Raises:
         UserError: no metric, more than five, or two under one key.
@@ -162,7 +160,7 @@ class GateProcedure:
         check_timed(self.metrics)
 
     def next_step(self) -> NeedPairs | Done:
-        """What the runner is to do next. The same value gives the same answer."""
+        """The next action of the runner. The same value gives the same answer."""
         found, look = judge_looks(self.metrics, self.first, self.plan, self._signs("pair", self.plan.looks[-1]))
         if look is not None:
             keys = tuple(one.key for one in self.metrics if one.key not in found or found[one.key].outcome == "open")
@@ -199,10 +197,10 @@ class GateProcedure:
 
 
 def judge_pairs(metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]]) -> tuple[Judgement, ...]:
-    """Judge pairs that are all there is (two stored runs): one look, and no re-run can confirm a suspicion.
+    """Judge all pairs that exist (two stored runs): one look, and no re-run can confirm a suspicion.
 
-    So a metric fails only at one-sided alpha 0.01 (Holm); suspected at 0.05 but not at 0.01 is inconclusive. Metrics may
-    have different numbers of pairs; a metric without any is void.
+    So a metric fails only at one-sided alpha 0.01 (Holm); suspected at 0.05 but not at 0.01 is inconclusive. Metrics may have
+    different numbers of pairs; a metric without any is void.
 
     Raises:
         UserError: no metric, more than five, or two under one key.

@@ -1,4 +1,4 @@
-"""What the pairs seen so far say about each timed metric: one look, or several fixed in advance."""
+"""What the pairs so far show about each timed metric: one look, or several fixed in advance."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePlan:
-    """How many pairs are looked at, and when. Fixed before the first pair is seen.
+    """The numbers of pairs at which the gate looks at the data. Fixed before the first pair is seen.
 
     ``looks``   numbers of pairs at which the data are judged, growing; the last is the cap
     ``shares``  of alpha spent at each look, 1 in all, so that looking more than once does not raise the false alarms
     ``rerun_pairs``  pairs of the re-run that a suspected metric must fail again, alone
     ``alpha``   one-sided, over all metrics (Holm) and all looks together
 
-    Looks at whole blocks of four pairs see each side once in each place. The default spends nearly all on the last look. By
-    simulation (benchmarks/gate_power prints it) a 4 % slowdown of one metric of five then fails in 94.5 % of the trials, with a
-    single look at 12 pairs in 95 %, and a machine of half the noise is mostly done after 8. Half of alpha on the first look
-    saves two pairs in twelve and costs 4 trials in a hundred; a third look gains nothing.
+    At whole blocks of four pairs each side has taken each place once. The default spends nearly all of alpha on the last look.
+    By simulation (benchmarks/gate_power) a 4 % slowdown of one metric of five then fails in 94.5 % of the trials. A single look
+    at 12 pairs gives 95 %. A machine of half the noise is mostly done after 8. Half of alpha on the first look saves two pairs
+    in twelve and costs 4 trials in a hundred; a third look gains nothing.
 
     Raises:
         UserError: looks that do not grow from at least 2, shares that do not go with them, a re-run of fewer than 2 pairs.
@@ -68,10 +68,10 @@ def plan_of(pairs: int) -> GatePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFinding:
-    """What one metric's pairs say. ``slowdown`` is the mean of d, its sign turned where a higher figure is better.
+    """What one metric's pairs show. ``slowdown`` is the mean of d, with its sign reversed where a higher figure is better.
 
-    ``low_level`` and ``high_level`` are what its lower and upper bound were allowed to be wrong by. Where it is void there is
-    no slowdown but a ``fault``.
+    ``low_level`` and ``high_level`` are the error probabilities of its lower and upper bound. A void finding has a ``fault``
+    and no slowdown.
     """
 
     outcome: Outcome
@@ -94,8 +94,8 @@ def judge_look(
     Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
 
     slower: the lower bound is above log(1 + margin), Holm over ``family`` hypotheses (default: these metrics) at ``alpha``.
-    passed: the upper bound is below it, at ``alpha`` for each metric alone; since a gate passes only where every metric does,
-    it is wrong with probability alpha at most (intersection-union test) and needs no Holm.
+    passed: the upper bound is below it, at ``alpha`` for each metric alone. A gate passes only where every metric does. So it
+    is wrong with probability alpha at most (intersection-union test), without Holm.
     """
     found, means = {}, dict[str, SampleMean]()
     for one in metrics:
@@ -119,7 +119,7 @@ def judge_look(
 def judge_looks(
     metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...] = ()
 ) -> tuple[dict[str, GateFinding], int | None]:
-    """(findings so far, the look that lacks pairs or None): what a look has decided stays, whatever comes after it."""
+    """(findings so far, the look that lacks pairs or None): a finding decided at one look stays decided."""
     found: dict[str, GateFinding] = {}
     for look, share in zip(plan.looks, plan.shares, strict=True):
         undecided = [one for one in metrics if one.key not in found or found[one.key].outcome == "open"]
@@ -132,7 +132,7 @@ def judge_looks(
 
 
 def fault_of(values: Sequence[float]) -> str | None:
-    """Why no mean can be taken of them, or None."""
+    """Why the pairs have no mean, or None."""
     if not values:
         return "no pair of processes"
     absent = [str(index) for index, d in enumerate(values, start=1) if not math.isfinite(d)]

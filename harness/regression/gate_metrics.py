@@ -1,4 +1,4 @@
-"""What a regression gate looks at: timed and deterministic metrics, each with its direction and what it tolerates."""
+"""The metrics of a regression gate, timed and deterministic, each with its direction and tolerance."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from harness.errors import UserError
 from harness.scenario.metrics import Basis, Better
 
 MARGIN = 0.02
-"""Least margin of a timed metric: a slowdown of up to 2 % is let pass (measurement.md section 5)."""
+"""Least margin of a timed metric: a slowdown of up to 2 % is permitted."""
 MOST_TIMED_METRICS = 5
-"""Primary metrics of one gate: each more costs all the others power."""
+"""Most primary metrics of one gate: each one reduces the power of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedMetric:
     """One primary metric of a timed gate.
 
-    ``key``     tells it from the others of one gate; the pairs are handed in under it
+    ``key``     identifies it among those of one gate; the pairs are handed in under it
     ``metric``  the name of the figure, ``subject`` what it is of, in words, ``cell`` where it was looked up: as in Judgement
-    ``better``  which way is good: ``lower`` (a time), ``higher`` (tokens/s)
-    ``margin``  slowdown let pass, as a ratio: 0.02 is 2 %; max(MARGIN, noise floor), see ``gate_noise.margin``
+    ``better``  which direction is good: ``lower`` (a time), ``higher`` (tokens/s)
+    ``margin``  permitted slowdown, as a ratio: 0.02 is 2 %; max(MARGIN, noise floor), see ``noise_floor.margin``
     ``margin_source``  where the margin is from, in words
 
     Raises:
@@ -94,7 +94,7 @@ def check_timed(metrics: Sequence[TimedMetric]) -> None:
 def log_ratio(base: float, new: float) -> float:
     """d = log(NEW / BASE) of one pair of fresh processes, from their medians; NaN where a figure is no positive number.
 
-    The gate answers NaN with a void judgement that names the pair, so that a process that failed is never left out quietly.
+    The gate answers NaN with a void judgement that names the pair, so a failed process is always reported.
     """
     positive = all(math.isfinite(one) and one > 0 for one in (base, new))
     return math.log(new / base) if positive else math.nan

@@ -1,4 +1,4 @@
-"""Judges two stored runs: hands what was counted and timed in them to the gate, metric by metric."""
+"""Judges two stored runs: passes their counted and timed figures to the gate, metric by metric."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ REMEDY = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...;
 
 
 def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
-    """Every deterministic figure of the cases that both runs have; ``allowed``: in what else they differ, said with a change.
+    """Every deterministic figure of the cases that both runs have; ``allowed``: other differences, named with a change.
 
-    What a meter of one side did not read is left out; a case that left no samples on one side is void.
+    A figure that one side's meter did not read is left out; a case that left no samples on one side is void.
     """
     return judge_counted_pairs([CountedPair(name="", base=counted(base), new=counted(new))], allowed)
 
@@ -43,8 +43,8 @@ class CountedPair:
 def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
     """Every deterministic figure over one or more pairs: a change in one pair alone is a change.
 
-    Where BASE itself is not the same in all its processes, a figure is void. What a meter read is judged by its median over
-    the pairs that have it on both sides.
+    A figure that differs between BASE's own processes is void. A meter reading is judged by its median over the pairs that have
+    it on both sides.
     """
     found = []
     for metric in pairs[0].base:
@@ -69,7 +69,7 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
 
 
 def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:
-    """Void, where a figure of BASE differs between its own processes: then NEW's cannot be told from one of them."""
+    """Void where a figure of BASE differs between its own processes, because NEW then cannot be judged."""
     (first, one, _), *rest = sides
     for name, other, _ in rest:
         if None not in (one.value, other.value) and other.value != one.value:
@@ -94,7 +94,7 @@ def _gravest(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement:
 def judged_metric(
     metric: CellMetric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN
 ) -> TimedMetric:
-    """``metric`` as the gate wants it, its margin the greater of ``least_margin`` and the machine's noise floor.
+    """``metric`` for the gate, with the greater of ``least_margin`` and the machine's noise floor as its margin.
 
     ``floors``: by metric key; ``pairs``: of fresh processes, at most.
     """
@@ -109,8 +109,8 @@ def judged_metric(
 def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
     """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
-    Metrics without a time on some side are void; where a run has fewer than three processes, all are inconclusive: nobody can
-    tell their luck from a change.
+    Metrics without a time on some side are void. Where a run has fewer than three processes all are inconclusive, because
+    chance and change look alike.
     """
     of_base, of_new = processes_of(base), processes_of(new)
     count = min(len(of_base), len(of_new))
@@ -149,7 +149,7 @@ def _deterministic(metric: CellMetric) -> DeterministicMetric:
 
 
 def _with_allowed(judged: Judgement, allowed: Sequence[Unlike]) -> Judgement:
-    """A change may be due to what was allowed to differ; then its reason says so."""
+    """Names the permitted differences in the reason of a change, which may be due to them."""
     if judged.state != "missed" or not allowed:
         return judged
     keys = ", ".join(one.key for one in allowed)

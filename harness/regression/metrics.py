@@ -1,7 +1,7 @@
-"""The figures of one cell that two runs are compared and gated by, and which of them come first.
+"""The figures of one cell by which two runs are compared and gated, and which of them decide.
 
-Deterministic ones are counted per case and must be equal, or within a declared tolerance, on any machine. Timed ones are one
-number per process and cell (part, batch size, arm; all its tasks together). ``counted`` and ``timed`` read them off runs.
+Deterministic figures are counted per case. They must be equal, or within a declared tolerance, on any machine. Timed ones are
+one number per process and cell (part, batch size, arm; all its tasks together). ``counted`` and ``timed`` read both from runs.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class CellMetric:
 
     @property
     def key(self) -> str:
-        """``decode_s_per_token:reference/b1/ntp``: how it is called on the command line and in stored floors."""
+        """``decode_s_per_token:reference/b1/ntp``: its name on the command line and in stored floors."""
         task = "" if self.task is None else f"/{self.task}"
         return f"{self.name}:{self.part}{task}/b{self.batch_size}/{self.arm}"
 
     @property
     def definition(self) -> Metric:
-        """Direction, tolerance and what it rests on."""
+        """Direction, tolerance and basis."""
         return METRICS[self.name]
 
     @property
     def unit(self) -> str:
-        """As a gate's exports name it."""
+        """As in a gate's exports."""
         return self.definition.unit if self.definition.gate_unit is None else self.definition.gate_unit
 
     @property
@@ -54,13 +54,13 @@ class CellMetric:
 
     @property
     def cell(self) -> dict[str, str]:
-        """For programs, as judgements carry it."""
+        """For programs, as in judgements."""
         task = {} if self.task is None else {"task": self.task}
         return {"part": self.part, "batch_size": str(self.batch_size), **task, "arm": self.label}
 
 
 def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetric:
-    """The figure ``name`` of the cell that ``case`` lies in."""
+    """The figure ``name`` of the cell of ``case``."""
     return CellMetric(
         name=name, part=case.part, batch_size=case.batch_size, arm=case.case_id.rpartition("/")[2], label=case.label,
         task=case.task if by_task else None,
@@ -68,7 +68,7 @@ def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetr
 
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
-    """Every timed figure that a run of these cases can have, in the order of its cases."""
+    """Every timed figure possible for these cases, in their order."""
     found: dict[CellMetric, None] = {}
     for case in run.header.cases:
         if case.timed and not case.is_check:
@@ -80,8 +80,8 @@ def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
 def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[CellMetric, ...]:
     """The timed figures that decide, at most five: those that ``wanted`` names, by name, key or pattern (``wall_*``).
 
-    By default, part by part as far as five reach: NTP's time per token, then the time per token and the wall speedup of the
-    arm that answers the question (the highlight), or of the first SBD arm where no arm does.
+    By default, part by part up to five: NTP's time per token, then time per token and wall speedup of the highlighted arm.
+    Without a highlight the first SBD arm is used.
 
     Raises:
         UserError: ``wanted`` names none of the run's, or more than five.
@@ -120,7 +120,7 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
 
 
 def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
-    """The highlight of the cell, by its label; else its first arm that is not NTP."""
+    """The highlighted arm of the cell, by its label; else its first arm that is not NTP."""
     others = [case for case in cases if case.arm.get("method") != "ntp"]
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)

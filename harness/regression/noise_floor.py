@@ -1,8 +1,6 @@
 """The noise floor of a machine: how far the gate's own estimate strays when both sides are the same program (A/A).
 
-The noise floors of this user's machines, one file per machine and work, in the user's own data folder.
-
-A floor holds for the hardware it was measured on and for what was measured; another scenario has another floor.
+The user's data folder holds one file per machine and work. A floor holds for its hardware and its scenario only.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""
 PERCENTILE = 0.99
 FEWEST_REPEATS = 20
-"""With fewer the floor is given, with what it is worth."""
+"""With fewer the floor is given with a warning."""
 ENOUGH_REPEATS = 100
-"""From here on the percentile is an observed one; of fewer repeats it would be no more than the largest."""
+"""From here on the percentile is an observed one; with fewer repeats it would be the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
     """What a timed metric strays by under A/A, as a ratio (0.012: 1.2 %).
 
-    ``ratio`` is None where it is not known; ``reason`` says why, or why a floor that is given is not worth much. ``repeats``
-    counts full A/A gates, ``pairs`` the pairs of processes in each; ``method`` names the formula.
+    ``ratio`` is None where it is not known; ``reason`` says why, or why a given floor is unreliable. ``repeats`` counts full
+    A/A gates, ``pairs`` the pairs of processes in each; ``method`` names the formula.
     """
 
     metric: str
@@ -51,9 +49,9 @@ class NoiseFloor:
 def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFloor:
     """Floor of ``metric``: 99th percentile of |estimate|, one per full A/A repeat: the mean d over its ``pairs`` pairs.
 
-    From 100 repeats on it is the observed percentile (an order statistic). With fewer that is the largest, which lies below
-    the true percentile more often than not; so then it is the larger of that and a bound that one more estimate exceeds with
-    at most 1 % probability: |mean| + t(n-1, 0.995) · s · √(1 + 1/n). A constant bias between the sides counts in full.
+    From 100 repeats on it is the observed percentile (an order statistic). With fewer that is the largest, which is below the
+    true percentile more often than not. The floor is then at least a bound that one more estimate exceeds with at most 1 %
+    probability. This bound is |mean| + t(n-1, 0.995) · s · √(1 + 1/n). A constant bias between the sides counts in full.
     """
     n = len(estimates)
     unknown = NoiseFloor(metric=metric, ratio=None, repeats=n, pairs=pairs, method="none")
@@ -74,8 +72,8 @@ def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFlo
 def margin(floor: NoiseFloor | None, pairs: int, least: float = MARGIN) -> tuple[float, str]:
     """(margin as a ratio, where it is from): max(``least``, floor), for a gate of up to ``pairs`` pairs.
 
-    A floor that was measured with more pairs than the gate has is widened by √(its pairs / pairs): noise that is independent
-    from pair to pair grows like that, and what they share grows less.
+    A floor measured with more pairs than the gate has is widened by √(its pairs / pairs). Noise independent from pair to pair
+    grows by this factor, shared noise by less.
     """
     if floor is None or floor.ratio is None:
         why = floor.reason if floor is not None else "not measured; sbd noise measures it"
@@ -112,7 +110,7 @@ FILE_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFloors:
-    """What one file holds; ``measured_at`` is the date of the first run behind it."""
+    """Contents of one file; ``measured_at`` is the date of its first run."""
 
     file: Path
     machine: str
@@ -123,12 +121,12 @@ class StoredFloors:
 
 
 def floors_file(header: RunHeader) -> Path:
-    """Where the floors for the machine and the work of this run are, or would be."""
+    """The file of the floors for the machine and the work of this run, whether it exists or not."""
     return user_data_dir("noise_floors") / f"{machine_of(header).fingerprint}-{work_fingerprint(header)}.json"
 
 
 def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
-    """Keep ``floors`` in place of what was known before.
+    """Replace the stored floors by ``floors``.
 
     Raises:
         StorageError: the file cannot be written.
@@ -154,13 +152,13 @@ def known_floors(header: RunHeader) -> dict[str, NoiseFloor]:
 
 
 def every_floor() -> list[StoredFloors]:
-    """All that is kept, by file name."""
+    """All stored floors, by file name."""
     return [_read(file) for file in sorted(user_data_dir("noise_floors").glob("*.json"))]
 
 
 def _read(file: Path) -> StoredFloors:
     """Raises:
-    UserError: the file is damaged; it is named and not passed over, for the gate's margin would silently be another.
+    UserError: the file is damaged. It is not skipped, because the gate's margin would change without notice.
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))

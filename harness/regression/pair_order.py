@@ -1,8 +1,8 @@
-"""Which side of a pair of fresh processes runs first, and what a pair's place takes out of the estimate.
+"""Which side of a pair of fresh processes runs first, and how the estimate is freed of the effect of a pair's place.
 
-Random, so that no rhythm of the machine can favour a side for long, and balanced in blocks of four pairs: of the odd pairs of a
-block one starts with BASE and one with NEW, of the even pairs too. Each side then stands once in each of the four places of
-four processes, and whatever is a matter of these places cancels in the estimate of a block.
+The order is random, so that no periodic effect of the machine favours a side for long. It is balanced in blocks of four pairs:
+one odd and one even pair start with BASE, the others with NEW. Each side then takes each of the four places of four processes
+once, and effects of these places cancel in a block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 PairStage = Literal["pair", "rerun"]
 Term = tuple[float, ...]
-"""One number per pair: by how much an effect of the pair's place is in its d."""
+"""One number per pair: the weight of an effect of the pair's place in its d."""
 BLOCK = 4
 """Pairs."""
 FEWEST_FOR_ONE_TERM = 4
@@ -29,7 +29,7 @@ FEWEST_FOR_TWO_TERMS = 8
 class PairOrder:
     """The order of all pairs of one gate, by the ``seed`` that was drawn for it.
 
-    None: BASE first in odd pairs, NEW first in even ones, as gates before had it; their unfinished work folders go on so.
+    None: BASE first in odd pairs, NEW first in even ones, as in unfinished work folders of older gates.
     """
 
     seed: int | None
@@ -50,11 +50,11 @@ class PairOrder:
 
 @lru_cache(maxsize=1024)
 def place_terms(signs: tuple[int, ...]) -> tuple[Term, ...]:
-    """What a mean over these pairs is freed of: one column per term, one number per pair.
+    """The terms that are removed from a mean over these pairs: one column per term, one number per pair.
 
-    A process that is slower for running second, and any steady drift, adds c to d where BASE ran first and takes c from it
-    where NEW did. From eight pairs on odd and even pairs have a c each, so that a rhythm of four processes is taken out too.
-    With fewer than four pairs there is no term; nor where all pairs had one order, for it cannot be told from a change.
+    A process slower for running second, and any steady drift, adds c to d where BASE ran first and subtracts it where NEW did.
+    From eight pairs on odd and even pairs have a c each, which also removes an effect with a period of four processes. No term
+    exists with fewer than four pairs, or where all had one order: it cannot be told from a change.
 
     Source: Hills and Armitage, Br. J. Clin. Pharmacol. 8 (1979) 7: the period effect of a two-period crossover trial.
     """

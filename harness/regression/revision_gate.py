@@ -1,12 +1,10 @@
-"""Gates two revisions by running them in turn: asks the gate what it still needs, measures it, hands it in.
+"""Gates two revisions by running them in pairs, and measures this machine's noise floor by gates of a command against itself.
 
-What was counted is judged on every pair, and a change fails at once; what was timed takes as many pairs as the gate asks for,
-and a suspicion is confirmed by pairs of its own.
+Counted figures are judged on every pair, and a change fails at once. Timed figures take as many pairs as the gate asks for, and
+new pairs confirm a suspicion.
 
-The noise floor of this machine: gates of a command against itself, run as real ones are.
-
-By default every pair of every gate is measured. With a pool, so many pairs are measured and the gates are drawn from them:
-quicker, but blind to what drifts between gates, and its floors say so.
+A noise floor by default measures every pair of every A/A gate. With a pool, only its pairs are measured and the gates are drawn
+from them. This is faster but misses drift between gates, and its floors say so.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ from harness.regression.revisions import Revisions, Stage
 from harness.regression.timed import Process, numbers, processes_of
 
 MOST_VOID_PAIRS = 3
-"""Pairs taken again because a machine in trouble left a metric without a time; after that the gate is told."""
+"""Most pairs taken again because the machine's state left a metric without a time; later ones go to the gate as void."""
 Floors = Callable[[Run], Mapping[str, NoiseFloor]]
-"""What is known of the noise of the machine and the work of a run, by metric key."""
+"""Known noise floors of the machine and the work of a run, by metric key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class GateOptions:
 
 
 def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, progress: Progress) -> Judgements:
-    """Run pairs until every metric has its answer; the answer is kept in the work folder too.
+    """Run pairs until every metric has its answer, which is written to the work folder too.
 
     Raises:
         UserError: the sides are not alike. ProcessEndedError: a command failed.
@@ -76,18 +74,18 @@ def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, prog
 
 
 class CountChangedError(Exception):
-    """What is counted differs in a pair: the gate has failed, and no more is measured."""
+    """A counted figure differs in a pair: the gate has failed, and measuring stops."""
 
 
 class Counts:
-    """What was counted in every pair, re-runs and pairs without times among them; ``allowed``: in what the sides may differ."""
+    """Counts of every pair, re-runs and pairs without times included; ``allowed``: the permitted differences of the sides."""
 
     def __init__(self, allowed: Sequence[Unlike]) -> None:
         self._allowed = allowed
         self._pairs: dict[tuple[str, int], CountedPair] = {}
 
     def see(self, name: str, taken_again: int, base: Run, new: Run) -> None:
-        """One pair more; ``taken_again``: how many pairs were set aside so far. What was seen before is left as it was."""
+        """These counts and one more pair; ``taken_again``: how many pairs were set aside so far."""
         left, right = shared_prompts(base, new)
         self._pairs.setdefault((name, taken_again), CountedPair(name=name, base=counted(left), new=counted(right)))
 
@@ -119,7 +117,7 @@ def _timed(
 
 
 class Pairs:
-    """Hands out the pairs of both stages one after the other, those without a time taken again in their own place."""
+    """Yields the pairs of both stages in order; pairs without a time are taken again in their own place."""
 
     def __init__(
         self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress, counts: Counts | None = None
@@ -146,7 +144,7 @@ class Pairs:
         return found
 
     def _pair(self, stage: Stage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
-        """d of one pair by metric key, or why there is none though it was taken again."""
+        """d of one pair by metric key, or why it is absent after repeats."""
         while True:
             row = self._once(stage, number, metrics)
             missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
@@ -170,7 +168,7 @@ class Pairs:
 
 
 def _log_ratio(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
-    """d of one pair of runs, or why it has none; where the scenario has several processes itself, the mean over them."""
+    """d of one pair of runs, or why it is absent; the mean over processes where the scenario itself has several."""
     count = min(len(base), len(new))
     values = numbers(metric, [*base[:count], *new[:count]])
     if isinstance(values, str):
@@ -184,7 +182,7 @@ SEED = 20_261
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseWish:
-    """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw them from, None: all."""
+    """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw from, None: all."""
 
     gates: int = FEWEST_REPEATS
     pairs: int = 12
@@ -200,7 +198,7 @@ class NoiseWish:
 
 
 def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> tuple[Run, tuple[NoiseFloor, ...]]:
-    """The first run, which says what machine and work the floors hold for, and a floor per metric key.
+    """The first run, which identifies the machine and work of the floors, and a floor per metric key.
 
     Raises:
         UserError: nothing was timed. ProcessEndedError: the command failed.
@@ -234,7 +232,7 @@ def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: Noise
 def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
     """``seconds``: log of the second process's time by the first's, per pair.
 
-    Which side of an A/A pair is called NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
+    Which side of an A/A pair is NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
     """
     rng = random.Random(f"{SEED}/{key}")
     draws = (rng.choices(seconds, k=wish.pairs) for _ in range(RESAMPLES))
@@ -245,5 +243,5 @@ def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish:
 
 
 def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
-    """What a gate takes for the change over these pairs."""
+    """The gate's estimate of the change over these pairs."""
     return freed_mean(values, place_terms(signs)).mean

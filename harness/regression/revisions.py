@@ -1,7 +1,7 @@
-"""Two revisions measured in pairs on this machine, each time in a fresh process, in a balanced random order (gate_order).
+"""Measures two revisions in pairs on this machine, each time in a fresh process, in the random order of ``pair_order``.
 
-What drifts in a machine then falls on both sides alike. Each command leaves a run directory; all of them are kept in a work
-folder, and the same call goes on where it was stopped:
+Drift of the machine then affects both sides alike. Each command leaves a run directory in a work folder, and the same call
+continues where it was stopped:
 
     gate.json                     the two commands and the seed of the order
     pair-01/base, pair-01/new     run directories, with what their commands printed beside them
@@ -10,9 +10,7 @@ folder, and the same call goes on where it was stopped:
     void-pair-01-1/...            a pair that was taken again in its own place
     judgements.json               the answer; a folder that has it is finished
 
-Knows no metric and judges nothing.
-
-Starts one command in a fresh process group, waits for it, and leaves nothing of it running when we are stopped.
+Each command has its own process group, and nothing of it keeps running when this program is stopped.
 """
 
 from __future__ import annotations
@@ -40,18 +38,18 @@ from harness.record.store import read_on_one_machine
 from harness.regression.pair_order import PairOrder, PairStage
 
 GRACE_S = 10.0
-"""How long an interrupted command may take to put its record down before it is killed."""
+"""Seconds that an interrupted command has to write its record before it is killed."""
 
 
 class Launcher(Protocol):
     """Runs a shell command to its end."""
 
     def __call__(self, command: str, stdout: Path, stderr: Path) -> int:
-        """Write what it prints into the two files; returns its exit status."""
+        """Write its output into the two files; returns its exit status."""
 
 
 def launch(command: str, stdout: Path, stderr: Path) -> int:
-    """Run ``command`` by the shell in a process group of its own; interrupted, it is interrupted too, then killed."""
+    """Run ``command`` by the shell in a process group of its own; an interrupt is passed on, then the group is killed."""
     with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as stop:
         child = subprocess.Popen(
             command, shell=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
@@ -65,7 +63,7 @@ def launch(command: str, stdout: Path, stderr: Path) -> int:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Interrupt the whole group; kill what has not ended in time, or does not heed it (a shell's background commands)."""
+    """Interrupt the whole group; kill what has not ended in time or ignores it (a shell's background commands)."""
     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(child.pid, signal.SIGINT)
         child.wait(GRACE_S)
@@ -75,8 +73,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 class _Stop:
-    """The handler of a signal that ends the command: only noted until it is heeded, for there may be no command to end yet, or
-    one that nobody knows of: it runs before the call that starts it has returned.
+    """The handler of a signal that ends the command. It only notes the signal until ``heed``, because the command may not exist
+    yet, or the call that starts it has not returned.
     """
 
     def __init__(self) -> None:
@@ -88,7 +86,7 @@ class _Stop:
             raise KeyboardInterrupt
 
     def heed(self) -> None:
-        """From here on stop at once, and now if it came before."""
+        """From here on stop at once, and now if the signal has come already."""
         self._heeded = True
         if self._came:
             raise KeyboardInterrupt
@@ -96,7 +94,7 @@ class _Stop:
 
 @contextmanager
 def _stopped_by() -> Iterator[_Stop]:
-    """A polite kill (a CI job that is cancelled) ends the command as Ctrl-C does; it would outlive us in its own group."""
+    """SIGTERM (a cancelled CI job) ends the command as Ctrl-C does; in its own group it would otherwise keep running."""
     stop = _Stop()
     heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
@@ -120,7 +118,7 @@ NOT_FOUND = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """A shell command per side; ``{out}`` in it stands for the run directory that it is to leave.
+    """A shell command per side; ``{out}`` in it is replaced by the run directory that it must leave.
 
     Raises:
         UserError: one has no ``{out}``.
@@ -158,7 +156,7 @@ class Revisions:
         self, commands: Commands, work: Path, progress: Progress, launcher: Launcher | None = None,
         clock: Callable[[], float] = time.monotonic, seed: int | None = None,
     ) -> None:  # fmt: skip
-        """Begin in ``work``, or go on there; ``seed`` of the order of a new gate, by default drawn.
+        """Begin in ``work``, or continue there; ``seed`` of the order of a new gate, by default drawn.
 
         Raises:
             UserError: it holds a finished gate, or one of other commands.
@@ -171,7 +169,7 @@ class Revisions:
         self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
     def pair(self, stage: Stage, number: int) -> tuple[Run, Run]:
-        """The runs of BASE and of NEW of one pair, from 1, taken in its order. What is there already is read, not run.
+        """The runs of BASE and of NEW of one pair, from 1, taken in its order. Existing runs are read, not repeated.
 
         Raises:
             ProcessEndedError: a command failed. UserError: it left no run, or its revision changed since the kept pairs.
@@ -199,7 +197,7 @@ class Revisions:
         ]  # fmt: skip
 
     def finish(self, answer: dict[str, Any]) -> None:
-        """Keep the answer beside what it rests on; the folder is finished."""
+        """Write the answer to the work folder, which is then finished."""
         write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
 
     def _sides(self, stage: Stage, number: int) -> tuple[Side, Side]:
@@ -265,7 +263,7 @@ class Revisions:
             ) from error
 
     def _refuse_changed(self, side: Side, run: Run, out: Path, kept: bool) -> None:
-        """Pairs of two states of one revision must not be mixed: kept ones and new ones name the same commit."""
+        """Kept and new pairs must name the same commit: two states of one revision must not be mixed."""
         commit = run.header.environment.get("commit")
         before, where = self._seen.setdefault(side, (commit, out))
         if commit != before:
@@ -284,7 +282,7 @@ def _marker(folder: Path, side: Side) -> Path:
 
 
 def _set_aside(out: Path) -> None:
-    """A run that was cut off is not gone on with, for its process would not be a fresh one; nor is it thrown away."""
+    """An interrupted run is kept aside and not continued, because its process would not be a fresh one."""
     number = 1
     while out.exists():
         aside = out.with_name(f"{out.name}.interrupted-{number}")
@@ -294,7 +292,7 @@ def _set_aside(out: Path) -> None:
 
 
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
-    """A command that cannot be found, or says itself that its user is wrong, is the user's to mend; others are not."""
+    """An unknown command, or one that reports a user error, is a user error; others are not."""
     lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]
     said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
     return ProcessEndedError(

@@ -1,11 +1,8 @@
-"""Two or more runs beside each other: each as it stands, every other one against the first, and the arms they share.
+"""Two or more runs side by side: each by itself, every other one against the first, and the arms they share.
 
-Unlike runs are not refused: what differs is part of the answer, and is to be read first. Reads records only.
-
-What changed from one run to another, by how much, and how sure that is: a comparison to be read, not a verdict.
-
-Times are compared process by process over the same prompts, accuracies prompt by prompt. Counts have no interval. Reads
-records only.
+It reports what changed, by how much and how certain that is, without a verdict. Unlike runs are not refused, but their
+differences are listed. Times are compared process by process over the same prompts, accuracies prompt by prompt. Counts have no
+interval.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ _Grades = dict[tuple[str, str], list[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsCompared:
-    """NEW beside BASE, by run id; ``unlike`` what was allowed to differ, ``one_sided`` the cases that only one of them has."""
+    """NEW beside BASE, by run id; ``unlike``: the permitted differences, ``one_sided``: the cases of one run only."""
 
     base: str
     new: str
@@ -51,9 +48,9 @@ class RunsCompared:
 
 
 def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: int = 1) -> RunsCompared:
-    """Every figure of the cases that both runs have: what was counted, graded and timed, in this order.
+    """Every figure of the cases that both runs have: counted, graded and timed, in this order.
 
-    ``comparisons``: how many runs are held against BASE on one page, which share what may be called a change by chance.
+    ``comparisons``: number of runs compared on one page, which share the level of false changes.
     """
     cases = [{case.case_id for case in run.header.cases if not case.is_check} for run in (base, new)]
     there = set(timed_metrics(new))
@@ -120,7 +117,7 @@ def _graded(base: Run, new: Run) -> list[Change]:
 
 
 def _grades(run: Run) -> dict[CellMetric, _Grades]:
-    """By arm, all tasks together; warm-ups and replayed acceptance, whose outputs are not the model's, left out."""
+    """By arm, all tasks together; without warm-ups and replayed acceptance, whose outputs are not the model's."""
     cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
     found: dict[CellMetric, _Grades] = {}
     for sample in run.samples:
@@ -135,7 +132,7 @@ def _grades(run: Run) -> dict[CellMetric, _Grades]:
 
 
 def _difference(differences: Sequence[float]) -> Quantity:
-    """Mean paired difference with a two-sided interval: a one-sided bound from either side, each wrong half as often."""
+    """Mean paired difference with a two-sided interval: one-sided bounds from either side, each with half the error."""
     half = 0.5 + CONFIDENCE / 2
     low, high = paired_lower_bound(differences, half), paired_lower_bound([-one for one in differences], half)
     return Quantity(
@@ -161,7 +158,7 @@ SEVERAL_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One run under its letter, with what is derived from it and what is claimed of it."""
+    """One run under its letter, with its comparison and claims."""
 
     letter: str
     header: RunHeader
@@ -185,7 +182,7 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedArm:
-    """One arm over all tasks of a part and batch size, in every run; None where a run does not have it."""
+    """One arm over all tasks of a part and batch size, in every run; None where a run lacks it."""
 
     part: str
     batch_size: int
@@ -200,7 +197,7 @@ class SharedArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """Everything that is said of several runs together."""
+    """Everything about several runs together."""
 
     sides: tuple[Side, ...]
     against: tuple[Against, ...]
@@ -277,7 +274,7 @@ def _against(letter: str, base: Run, new: Run, comparisons: int) -> Against:
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:
-    """Arms that at least two runs have, by part, batch size and label; NTP, which is 1 everywhere, left out."""
+    """Arms that at least two runs have, by part, batch size and label, without NTP, which is 1 everywhere."""
     found: dict[tuple[str, int, str], dict[str, ArmResult]] = {}
     for side in sides:
         for cell in side.comparison.cells:

@@ -1,7 +1,7 @@
-"""Reads the timed figures off processes: one number per process and metric, over the samples that all of them can be asked for.
+"""The timed figures of processes: one number per process and metric, over the samples that all of them have.
 
-A fresh process is the unit of replication (Kalibera and Jones, ISMM 2013): whatever repeats inside one shares its luck, so
-it is one number. Void times are left out, and then on every side: medians over other prompts would differ for no reason.
+A fresh process is the unit of replication (Kalibera and Jones, ISMM 2013). Repeats inside one share its conditions, so they
+give one number. A void time is left out on every side, because medians over different prompts would differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Process:
 
 
 def processes_of(run: Run) -> list[Process]:
-    """The fresh processes that a run was taken in, in order, warm-ups and void times left out."""
+    """The fresh processes of a run, in order, without warm-ups and void times."""
     run, health = without_void_times(run)
     cases = {case.case_id: case for case in run.header.cases if not case.is_check}
     arms: dict[tuple[str, int, str], tuple[str, ...]] = {}
@@ -55,7 +55,7 @@ def processes_of(run: Run) -> list[Process]:
 
 
 def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
-    """With decode times that hold what the prompts' pass takes beyond that of NTP."""
+    """Tallies whose decode times include the time of the prompts' pass beyond NTP's."""
     by_case: dict[str, list[_Place]] = {}
     for place in decodes:
         by_case.setdefault(place[0], []).append(place)
@@ -67,12 +67,12 @@ def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
 
 
 def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process]:
-    """The processes that have a time of the metric's cell: parts of one run may be taken in different numbers of them."""
+    """The processes that have a time of the metric's cell: parts of one run may have different numbers of them."""
     return [process for process in processes if next(_of_cell(metric, process), None)]
 
 
 def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
-    """One number per process, in the metric's unit, over the decodes that every process has a time of; or why there is none."""
+    """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
     shared = _shared(metric, processes)
     if not shared:
         rules = sorted({reason for process in processes for reason in process.void})
@@ -112,7 +112,7 @@ def _of_cell(metric: CellMetric, process: Process) -> Iterator[_Place]:
 
 
 def _figure(name: str, process: Process, key: _Place) -> float:
-    """Of one decode: seconds, seconds per decode token, or how many times NTP's time per token it is below."""
+    """Of one decode: seconds, seconds per decode token, or NTP's time per token ÷ its own."""
     one = process.decodes[key]
     if name == "wall_speedup":
         return _s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(one)

@@ -1,19 +1,15 @@
-"""The bootstrap-t for a ratio of totals: how far its studentised error reaches to either side, by resampling prompts.
+"""The bootstrap-t for a ratio of totals, and the variance of the mean of a table of prompts crossed with processes.
 
-Resampled are the prompts and their mirror images, whose log ratios lie as far on the other side of the median. A total is
-skewed though log ratios hardly are, and a few prompts rarely show the tail that matters: without the images the bound was
-wrong in 4.4 % of runs with heavy tails where 2.5 % is said, with them in 3.0 % (benchmarks, verdict_errors).
+The bootstrap resamples prompts and their mirror images, whose log ratios lie as far on the other side of the median. A total is
+skewed though log ratios hardly are, and a few prompts rarely show the tail that matters. With heavy tails the bound was wrong
+in 4.4 % of runs without images and in 3.0 % with them, nominally 2.5 % (benchmarks/verdict_errors).
 
-Each side reaches at least as far as the symmetric quantile and at least as far as its own tail: tails alone covered 93 % at 10
-prompts where 95 % is said (benchmarks, interval_coverage). Seeded by the number of prompts alone, so the same record gives the
-same interval.
-
+Each side reaches at least as far as the symmetric quantile and its own tail. Tails alone covered 93 % at 10 prompts where 95 %
+is nominal (benchmarks/interval_coverage). The seed is the number of prompts, so the same record gives the same interval.
 Source: P. Hall, J. R. Stat. Soc. B 50 (1988) 35, both forms of the interval.
 
-A table of prompts by processes, and the variance of its mean: the two are crossed, every process decodes every prompt.
-
-A nested analysis (resampling processes, then prompts within them) takes what prompts differ in for noise of the process and
-covered 58 to 67 % where it promised 95 %. Knows no record: prompts and processes are labels.
+Prompts and processes are crossed: every process decodes every prompt. A nested analysis (resampling processes, then prompts
+within them) counts differences between prompts as noise of the process. It covered 58 to 67 % where 95 % is nominal.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ SEED = 20250904
 AT_ONCE = 1_000
 KEPT_UP_TO = 500
 FARTHEST = 30.0
-"""Of a prompt from its image, in logarithms: farther is no ratio of times, and no float."""
+"""Largest distance of a prompt from its image, in logarithms: a larger one is no ratio of times and no float."""
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 """Of the logarithms of (time of base, tokens of base, time of new, tokens of new) in the log of their ratio of totals."""
 
@@ -44,7 +40,7 @@ def log_ratio(totals: Floats) -> Floats:
 
 
 def influences(sums: Floats, totals: Floats) -> Floats:
-    """What each of n units with these four ``sums`` adds to the log ratio of ``totals``, times n (delta method).
+    """Contribution of each of n units with these four ``sums`` to the log ratio of ``totals``, times n (delta method).
 
     ``sums`` has shape (n, 4), ``totals`` (4,) or (resamples, 4); the result (n,) or (resamples, n).
     """
@@ -54,11 +50,11 @@ def influences(sums: Floats, totals: Floats) -> Floats:
 def quantiles(sums: Floats, confidence: float) -> tuple[float, float]:
     r"""How many standard errors the interval reaches below and above the log ratio.
 
-    Either is the larger of two quantiles of t = (log ratio of a resample - log ratio) ÷ standard error of the resample: that
-    of \|t\| at ``confidence``, and that of its own tail at (1 + ``confidence``) / 2. A resample that is too high says how far
-    the truth may lie below.
+    t = (log ratio of a resample - log ratio) ÷ standard error of the resample. Each side is the larger of two quantiles: that
+    of \|t\| at ``confidence``, and that of its own tail at (1 + ``confidence``) / 2. The upper tail of the resamples bounds the
+    truth from below.
 
-    ``sums`` has shape (prompts, 4). Infinite where so many resamples have no spread of their own that nothing can be said.
+    ``sums`` has shape (prompts, 4). Infinite where too many resamples have no spread of their own.
     """
     higher, lower, either = _studentised(sums.tobytes())
     tail = math.ceil((0.5 + confidence / 2) * RESAMPLES) - 1
@@ -69,8 +65,8 @@ def quantiles(sums: Floats, confidence: float) -> tuple[float, float]:
 def with_images(sums: Floats) -> Floats:
     """Every prompt and its image, whose log ratio lies as far on the other side of the median; (2n, 4).
 
-    Either time moves by the share that it has in the spread of both: NTP's per token hardly varies, so the arm's moves. It
-    does not matter which of the two is called new.
+    Either time moves by its share in the spread of both. NTP's time per token hardly varies, so the arm's moves. Swapping base
+    and new gives the same.
     """
     logs, per_token = log_ratio(sums), np.log(sums[:, [0, 2]] / sums[:, [1, 3]])
     spread = per_token.var(axis=0)
@@ -84,7 +80,7 @@ def with_images(sums: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _studentised(sums_bytes: bytes) -> tuple[Floats, Floats, Floats]:
-    r"""t, -t and \|t\| of all resamples, each ascending. Kept: an arm is asked at several levels."""
+    r"""t, -t and \|t\| of all resamples, each ascending. Cached: an arm is asked at several levels."""
     sums = with_images(np.frombuffer(sums_bytes, dtype=np.float64).reshape(-1, 4))
     n, whole = len(sums) // 2, log_ratio(sums.sum(axis=0))
     away, error = np.empty(RESAMPLES), np.empty(RESAMPLES)
@@ -94,7 +90,7 @@ def _studentised(sums_bytes: bytes) -> tuple[Floats, Floats, Floats]:
         influence = np.asarray((SIGNS / totals) @ sums.T) * n
         away[start : start + AT_ONCE] = log_ratio(totals) - whole
         error[start : start + AT_ONCE] = np.sqrt(np.einsum("bn,bn->b", drawn, influence * influence) / (n - 1) / n)
-    flat = error <= 1e-12  # without spread of its own: however far, to both sides
+    flat = error <= 1e-12  # without spread of its own: infinite on both sides
     safe = np.where(flat, 1.0, error)
     higher, lower, either = (np.sort(np.where(flat, math.inf, one / safe)) for one in (away, -away, np.abs(away)))
     return higher, lower, either
@@ -108,19 +104,19 @@ def _times_drawn(n: int, start: int) -> npt.NDArray[np.uint16]:
 
 
 _kept = lru_cache(maxsize=4 * RESAMPLES // AT_ONCE)(_times_drawn)
-"""For a few numbers of prompts: a run has many arms over the same prompts."""
+"""Cached for four numbers of prompts: a run has many arms over the same prompts."""
 
 
 Floats = npt.NDArray[np.float64]
 
 SHARE_FILLED = 0.8
-"""Of the prompts that every process must have: two processes then share prompts, and few cells are made up."""
+"""Of the prompts that every process must have: two processes then share prompts, and few cells are estimated."""
 NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variance:
-    """Of the mean of a table: ``value`` with its degrees of freedom, the part ``of_prompts``, and what it is made of."""
+    """Of the mean of a table: ``value`` with its degrees of freedom, the part ``of_prompts``, and the spread."""
 
     value: float
     degrees: float
@@ -141,7 +137,7 @@ class Cells:
 
     @property
     def too_empty(self) -> str | None:
-        """Why this is not a crossed design, where it is not."""
+        """Why this is not a crossed design, else None."""
         worst = float((self.counts > 0).mean(axis=0).min())
         if worst >= SHARE_FILLED:
             return None
@@ -151,20 +147,20 @@ class Cells:
 def gather(columns: Floats, prompts: Sequence[Hashable], processes: Sequence[Hashable]) -> Cells:
     """Sort observations, ``columns`` of shape (observations, columns), into cells by the labels of each.
 
-    Labels are put in the order of their text, so that the order of the observations changes nothing.
+    Labels are sorted by their text, so the order of the observations does not matter.
     """
     rows = {label: i for i, label in enumerate(sorted(set(prompts), key=repr))}
     places = {label: j for j, label in enumerate(sorted(set(processes), key=repr))}
     row, place = np.array([rows[label] for label in prompts]), np.array([places[label] for label in processes])
     sums, counts = np.zeros((len(rows), len(places), columns.shape[1])), np.zeros((len(rows), len(places)), dtype=np.int64)
-    order = np.lexsort((*columns.T, place, row))  # floats are added in the same order, whatever order they came in
+    order = np.lexsort((*columns.T, place, row))  # so that sums of floats do not depend on the input order
     np.add.at(sums, (row[order], place[order]), columns[order])
     np.add.at(counts, (row, place), 1)
     return Cells(sums=sums, counts=counts)
 
 
 def filled(table: Floats, empty: npt.NDArray[np.bool_]) -> Floats:
-    """``table`` (prompts, processes) with what prompt and process together suggest in its ``empty`` cells.
+    """``table`` (prompts, processes) with its ``empty`` cells estimated from prompt and process together.
 
     Source: F. Yates, Empire J. Exp. Agric. 1 (1933) 129: the least-squares fit of prompt + process, here by iteration.
     """
@@ -182,10 +178,10 @@ def filled(table: Floats, empty: npt.NDArray[np.bool_]) -> Floats:
 
 
 def variance_of_mean(table: Floats, empty: int = 0) -> Variance | None:
-    """Variance of the mean of a full table (prompts, processes), ``empty`` cells of which were filled; None: no spread.
+    """Variance of the mean of a full table (prompts, processes), with ``empty`` cells filled; None: no spread.
 
-    With three processes or more (MS prompts + MS processes - MS residual) / (PQ), the process part never below zero, with
-    Satterthwaite's degrees of freedom; with fewer MS prompts / (PQ) with P - 1: about these processes only.
+    From three processes on: (MS prompts + MS processes - MS residual) / (PQ), with Satterthwaite's degrees of freedom. The
+    process part is at least 0. With fewer: MS prompts / (PQ) with P - 1, about these processes only.
 
     Source: two-way layout with random effects, one figure per cell; F. E. Satterthwaite, Biometrics Bull. 2 (1946) 110.
     """
@@ -203,7 +199,7 @@ def variance_of_mean(table: Floats, empty: int = 0) -> Variance | None:
         if added > 0:
             value = of_prompts + added
             squares = of_prompts**2 / (prompts - 1) + of_processes**2 / (processes - 1) + residual**2 / residual_degrees
-            degrees = max(value**2 / squares, min(prompts, processes) - 1)  # that of one part alone is the least there is
+            degrees = max(value**2 / squares, min(prompts, processes) - 1)  # at least those of one part alone
         process = math.sqrt(added * processes)
     if math.sqrt(value) <= NO_SPREAD * max(1.0, abs(float(table.mean()))):
         return None

@@ -1,11 +1,7 @@
-"""Where the level of a series of figures changed: ruptures proposes, a seeded permutation test judges.
+"""Change points in a series of figures: ruptures proposes them, a seeded permutation test of the best split judges them.
 
-Knows no record, commit or database: it is handed numbers in their order. Noise may be correlated from one point to the next (a
-first-order autoregression); noise that remembers much longer, or differs before and after, can still look like a change.
-
-Whether a stretch of points has two levels: a seeded permutation test of its best split, with a tail for small p-values.
-
-Knows no metric: it is handed numbers, whose order means nothing if there is one level.
+Noise may be correlated from one point to the next (a first-order autoregression). Noise with a longer memory, or with other
+properties before and after, can still look like a change. Small p-values are extrapolated.
 """
 
 from __future__ import annotations
@@ -25,21 +21,22 @@ from harness.analysis.stats.slopes import Drift, correlation_about_line, drifts
 
 PERMUTATIONS = 399
 TAIL = 0.05
-"""Where fewer orders than this share split as well, the p-value is extrapolated from the order at this share."""
+"""Below this share of better orders the p-value is extrapolated from the order at this share."""
 CHUNK = 1 << 20
 SEED = 20260417
 
 
 def split_p(points: NDArray[np.float64], split: int, min_segment: int, permutations: int = PERMUTATIONS) -> float:
-    """How often ``points`` [n] in random order split at least as well, somewhere, as these do at ``split``.
+    """Share of random orders of ``points`` [n] whose best split is at least as good as this one at ``split``.
 
-    The best split of every random order is taken, for ``split`` was chosen as the best of this one: a test at a fixed place
-    would call the noise's own best place significant. Source: Matteson and James, JASA 109 (2014) 334, section 3, with least
-    squares as the divergence.
+    Each random order is split at its best place, because ``split`` was chosen as the best here. A test at a fixed place would
+    call the noise's own best place significant. Source: Matteson and James, JASA 109 (2014) 334, section 3, with least squares
+    as the divergence.
 
-    Below TAIL the count is too small to be read. There p is that of a split named beforehand, R² ~ Beta(1/2, (n - 2) / 2) for
-    normal points, times the number of independent splits: as many as the orders themselves show at TAIL, and more in proportion
-    to R² farther out (James, James and Siegmund, Biometrika 74 (1987) 71: tail b φ(b) of the best split, φ(b) ÷ b of one).
+    Below TAIL the count is too small. There p is that of one split named beforehand, times the number of independent splits.
+    For normal points the former follows from R² ~ Beta(1/2, (n - 2) / 2). The orders show the latter at TAIL, and it grows in
+    proportion to R² farther out. Source: James, James and Siegmund, Biometrika 74 (1987) 71: tail b φ(b) of the best split,
+    φ(b) ÷ b of one.
     """
     size = len(points)
     centred = points - points.mean()
@@ -68,7 +65,7 @@ def _one_split_p(explained: float, size: int) -> float:
 
 
 def _orders(size: int, permutations: int) -> Iterator[NDArray[np.int64]]:
-    """So many random orders of ``size`` points, the same each time, in pieces that memory takes easily."""
+    """This many random orders of ``size`` points, the same each time, in pieces that fit in memory."""
     rows = max(1, CHUNK // size)
     for start in range(0, permutations, rows):
         yield _piece(size, min(rows, permutations - start), start)
@@ -76,31 +73,32 @@ def _orders(size: int, permutations: int) -> Iterator[NDArray[np.int64]]:
 
 @lru_cache(maxsize=64)
 def _piece(size: int, rows: int, seed: int) -> NDArray[np.int64]:
-    """Remembered, for the series of a history are mostly of one length, and making orders takes longer than using them."""
+    """Cached: most series of a history have one length, and making orders takes longer than using them."""
     orders = np.tile(np.arange(size), (rows, 1))
     return np.random.default_rng((SEED, seed)).permuted(orders, axis=1, out=orders)
 
 
 MIN_SEGMENT = 5
-"""Fewest points of a level. Of a change that is younger nothing is said or, if it is plain, that it came a little earlier."""
+"""Fewest points of a level. A younger change is not reported or, if it is plain, reported a little too early."""
 ALPHA = 0.002
-"""Chance of any false change among the series that are looked at together, at one look. A team looks again after every new
-point: benchmarks/history_trend.py counts the false alarms of a year."""
+"""Chance of any false change among all series at one look. Teams look again after every new point: benchmarks/history_trend.py
+counts the false alarms of a year."""
 MIN_CHANGE = 0.01
 """Smaller changes are not reported, however certain: 1 % of a ratio's level, or 0.01 of a share or an error."""
 PENALTY = 2.0
-"""Times σ² log n, the price of one more change to ruptures: that of the Schwarz criterion for a change of mean; its place, the
-other parameter, is left to the judge."""
+"""Times σ² log n, the price of one more change to ruptures: that of the Schwarz criterion for a change of mean. The place, its
+other parameter, is left to the test."""
 Scale = Literal["ratio", "difference"]
 ChangeKind = Literal["step", "drift"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The level is another one from point ``index`` on; of a drift, it begins to move there and is another from ``end`` on.
+    """A change of level at point ``index``; a drift leaves the old level there and reaches the new one at ``end``.
 
     Levels are medians, of a drift the ends of its line. ``size``: after ÷ before - 1 on the scale *ratio*, after - before on
-    the scale *difference*. ``p``: times the changes of its series; of a drift, the largest of the steps in its place.
+    the scale *difference*. ``p``: times the number of changes of its series; of a drift, the largest p of the steps it
+    replaces.
     """
 
     index: int
@@ -114,7 +112,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """Changes that may stand together, with their p-values, and the noise's correlation with its last value about them."""
+    """Changes that may stand together, with their p-values, and the lag-1 correlation of the noise about them."""
 
     changes: tuple[tuple[int, float], ...]
     correlation: float
@@ -127,7 +125,7 @@ class Plateau:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A series and every stage of dropping the weakest of its changes, most changes first and none last."""
+    """A series and every stage of removing its weakest change, most changes first and none last."""
 
     points: NDArray[np.float64]
     judged: NDArray[np.float64]
@@ -173,7 +171,7 @@ def examine(values: Sequence[float], scale: Scale, min_segment: int = MIN_SEGMEN
 def common_level(examined: Sequence[Examined], alpha: float = ALPHA) -> float:
     """The level for each of several series at which any false change among them has at most the chance ``alpha``.
 
-    That at which Holm's step-down test of their p-values stops; series without a proposal count, for they were looked at.
+    Holm's step-down test of their p-values stops at this level; series without a proposal count too.
     """
     from harness.analysis.stats.one_sided import holm
 
@@ -189,9 +187,9 @@ def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> t
 def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Plateau, ...]:
     """The proposals with their p-values, then without the weakest, whose neighbours become one level, and so on.
 
-    ruptures is given a correlation a standard deviation low: it may propose too much. The judge takes it a standard error high,
-    for it is known no better. It is estimated about the levels of each stage, about a line, or from differences and then two
-    deviations high, whichever is least: a slope cut into few steps leaves much.
+    ruptures uses the correlation less one deviation, so it may propose too many. The test uses it plus one standard error. The
+    estimate is the least of three: about the levels of each stage, about a line, and from differences plus one more deviation.
+    A slope cut into few steps leaves much correlation.
     """
     rough, spread = lag1_of_differences(points), 1.5 / math.sqrt(len(points))
     left = propose(whitened(points, max(0.0, rough - spread)), min_segment)
@@ -222,9 +220,9 @@ def propose(points: NDArray[np.float64], min_segment: int) -> list[int]:
 
 
 def _noise(points: NDArray[np.float64]) -> float:
-    """Deviation of a point about its level, by the differences of neighbours, which a change of level hardly moves.
+    """Standard deviation about the level, from differences of neighbours, which a change of level hardly moves.
 
-    Their median where it is not 0; counted figures are constant for long, there it is the root mean square of them all.
+    From their median where that is not 0. Counted figures are constant for long, and then it is from the root mean square.
     """
     steps = np.abs(np.diff(points))
     robust = float(np.median(steps)) * PER_MAD / math.sqrt(2)
@@ -233,7 +231,7 @@ def _noise(points: NDArray[np.float64]) -> float:
 
 
 def _measured(one: Examined, stage: Plateau, min_change: float) -> list[Change]:
-    """The changes that are large enough; one that is too small is no boundary between levels."""
+    """The changes that are large enough; a smaller one separates no levels."""
     left = _steps_and_drifts(one, stage)
     while True:
         changes = _with_levels(one, left)
@@ -244,7 +242,7 @@ def _measured(one: Examined, stage: Plateau, min_change: float) -> list[Change]:
 
 
 def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, Drift | None]]:
-    """In order: the p-value, the first index, and the line where it is no step."""
+    """In order: the p-value, the first index, and the line of a drift (None for a step)."""
     steps = [(p, index, None) for index, p in stage.changes]
     left: list[tuple[float, int, Drift | None]] = list(steps)
     for found in reversed(drifts(one.judged, [index for _, index, _ in steps])):
@@ -254,7 +252,7 @@ def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, D
 
 
 def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> list[Change]:
-    """The medians of the points between changes are the levels about a step, unless a line next to it tells them."""
+    """Levels about a step are medians of the points between changes, unless an adjacent line gives them."""
     starts = [0, *(drift.end if drift else index for _, index, drift in left)]
     ends = [*(index for _, index, _ in left), len(one.points)]
     levels = [float(np.median(one.points[a:b])) if a < b else math.nan for a, b in zip(starts, ends, strict=True)]

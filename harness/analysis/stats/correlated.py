@@ -1,7 +1,6 @@
-"""Noise that remembers its last value: how strongly neighbours of a series are correlated, and the series without it.
+"""Lag-1 correlation of the noise of a series, and the series with independent noise.
 
-The model is a first-order autoregression about levels: x_t = level_t + u_t, u_t = φ u_(t-1) + e_t, with independent e_t. Knows
-no metric: it is handed numbers in their order.
+The model is a first-order autoregression about levels: x_t = level_t + u_t, u_t = φ u_(t-1) + e_t, with independent e_t.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MOST = 0.95
-"""Nearer to 1 a level cannot be told from noise. Negative correlation counts as 0: it makes levels steadier, not less."""
+"""Nearer to 1 a level cannot be told from noise. Negative correlation counts as 0: it makes levels steadier."""
 OUTLIER = 4.0
-"""Residuals beyond so many robust deviations are drawn in to it: one wild value hides a correlation."""
+"""Residuals beyond this many robust deviations are clipped to it: one outlier hides a correlation."""
 ROUNDING = 1e-12
-"""Residuals below this share of the largest value are no noise: counted figures have none."""
+"""Residuals below this share of the largest value are rounding, not noise: counted figures have none."""
 PER_MAD = 1 / 0.6745
 """Deviation of normal values ÷ the median of their absolute values."""
 
@@ -27,9 +26,10 @@ PER_MAD = 1 / 0.6745
 def lag1_of_differences(points: Floats) -> float:
     """φ of ``points`` [n] with steps at unknown places: v₂ ÷ v₁ - 1, v_h being the variance of x_(t+h) - x_t.
 
-    A step moves h of the differences of lag h, and a slow drift all of them by little; what is large is drawn in. The standard
-    deviation is about 1.5 ÷ √n. 0 where most neighbours are equal, as in counted figures. Source: Chakar, Lebarbier, Lévy-Leduc
-    and Robin, Bernoulli 23 (2017) 1408, section 2, who take medians; variances of drawn-in values scatter half as much.
+    A step moves h of the differences of lag h, and a slow drift all of them by little; large differences are clipped. The
+    standard deviation is about 1.5 ÷ √n. 0 where most neighbours are equal, as in counted figures. Source: Chakar, Lebarbier,
+    Lévy-Leduc and Robin, Bernoulli 23 (2017) 1408, section 2, who take medians. Variances of clipped values scatter half as
+    much.
     """
     one, two = (_variance_of_clipped(points[lag:] - points[:-lag], 3.0) for lag in (1, 2))
     return 0.0 if not one else min(MOST, max(0.0, two / one - 1))
@@ -43,7 +43,7 @@ def _variance_of_clipped(values: Floats, at: float) -> float:
 def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float]:
     """φ of ``points`` [n] about the mean of each stretch between ``cuts``, with its standard error √((1 - φ²) ÷ n).
 
-    Fitting m means takes (1 + 3φ) m ÷ n from the estimate, which is given back. Source: Marriott and Pope, Biometrika 41 (1954)
+    Fitting m means takes (1 + 3φ) m ÷ n from the estimate, so that is added. Source: Marriott and Pope, Biometrika 41 (1954)
     390 (m = 1); Bartlett's standard error. Residuals of rounding alone have no correlation.
     """
     ends = [0, *cuts, len(points)]
@@ -54,7 +54,7 @@ def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float
 
 
 def lag1(residuals: Floats, fitted: int) -> tuple[float, float]:
-    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; 0 where there are too few for so many."""
+    """The same of ``residuals`` [n] about a model of ``fitted`` means or slopes; 0 where n is too small for them."""
     n = len(residuals)
     middle = PER_MAD * float(np.median(np.abs(residuals)))
     drawn_in = np.clip(residuals, -OUTLIER * middle, OUTLIER * middle) if middle > 0 else residuals
@@ -70,8 +70,8 @@ def lag1(residuals: Floats, fitted: int) -> tuple[float, float]:
 def whitened(points: Floats, phi: float, cuts: Sequence[int] = ()) -> Floats:
     """``points`` [n] with independent noise about the same levels: (x_t - φ x_(t-1)) ÷ (1 - φ).
 
-    The first point of each stretch between ``cuts`` has no neighbour at its level; its deviation from the median is scaled to
-    the others' variance, so that a known step leaves no spike. Source: Prais and Winsten (1954).
+    The first point of each stretch between ``cuts`` has no neighbour at its level. Its deviation from the median is scaled to
+    the variance of the others, so that a known step leaves no spike. Source: Prais and Winsten (1954).
     """
     if phi == 0.0:
         return points

@@ -1,6 +1,6 @@
 """One-sided tests of a mean against a bound, and Holm's correction for several of them at once.
 
-Knows no metric and no gate: it is handed numbers. Data without spread are answered with an exact bound in place of t's.
+Data without spread get an exact bound instead of a t bound.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scipy import special
 
 POWER = 0.9
 MOST_UNITS = 10_000
-"""More than this is no plan."""
+"""Larger plans are not given."""
 NO_SPREAD = 1e-12
 LARGEST_NCP = 1e5
 """Beyond this scipy's noncentral t turns into NaN; its power is 1 long before."""
 HUBER = 1.345
-"""Residuals beyond so many standard deviations count no more than one there: 95 % as precise as the mean for normal values."""
+"""Residuals beyond this many standard deviations count as this many: 95 % as precise as the mean for normal values."""
 FEWEST_FOR_OUTLIERS = 8
-"""Of fewer values nobody can tell which of them are the odd ones."""
+"""Among fewer values outliers cannot be identified."""
 MAD_OF_NORMAL = float(special.ndtri(0.75))
 ITERATIONS = 50
 Array = NDArray[np.float64]
@@ -33,10 +33,10 @@ Array = NDArray[np.float64]
 class SampleMean:
     """A mean of ``n`` independent values; ``standard_error`` is None where they do not differ (one value included).
 
-    ``terms``: how many effects were estimated beside the mean; each costs a degree of freedom.
+    ``terms``: the number of effects estimated beside the mean; each costs a degree of freedom.
 
-    Without spread there is no t bound. Then a value is as likely above its median as below, so that n equal values all on
-    one side of a bound have probability at most 2^-n where the median lies on the other (sign test): one-sided and exact.
+    Without spread a t bound does not exist; the sign test gives an exact one-sided bound. If the median lies on the other side
+    of a bound, n equal values on one side have probability at most 2^-n.
     """
 
     mean: float
@@ -52,7 +52,7 @@ class SampleMean:
     def p_above(self, bound: float) -> float:
         """p of "the mean is at most ``bound``", small where it is clearly above: t with n - 1 - terms degrees of freedom."""
         if self.standard_error is None:
-            # What differs by rounding alone is on the bound, not above it.
+            # A difference of rounding alone is on the bound, not above it.
             return 0.5 ** (self.degrees + 1) if self.mean - bound > NO_SPREAD * max(1.0, abs(bound)) else 1.0
         return float(special.stdtr(self.degrees, (bound - self.mean) / self.standard_error))
 
@@ -61,7 +61,7 @@ class SampleMean:
         return replace(self, mean=-self.mean).p_above(-bound)
 
     def low(self, level: float) -> float | None:
-        """Lower one-sided bound, mean - t · standard error, wrong with probability ``level``; None: so few values give none."""
+        """Lower one-sided bound, mean - t · standard error, wrong with probability ``level``; None: too few values."""
         if self.standard_error is None:
             return self.mean if 0.5 ** (self.degrees + 1) <= level else None
         return self.mean + float(special.stdtrit(self.degrees, level)) * self.standard_error
@@ -72,9 +72,9 @@ class SampleMean:
         return None if mirrored is None else -mirrored
 
     def units_to_decide(self, bound: float, level: float, power: float = POWER) -> int | None:
-        """Fewest values at which the test at ``level`` tells mean from ``bound`` with ``power``, mean and spread being as seen.
+        """Fewest values at which the test at ``level`` tells mean from ``bound`` with ``power``, at this mean and spread.
 
-        None where there is no spread to plan from, or it would be more than MOST_UNITS. Source: noncentral t, ncp = √n · δ / s.
+        None without spread, or above MOST_UNITS. Source: noncentral t, ncp = √n · δ / s.
         """
         if self.standard_error is None or self.mean == bound:
             return None
@@ -113,11 +113,11 @@ def _counted(values: Sequence[float]) -> int:
 
 
 def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) -> SampleMean:
-    """The mean of values in which other effects stand too, estimated beside it and taken out; hardly moved by outliers.
+    """The mean of values that contain other effects, which are estimated beside it and removed; robust to outliers.
 
-    ``terms``: of each effect by how much it is in each value; they and a constant are linearly independent. From eight values
-    on it is Huber's M-estimate of the regression on 1 and the terms, its scale the median of the absolute residuals (the
-    smallest left out, as many as are fitted); of fewer it is least squares. Without terms it is ``sample_mean``.
+    ``terms``: for each effect its weight in each value; they and a constant are linearly independent. From eight values on, the
+    mean is Huber's M-estimate of the regression on 1 and the terms. Its scale is the median of the absolute residuals, without
+    the smallest ones (as many as parameters). With fewer values it is least squares. Without terms it is ``sample_mean``.
 
     Source: P. J. Huber, Robust Statistics (1981), 7.8 (modified residuals) and 7.6 (covariance, its factor K for small n).
 
@@ -145,7 +145,7 @@ def freed_mean(values: Sequence[float], terms: tuple[tuple[float, ...], ...]) ->
 
 @lru_cache(maxsize=1024)
 def _design(terms: tuple[tuple[float, ...], ...]) -> tuple[Array, Array, float]:
-    """The matrix of 1 and the terms (values, effects), what solves it by least squares, the mean's share of the variance."""
+    """The matrix of 1 and the terms (values, effects), its least-squares inverse, and the mean's share of the variance."""
     design: Array = np.column_stack([np.ones(len(terms[0])), *terms])
     inverse = np.linalg.inv(design.T @ design)
     return design, inverse @ design.T, float(inverse[0, 0])
@@ -173,7 +173,7 @@ def _huber(data: Array, design: Array, solve: Array) -> tuple[Array, float] | No
 
 
 def prediction_bound(values: Sequence[float], probability: float) -> float:
-    """What one more value stays within, on either side of 0, with at least ``probability``: |mean| + t(n-1) · s · √(1 + 1/n).
+    """Bound on one more value, either side of 0, with at least ``probability``: |mean| + t(n-1) · s · √(1 + 1/n).
 
     Source: prediction interval of a normal sample, its farther end taken on both sides. Without spread: |mean|.
     """
@@ -185,7 +185,7 @@ def prediction_bound(values: Sequence[float], probability: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class HolmTest:
-    """Whether a hypothesis is rejected, the level that it was held against (its own bound agrees there), and its adjusted p."""
+    """Whether a hypothesis is rejected, the level it was tested at (its own bound agrees there), and its adjusted p."""
 
     rejected: bool
     level: float
@@ -195,9 +195,9 @@ class HolmTest:
 def holm(p_values: Sequence[float], alpha: float, family: int | None = None) -> tuple[HolmTest, ...]:
     """Holm's step-down test: wrong about any of the hypotheses with probability at most ``alpha``.
 
-    The smallest p is held against alpha / family, the next against alpha / (family - 1), until one is not rejected; it and
-    all above it are held against the level at which it stopped. Equal p share the stricter level. The adjusted p is the least
-    ``alpha`` that rejects the hypothesis, at most 1.
+    The smallest p is compared with alpha / family, the next with alpha / (family - 1), until one is not rejected. That one and
+    all above it are compared with the level at which the test stopped. Equal p share the stricter level. The adjusted p is the
+    least ``alpha`` that rejects the hypothesis, at most 1.
 
     Args:
         p_values: one per hypothesis.

@@ -1,7 +1,7 @@
-"""A quantity with its interval, and the bounds of shares and of paired differences. Ratios: stats_ratios.
+"""A quantity with its interval, and the bounds of shares and of paired differences. Ratios are in ``ratios``.
 
-Knows no record, arm or token: it is handed numbers. Degenerate input (one prompt, no variance, nothing at all) is
-answered with a value whose interval is None and a reason, or with a bound that needs no variance; never with NaN.
+Degenerate input (one prompt, no variance, no data) never gives NaN. It gives a value with a reason and no interval, or a bound
+that needs no variance.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from scipy import optimize, special
 CONFIDENCE = 0.95
 ROUNDING = 1e-9
 FEWEST_PROCESSES = 3
-"""With fewer, nothing can be said of how processes differ, and an interval is about these processes only."""
+"""With fewer, the difference between processes is unknown, and an interval is about these processes only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What the interval of a ratio is made of, in log units: what planning starts from.
+    """Components of the interval of a ratio, in log units: planning starts from them.
 
     ``prompt``   standard deviation over prompts of the log ratio, each prompt's mean over all processes
-    ``process``  standard deviation of what is common to all prompts of one process; None where fewer than three show it
+    ``process``  standard deviation common to all prompts of one process; None with fewer than three processes
     """
 
     prompt: float
@@ -33,10 +33,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A derived value with its interval. What is None has a ``reason``; ``method`` names the formula of the interval.
+    """A derived value with its interval. A None has a ``reason``; ``method`` names the formula of the interval.
 
-    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1), ``processes`` the
-    fresh processes that each decoded all of them (None: there are none to speak of). ``spread`` goes with intervals of ratios.
+    ``n`` counts the independent units behind the value (prompts, or groups of prompts at batch > 1). ``processes`` counts the
+    fresh processes that each decoded all of them (None: not applicable). ``spread`` belongs to intervals of ratios.
     """
 
     value: float | None
@@ -50,19 +50,19 @@ class Quantity:
 
     @property
     def these_processes_only(self) -> str | None:
-        """The words for an interval that says nothing of other processes; None where it does, or where there are none."""
+        """The remark on an interval that does not cover other processes; None where it does or has no processes."""
         if self.processes is None or self.processes >= FEWEST_PROCESSES:
             return None
         return "this process only" if self.processes == 1 else f"these {self.processes} processes only"
 
 
 def absent(reason: str, n: int = 0) -> Quantity:
-    """A quantity that cannot be given, with why."""
+    """An absent quantity, with its reason."""
     return Quantity(value=None, n=n, reason=reason)
 
 
 def exact(value: float, n: int = 0) -> Quantity:
-    """A counted quantity, or a plain quotient, that has no sampling interval of its own."""
+    """A counted quantity, or a plain quotient, that has no sampling interval."""
     return Quantity(value=float(value), n=n)
 
 
@@ -86,14 +86,15 @@ def paired_lower_bound(
 ) -> Quantity:
     """Mean of paired differences in [-1, 1], with a one-sided lower bound (``low``; ``high`` stays None).
 
-    ``clusters`` labels what belongs together (repeats of a prompt, questions about one text); None: every pair by itself.
-    The bound is the least difference at which a net gain (gains less losses) as large as the one seen has probability
-    1 - ``confidence``. What gains and losses add up to is at its maximum likelihood given that difference, as in Tango's score
-    test; the distribution of the net gain is the exact one, not its normal approximation. Related pairs count as fewer
-    (``effective_pairs``), and so are their gains and losses. A mean over repeats counts by its size.
+    ``clusters`` labels related pairs (repeats of a prompt, questions about one text); None: every pair by itself. The bound is
+    the least difference at which a net gain (gains less losses) as large as the one seen has probability 1 - ``confidence``.
+    The sum of gains and losses is at its maximum likelihood given that difference, as in Tango's score test. The distribution
+    of the net gain is exact. Related pairs count as fewer (``effective_pairs``), and so do their gains and losses. A mean over
+    repeats counts by its size.
 
-    Normal approximation: 6.8 % error where 5 is said (268 pairs, none differs, margin 1 point). Exact: at most 5.0 %, by
-    enumeration (tests). Without a differing pair it is the rule of three, with one loss alone Clopper-Pearson's bound.
+    The normal approximation has 6.8 % error at nominal 5 % (268 pairs, none differs, margin 1 point). The exact bound has at
+    most 5.0 %, by enumeration (tests). Without a differing pair it is the rule of three, with one loss alone Clopper-Pearson's
+    bound.
 
     Source: T. Tango, Stat. Med. 17 (1998) 891.
     """
@@ -111,10 +112,10 @@ def paired_lower_bound(
 
 
 def effective_pairs(differences: Sequence[float], clusters: Sequence[Hashable]) -> int:
-    """How many unrelated pairs say as much: pairs ÷ design effect, which is at least 1 and at most the largest cluster.
+    """Equivalent number of unrelated pairs: pairs ÷ design effect, which is at least 1 and at most the largest cluster.
 
-    Design effect: variance of the clusters' sums ÷ variance of as many unrelated pairs. One cluster that differs as a whole
-    is added to both, for clusters that show little may hide much: without a differing pair, clusters are what is counted.
+    Design effect: variance of the clusters' sums ÷ variance of as many unrelated pairs. One cluster that differs as a whole is
+    added to both, because clusters that show little may hide much. Without a differing pair the clusters are counted.
 
     Source: J. N. K. Rao and A. J. Scott, Biometrics 48 (1992) 577.
     """
@@ -129,7 +130,7 @@ def effective_pairs(differences: Sequence[float], clusters: Sequence[Hashable]) 
 
 
 def _score_bound(pairs: int, gains: float, losses: float, error: float) -> float:
-    """The difference at which so large a net gain has probability ``error``; gains and losses may be fractional."""
+    """The difference at which this net gain or a larger one has probability ``error``; gains and losses may be fractional."""
     net, mean = gains - losses, (gains - losses) / pairs
     below = math.floor(net + ROUNDING)
     above_it = max(0.0, net - below)
@@ -156,7 +157,7 @@ def lost_share(pairs: float, gains: float, losses: float, difference: float) -> 
 
 
 def _chance_of_net(pairs: int, gained: float, lost: float, at_least: int) -> float:
-    """P(gains - losses >= ``at_least``) in so many pairs with these shares: over d pairs that differ, P(gains >= (d + it) / 2).
+    """P(gains - losses >= ``at_least``) in this many pairs with these shares: over d differing pairs, P(gains >= (d + it) / 2).
 
     Numbers of differing pairs 9 standard deviations off and more are left out.
     """
@@ -170,7 +171,7 @@ def _chance_of_net(pairs: int, gained: float, lost: float, at_least: int) -> flo
 
 
 def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0) -> int:
-    """Fewest pairs with which the lower bound stays above ``-margin`` when no pair differs but so many ``losses``.
+    """Fewest pairs whose lower bound stays above ``-margin`` when only ``losses`` pairs differ.
 
     Source: Clopper-Pearson: P(at most so many losses | margin) falls below 1 - ``confidence``.
     """
@@ -180,5 +181,5 @@ def pairs_needed(margin: float, confidence: float = CONFIDENCE, losses: int = 0)
 
 
 def simultaneous_confidence(family: int) -> float:
-    """The level at which ``family`` intervals hold together with CONFIDENCE, however they depend on each other (Bonferroni)."""
+    """The level at which ``family`` intervals hold together with CONFIDENCE, however dependent (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / max(1, family)

@@ -1,10 +1,10 @@
 """Speedups over paired decodes with intervals that respect prompts crossed with processes.
 
-Two estimators: the geometric mean of per-prompt ratios (every prompt counts the same) and the ratio of totals normalised
-by tokens (long decodes weigh more). Both are about the population the prompts were drawn from; with fewer than three
-processes about these processes only, which ``method`` says. Knows no record, arm or file.
+Two estimators: the geometric mean of per-prompt ratios (every prompt counts the same) and the ratio of totals normalised by
+tokens (long decodes weigh more). Both are about the population of prompts. With fewer than three processes they are about these
+processes only, which ``method`` says.
 
-Degenerate input gives the value with its reason and no interval, or no value with its reason; never NaN.
+Degenerate input gives the value without interval, or no value, each with its reason; never NaN.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
 from harness.errors import UserError
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
-"""With 3 prompts the bootstrap covered 89 % where it promised 95 % (benchmarks, interval_coverage)."""
+"""With 3 prompts the bootstrap covered 89 % where 95 % is nominal (benchmarks/interval_coverage)."""
 LEAST_EFFECTIVE_SHARE = 1 / 3
-"""Of the prompts, as an effective number: with fewer a ratio of totals has no interval. Three slow prompts in a hundred left
-29 to 63 % coverage; lengths of lognormal spread 0.5 have 0.78, of 1.0 have 0.37 (benchmarks, verdict_errors)."""
+"""Least effective share of prompts for an interval of a ratio of totals. Three slow prompts in a hundred left 29 to 63 %
+coverage; lengths of lognormal spread 0.5 have 0.78, of 1.0 have 0.37 (benchmarks/verdict_errors)."""
 LARGEST = 1e75
-"""Of a time or count, its inverse the smallest: no product or quotient of four leaves the floats."""
+"""Largest time or count, its inverse the smallest: a product or quotient of four stays a finite float."""
 LARGEST_LOG = 690.0
 SAME_RATIO = "all prompts gave the same ratio: no spread, no interval"
 
@@ -38,10 +38,10 @@ _Value = TypeVar("_Value")
 
 
 def paired(base: Mapping[_Key, _Value], new: Mapping[_Key, _Value]) -> list[tuple[_Value, _Value]]:
-    """What both sides have under the same key (a prompt), in the order of ``base``.
+    """Values of both sides under the same key (a prompt), in the order of ``base``.
 
     Raises:
-        UserError: a key is on one side only. A prompt that is left out of one side flatters it.
+        UserError: a key is on one side only. A prompt missing on one side biases the ratio.
     """
     for here, there, name in ((base, new, "second"), (new, base, "first")):
         missing = [key for key in here if key not in there]
@@ -61,10 +61,10 @@ def geometric_mean_ratio(
     Args:
         pairs: positive ``(a, b)``, same unit.
         clusters: the prompt of each pair; repeats are averaged per prompt and process first (default: every pair its own).
-        processes: the process of each pair (default: not told, and all one).
+        processes: the process of each pair (default: all from one).
         confidence: coverage of the interval.
 
-    Source: mean of log ratios ± t · standard error, exponentiated; standard error of stats_crossed.variance_of_mean.
+    Source: mean of log ratios ± t · standard error, exponentiated; standard error of bootstrap.variance_of_mean.
     """
     wrong = _wrong(pairs)
     if wrong:
@@ -98,12 +98,12 @@ def ratio_of_totals(
         pairs: positive ``(a, b)``, same unit.
         tokens: what each of them is divided by (default: 1 each, so that the value is Σa ÷ Σb).
         clusters: the prompt of each pair (default: every pair its own).
-        processes: the process of each pair (default: not told, and all one); from three on the interval is widened by
+        processes: the process of each pair (default: all from one); from three on the interval is widened by
             what they add, as in geometric_mean_ratio, on the influence of each prompt in each process.
         confidence: coverage of the interval.
 
-    No interval where a few prompts hold most of a total: with w the share of each prompt, 1 / Σw² prompts would weigh as
-    much were they alike (L. Kish, Survey Sampling, 1965, section 11.7), and that is less than a third of those there are.
+    No interval where a few prompts hold most of a total. With w the share of each prompt, 1 / Σw² is the effective number of
+    prompts (L. Kish, Survey Sampling, 1965, section 11.7). It must be at least a third of their number.
     """
     counted = tokens if tokens is not None else [(1.0, 1.0)] * len(pairs)
     wrong = _wrong(pairs) or _wrong(counted)
@@ -134,18 +134,18 @@ def ratio_percentiles(pairs: Pairs, clusters: Labels | None = None) -> tuple[flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """A ratio on its way to a Quantity."""
+    """A ratio before it becomes a Quantity."""
 
     value: float
     n: int
     processes: int | None
 
     def without(self, reason: str) -> Quantity:
-        """No interval, and why."""
+        """The value without interval, and why."""
         return Quantity(value=self.value, n=self.n, processes=self.processes, reason=reason)
 
     def within(self, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
-        """The interval that reaches so far below and above on the log scale."""
+        """The value with the interval that reaches this far below and above on the log scale."""
         below, above = reach
         if not abs(math.log(self.value)) + max(reach) < LARGEST_LOG:
             return self.without("so wide an interval says nothing")
@@ -158,7 +158,7 @@ class _Shown:
 
 
 def _within_bootstrap(shown: _Shown, cells: Cells, confidence: float) -> Quantity:
-    """The quantiles of the bootstrap for what prompts add, stretched by what processes add to the variance."""
+    """The bootstrap's quantiles for the prompts' variance, stretched by the variance that processes add."""
     by_prompt = cells.sums.sum(axis=1)
     totals = by_prompt.sum(axis=0)
     flat = cells.sums.reshape(-1, 4)
@@ -177,7 +177,7 @@ def _within_bootstrap(shown: _Shown, cells: Cells, confidence: float) -> Quantit
 
 
 def _concentrated(cells: Cells) -> str | None:
-    """Why so unequal prompts give no interval: which few of them hold half of a total."""
+    """Why the prompts are too unequal for an interval: how few of them hold half of a total."""
     shares = cells.sums.sum(axis=1) / cells.sums.sum(axis=(0, 1))  # (prompts, 4)
     effective = 1 / (shares**2).sum(axis=0)
     worst = int(effective.argmin())
@@ -202,10 +202,10 @@ def _total_ratio(pairs: Pairs, tokens: Pairs) -> float:
 
 
 def _wrong(pairs: Pairs) -> Quantity | None:
-    """Nothing to say, and why, where there are no pairs or some have no ratio."""
+    """Why no value exists: no pairs, or pairs without a ratio."""
     if not pairs:
         return absent("no pairs to compare")
-    fine = [1 / LARGEST <= a <= LARGEST and 1 / LARGEST <= b <= LARGEST for a, b in pairs]  # NaN is not either
+    fine = [1 / LARGEST <= a <= LARGEST and 1 / LARGEST <= b <= LARGEST for a, b in pairs]  # False for NaN
     if not all(fine):
         bad = [pair for pair, good in zip(pairs, fine, strict=True) if not good]
         return absent(f"{len(bad)} of {len(pairs)} pairs are not positive finite numbers, such as {bad[0]}: no ratio")

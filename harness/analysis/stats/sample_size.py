@@ -1,8 +1,7 @@
-"""How many prompts would do: for an interval of a given width, or to decide a claim.
+"""The number of prompts for an interval of a given width, or to decide a claim; and percentiles with their intervals.
 
-Plans for a truth that the caller assumes, such as the value that was measured; knows no record and no claim.
-
-A percentile of values with an interval that assumes no distribution over prompts, widened by what processes differ in.
+Plans assume a true value, such as the measured one. The interval of a percentile assumes no distribution over prompts; it is
+widened by the differences between processes.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quanti
 
 POWER = 0.9
 SPREAD_CONFIDENCE = 0.8
-"""With which a plan's standard deviation is not below the true one."""
+"""Confidence with which a plan's standard deviation is not below the true one."""
 MOST_PROMPTS = 1_000_000
 MOST_PROCESSES = 50
 WORTH_MORE_PROCESSES = 2.0
-"""More processes than there are have to save this factor of decodes to be asked for."""
+"""More processes are recommended only where they save this factor of decodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSize:
-    """So many prompts in all (not in addition), each decoded in so many fresh processes; None with a ``reason``.
+    """A total of prompts (not additional ones), each decoded in ``processes`` fresh processes; None with a ``reason``.
 
     ``given``: what is assumed besides the value and its spread.
     """
@@ -42,8 +41,8 @@ class SampleSize:
 def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDENCE) -> int | None:
     """Fewest prompts at which the t interval of ``ratio`` would reach no further than ``width`` (0.05: 5 %) above its value.
 
-    The spread is taken to stay what it was, and the number of processes too. None where ``ratio`` has no interval, or where
-    no number of prompts does it.
+    The spread and the number of processes are assumed to stay. None where ``ratio`` has no interval, or where no number of
+    prompts is enough.
     """
     spread = ratio.spread
     if spread is None:
@@ -53,12 +52,12 @@ def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDE
 
 
 def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confidence: float = CONFIDENCE) -> SampleSize:
-    """Fewest prompts at which the two-sided interval of ``ratio`` would leave ``bound`` out with this ``power``.
+    """Fewest prompts at which the two-sided interval of ``ratio`` would exclude ``bound`` with this ``power``.
 
-    ``ratio`` is a speedup with its interval, from geometric_mean_ratio or ratio_of_totals. ``processes`` is as many as it
-    has; more, with the reason, where the difference between processes makes a million prompts too few or where more
-    processes need less than half the decodes in all. ``prompts`` is None, with the reason, where it cannot be planned: no
-    interval to plan from, or a value that equals the bound.
+    ``ratio`` is a speedup with its interval, from geometric_mean_ratio or ratio_of_totals. ``processes`` is as many as it has.
+    It is more, with the reason, where a million prompts cannot offset the difference between processes. It is also more where
+    more processes need less than half the decodes in all. ``prompts`` is None, with the reason, without an interval to plan
+    from or where the value equals the bound.
 
     Source: power of the t test from the noncentral t distribution at the observed value and spread.
 
@@ -88,9 +87,9 @@ def pairs_to_decide(
 ) -> int:
     """Fewest pairs at which the lower bound of a paired difference is above ``limit`` with this ``power``.
 
-    ``difference`` (above ``limit``) and the share of ``differing`` pairs are taken for the truth. All three are shares.
+    ``difference`` (above ``limit``) and the share of ``differing`` pairs are assumed true. All three are shares.
 
-    Source: J. Nam, Biometrics 53 (1997) 1422, for the score test; half an answer is added for the distribution, which is exact.
+    Source: J. Nam, Biometrics 53 (1997) 1422, for the score test; half an answer is added because the distribution is exact.
     """
     differing = min(1.0, max(differing, abs(difference)))
     distance = difference - limit
@@ -101,7 +100,7 @@ def pairs_to_decide(
 
 
 def cautious_share(share: float, pairs: int) -> float:
-    """The share that few ``pairs`` may have hidden: its one-sided 80 % upper bound (Clopper-Pearson)."""
+    """The share that few ``pairs`` may hide: its one-sided 80 % upper bound (Clopper-Pearson)."""
     seen = share * pairs
     return 1.0 if seen >= pairs else float(special.betaincinv(seen + 1, pairs - seen, SPREAD_CONFIDENCE))
 
@@ -109,8 +108,8 @@ def cautious_share(share: float, pairs: int) -> float:
 def cautious(spread: Spread, prompts: int, processes: int | None = None) -> Spread:
     """The spread that few ``prompts`` and ``processes`` may have hidden: one-sided 80 % upper bounds of standard deviations.
 
-    Planned from the observed one, claims left open by 8 prompts were decided in 80 to 84 % of simulated runs where 90 % was
-    meant; from this one in 88 % or more.
+    Plans for 90 % power from 8 prompts were simulated. With the observed spread they decided 80 to 84 % of claims, with this
+    one 88 % or more.
 
     Source: R. H. Browne, Stat. Med. 14 (1995) 1933.
     """
@@ -123,7 +122,7 @@ def _hidden(units: int) -> float:
 
 
 def _with_more_processes(fewest: Callable[[int | None], int | None], processes: int, own: int | None) -> SampleSize:
-    """The design with the fewest decodes in all; the ``own`` number of prompts where that saves little."""
+    """The design with the fewest decodes in all; the ``own`` number of prompts where more processes save little."""
     designs = ((more, fewest(more)) for more in range(processes + 1, MOST_PROCESSES + 1))
     best = min(((more * prompts, more, prompts) for more, prompts in designs if prompts), default=None)
     if own is not None and (best is None or own * processes <= WORTH_MORE_PROCESSES * best[0]):
@@ -166,7 +165,7 @@ def _power(design: _Design, distance: float, confidence: float) -> float:
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
-    """Fewest prompts that are ``enough``, two at least; None where a million are not."""
+    """Fewest prompts that are ``enough``, two at least; None where a million are not enough."""
     high = 2
     while not enough(high):
         if high >= MOST_PROMPTS:
@@ -182,14 +181,13 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
 def percentile(values: Sequence[float], percent: float, confidence: float = CONFIDENCE) -> Quantity:
     """The smallest value that at least ``percent`` of the values do not exceed, in their unit, with its interval.
 
-    The ends are two of the values. Where so few values have none that lies beyond the percentile with the wanted certainty,
-    there is no interval.
+    The ends are two of the values. Without a value beyond the percentile with the wanted certainty, the interval is absent.
 
-    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2, as scipy has it.
+    Source: W. J. Conover, Practical Nonparametric Statistics, 3rd ed. (1999), section 3.2, as in scipy.
     """
     if not len(values):
         return absent("no values to take a percentile of")
-    from scipy.stats import quantile_test  # here: it takes a second to load, and not every command needs it
+    from scipy.stats import quantile_test  # here: loading takes a second, and few commands need it
 
     n, share = len(values), percent / 100
     value = float(np.quantile(values, share, method="inverted_cdf"))
@@ -208,11 +206,11 @@ def percentile_over_processes(
 ) -> Quantity:
     """The percentile over prompts of each prompt's mean over processes (both by label), for positive ``values``.
 
-    From three processes on each end is further away, in logarithms: √(a² + b²), a being how far the end of ``percentile`` is
-    and b = t(Q - 1) · s / √Q over the percentiles of the Q processes. With fewer the interval is about these processes only.
+    From three processes on each end is √(a² + b²) away, in logarithms. a is the distance of the end of ``percentile``; b = t(Q
+    - 1) · s / √Q over the percentiles of the Q processes. With fewer the interval is about these processes only.
 
-    Source: S. K. Banerjee, Sankhya A 23 (1961) 359: squared distances of independent errors, each at the wanted level, add up
-    to an interval that holds with at least that level.
+    Source: S. K. Banerjee, Sankhya A 23 (1961) 359. Added squared distances of independent errors, each at the wanted level,
+    give an interval of at least that level.
     """
     if not len(values):
         return absent("no values to take a percentile of")
@@ -236,6 +234,6 @@ def percentile_over_processes(
 
 
 def values_for_percentile(percent: float, confidence: float = CONFIDENCE) -> int:
-    """Fewest values with which ``percentile`` has an interval: one lies beyond either side with the wanted certainty."""
+    """Fewest values with which ``percentile`` has an interval: one is beyond either side with the wanted certainty."""
     rarer = min(percent, 100 - percent) / 100
     return math.ceil(math.log((1 - confidence) / 2) / math.log1p(-rarer))

@@ -1,7 +1,4 @@
-"""Whether a series climbed stairs or a slope: steps in one direction against one straight line between two levels.
-
-Knows no record, commit or database: it is handed numbers in their order and the places of their steps.
-"""
+"""Whether a series has steps or a slope: steps in one direction against one straight line between two levels."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from harness.analysis.stats.correlated import lag1
 
 Floats = NDArray[np.float64]
 MIN_DRIFT = 10
-"""A line that is done within fewer points is a step."""
+"""A line over fewer points counts as a step."""
 KNOTS = 25
-"""So many places are tried for either end of a line, evenly: its ends are known to a twenty-fifth of the stretch at best."""
+"""Number of evenly spaced places tried for either end of a line: its ends are known to 1/25 of the stretch at best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """In place of steps ``first`` to ``last``: from ``before``, left by point ``index``, to ``after``, reached at ``end``."""
+    """In place of steps ``first`` to ``last``: leaves ``before`` at point ``index``, reaches ``after`` at ``end``."""
 
     first: int
     last: int
@@ -38,9 +35,9 @@ class Drift:
 def drifts(points: Floats, cuts: Sequence[int]) -> list[Drift]:
     """The runs of steps in one direction that a line fits better.
 
-    Both are fitted to the stretch from the level before the first step to the level after the last, with noise of their own
-    correlation, and compared by the Schwarz criterion n log(S ÷ n) + p log n: S are the squares of the innovations, p counts
-    levels and places: 2 k + 1 of k steps, 4 of a line.
+    Both are fitted from the level before the first step to the level after the last, each with its own noise correlation. The
+    Schwarz criterion n log(S ÷ n) + p log n compares them. S is the sum of squares of the innovations. p counts levels and
+    places: 2 k + 1 of k steps, 4 of a line.
 
     Args:
         points: the series [n].
@@ -62,9 +59,9 @@ def drifts(points: Floats, cuts: Sequence[int]) -> list[Drift]:
 
 
 def correlation_about_line(points: Floats) -> tuple[float, float]:
-    """The noise's correlation with its last value about the best line between two levels, with its standard error.
+    """The noise's lag-1 correlation about the best line between two levels, with its standard error.
 
-    Of a slope it is far smaller than about any few steps, and of steps larger; (1, 0) where a line needs more points.
+    On a slope it is far smaller than about any few steps, and on steps larger; (1, 0) where a line needs more points.
     """
     line = _line(points)
     return (1.0, 0.0) if line is None else lag1(line.residuals, 3)

@@ -1,6 +1,6 @@
-"""A figure of two runs of the same prompts: its ratio with an interval, and how likely chance alone makes such a ratio.
+"""A figure of two runs of the same prompts: its ratio with an interval, and the probability of such a ratio by chance.
 
-The fresh process is the unit: what repeats inside one shares its luck. Knows no record: prompts and processes are labels.
+The unit is the fresh process, because repeats inside one process share its conditions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.analysis.stats.ratios import LARGEST_LOG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """Positive figures of one run, each with the prompt and the process that it is of; every process has every prompt."""
+    """Positive figures of one run, each with its prompt and process; every process has every prompt."""
 
     values: Sequence[float]
     prompts: Sequence[Hashable]
@@ -28,7 +28,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioOfRuns:
-    """NEW / BASE, and ``p`` of "both are alike", two-sided; None where fewer than three processes stand on a side."""
+    """NEW / BASE, and ``p`` of "both are alike", two-sided; None with fewer than three processes on a side."""
 
     ratio: Quantity
     p: float | None = None
@@ -53,11 +53,11 @@ class _Error:
 def ratio_of_runs(base: Observations, new: Observations, confidence: float = CONFIDENCE) -> RatioOfRuns:
     """Geometric mean of NEW / BASE over prompts, with a two-sided interval on the log ratios.
 
-    From three processes a side on it is a comparison of two samples of processes, each process one mean over the prompts. The
-    wider of two intervals is given: Welch's, and the one of equal variances. With 3 processes beside 10 and a machine of two
-    states Welch's alone flags 20 % of runs of one code, the other alone up to 7 %; the wider one at most 5 %. What the change
-    of a prompt differs in from that of others, beyond noise, is added: the prompts are a sample too.
-    With fewer processes the interval is that of the prompts and about these processes only.
+    From three processes a side on, two samples of processes are compared, each process one mean over the prompts. The wider of
+    two intervals is given: Welch's, and the one of equal variances. With 3 processes beside 10 on a machine of two states,
+    Welch's alone flags 20 % of runs of one code. The other alone flags up to 7 %, the wider one at most 5 %. The variance of
+    the change between prompts, beyond noise, is added: the prompts are a sample too. With fewer processes the interval is that
+    of the prompts and about these processes only.
 
     Raises:
         ValueError: the runs have other prompts, or a process lacks a prompt.
@@ -120,7 +120,7 @@ def _over_prompts(by_prompt: Floats) -> _Error:
 
 
 def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
-    """Of Welch and of equal variances, what prompts add beyond noise added to each."""
+    """Errors by Welch and by equal variances; the prompts' variance beyond noise is added to each."""
     prompts, counts = len(by_prompt), (base.shape[1], new.shape[1])
     squares = [float(((table.mean(axis=0) - table.mean()) ** 2).sum()) for table in (base, new)]
     parts = [one / (count - 1) / count for one, count in zip(squares, counts, strict=True)]

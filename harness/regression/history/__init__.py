@@ -1,4 +1,4 @@
 """The figures of runs over time, in SQLite or PostgreSQL, and where they changed.
 
-In: runs. Out: series, and their steps and slopes. Open ``store`` first, then ``trend``.
+In: runs. Out: series with their steps and slopes. Open ``store`` first, then ``trend``.
 """

@@ -1,9 +1,11 @@
-"""The one place that opens a history's database: a file by default, a PostgreSQL server by URL; its errors in the user's words.
+"""The database of a history: an SQLite file by default, a PostgreSQL server by URL; its tables, upgrades and errors in words.
 
-SQLite: a write-ahead log, so that readers never wait; writers queue for the file, each transaction taking its lock as it
-begins. A commit is on the disk when it returns.
+Columns are plain, so that a dashboard or `sqlite3` can read them; no column name is a reserved word. SQLite has a write-ahead
+log, so that readers never wait. Writers queue for the file, and each transaction takes its lock as it begins. A commit is on
+the disk when it returns.
 
-History of the schema:
+An older schema is brought to the present one in one transaction; of two programs at once one does it. Schema versions:
+
     1   first form
     2   a record has the time of its commit and the versions of the software; an index that a trend is read from
 """
@@ -82,13 +84,13 @@ FIGURES = Table(
 TREND_INDEX = Index(
     "figures_of_a_metric", FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.record_id, FIGURES.c.value
 )
-"""Holds all that a trend reads of a figure."""
+"""Holds everything that a trend reads of a figure."""
 
 
 SCHEMES = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
 ALLOWED = "allowed are a file name, sqlite:///FILE, or postgresql://USER@HOST/DATABASE"
 BUSY_S = 60.0
-"""How long a writer waits for its turn before it gives up."""
+"""Seconds that a writer waits for the lock."""
 
 
 def default_database() -> Path:
@@ -154,17 +156,17 @@ def _prepare(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Any) -> None:
-    """The driver would begin by itself at the first write: too late for who reads a version first and then acts on it."""
+    """Begin each transaction here: the driver begins at the first write, too late after a read of the version."""
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("sbd_writes") else "BEGIN")
 
 
 @contextmanager
 def in_words(place: str) -> Iterator[None]:
-    """What a database refuses, said with the remedy.
+    """Errors of a database in words, with the remedy.
 
     Raises:
         UserError: the file is no database.
-        StorageError: everything else that a database refuses.
+        StorageError: any other error of the database.
     """
     try:
         yield
@@ -225,7 +227,7 @@ def bring_up_to_date(engine: Engine, place: str, upgrades: Upgrades = UPGRADES) 
 
 
 def _version(connection: Connection, place: str) -> int:
-    """0: there is nothing yet."""
+    """Version of the schema; 0: the database is empty."""
     tables = set(inspect(connection).get_table_names())
     if VERSION.name in tables:
         versions = connection.execute(select(VERSION.c.version)).scalars().all()

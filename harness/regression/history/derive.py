@@ -1,7 +1,4 @@
-"""Derives from a run what a history keeps of it.
-
-The figures that a history keeps of a comparison, each with its unit, interval and reason.
-"""
+"""Derives from a run the figures that a history keeps, each with its unit, interval and reason."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
 def figures_of(comparison: Comparison) -> tuple[TrackedFigure, ...]:
-    """Every figure that is followed, cell by cell; those that hold for NTP by definition are left out."""
+    """Every followed figure, cell by cell, without those that hold for NTP by definition."""
     return tuple(figure for cell in comparison.cells for arm in cell.arms for figure in _of_arm(cell, arm))
 
 
@@ -59,7 +56,7 @@ def _quantities(arm: ArmResult) -> dict[str, Quantity]:
 
 
 def reciprocal(rate: Quantity) -> Quantity:
-    """Seconds per token from tokens per second, its interval turned round."""
+    """Seconds per token from tokens per second, with its interval inverted."""
     if not rate.value:
         return absent(rate.reason or "no tokens were decoded", rate.n)
     low, high = (None if end is None or end == 0 else 1 / end for end in (rate.high, rate.low))
@@ -72,7 +69,7 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
     Args:
         run: as read from its directory.
         path: that directory, absolute.
-        revision: what the user or git says; what is None there is taken from the run's own record.
+        revision: from the user or git; the run's own record fills in what is None there.
 
     Raises:
         RecordError: a time in the record cannot be read.
@@ -102,7 +99,7 @@ def recorded_commit(run: Run) -> str | None:
 
 
 def _completed(given: Revision, run: Run) -> Revision:
-    """The checkout's changes are those of the recorded commit: nothing is known of another one's."""
+    """The revision, completed by the record. Changes of the checkout are those of the recorded commit only."""
     recorded, changes = recorded_commit(run), run.header.environment.get("commit_has_changes")
     commit = given.commit or recorded
     if given.has_changes is None and commit == recorded and isinstance(changes, bool):

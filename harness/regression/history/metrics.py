@@ -1,6 +1,6 @@
-"""Which figures a history follows, and what it keeps of one run: where and when it was measured, of which commit, its figures.
+"""The figures that a history follows, and its record of one run: place, time, commit and figures.
 
-The figures are a cache keyed by the run and the version of the formulas; the run stays where ``path`` says.
+The figures are a cache keyed by the run and the version of the formulas; the run itself stays at ``path``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """What was measured. None: not known; ``has_changes`` is True where the checkout differed from the commit.
+    """The measured revision. None: not known; ``has_changes`` is True where the checkout differed from the commit.
 
     ``committed_at``: when the commit was made, ISO 8601.
     """

@@ -1,6 +1,6 @@
-"""Lines of figures over commits, read from a history: one line per machine, scenario, branch, cell, arm and metric.
+"""Series of figures over commits from a history: one per machine, scenario, branch, cell, arm and metric.
 
-Runs of one commit are one point, their median; a run whose commit is not known, or whose checkout had changes, stands alone.
+Runs of one commit are one point, their median. A run without a known commit, or with changes in its checkout, is a point alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from harness.regression.history.database import FIGURES, RECORDS
 from harness.regression.history.store import Wanted, filtered
 
 SHORT = 10
-"""So many digits of a commit, or of a run's id, are shown."""
+"""Number of shown digits of a commit or run id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A commit, or a run that has none of its own. ``when`` it was made or, not known, first measured (ISO 8601, UTC)."""
+    """A commit, or a run without one. ``when`` it was made or, if not known, first measured (ISO 8601, UTC)."""
 
     commit: str | None
     has_changes: bool
@@ -42,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What all figures of one machine, scenario and branch share."""
+    """The machine, scenario and branch that figures share."""
 
     fingerprint: str
     machine: str
@@ -65,8 +65,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """All series that were asked for; ``outdated`` of the ``runs`` are left out, their figures being of older formulas than
-    ``comparison_version`` (None: there are no runs).
+    """All requested series. ``outdated`` of the ``runs`` are left out, because their formulas are older than
+    ``comparison_version`` (None: no runs).
     """
 
     series: tuple[Series, ...]
@@ -76,7 +76,7 @@ class Lines:
 
 
 class _Places(NamedTuple):
-    """Where the figures of a record go: ``points[number[id]]``, -1 for none; numbers run line by line, within it in order."""
+    """Places of a record's figures: ``points[number[id]]``, -1 for none; numbers run line by line, in order within each."""
 
     points: list[tuple[Line, Point]]
     number: NDArray[np.int64]
@@ -96,8 +96,8 @@ def read_lines(
         connection: reading one state of the database.
         wanted: which runs.
         metrics: names.
-        cell: a pattern as of a shell.
-        last: only the newest so many commits of each line; None: all.
+        cell: a shell pattern.
+        last: only this many newest commits of each line; None: all.
         outdated: figures of older formulas too.
     """
     names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version",
@@ -169,7 +169,7 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
 
 
 def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
-    """One figure of all records, parted by line: the points in their order, with the median of each."""
+    """One figure of all records, separated by line: the points in their order, with the median of each."""
     if not figures:
         return
     ids, values = map(np.array, zip(*figures, strict=True))

@@ -1,11 +1,4 @@
-"""The history of runs: added once each, from several programs at once, and read back as lists and lines.
-
-Knows records as values; whoever calls reads run directories and asks git.
-
-The tables of a history as they are now; harness.regression.history.database makes them, and older ones into them.
-
-Plain columns, so that a dashboard or `sqlite3` can read them; no column names a reserved word.
-"""
+"""The history of runs: added once each, by several programs at once, and read back as lists and series."""
 
 from __future__ import annotations
 
@@ -42,7 +35,7 @@ PLAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which records are meant. None: all; a fingerprint or digest by its beginning."""
+    """Which records to read. None: all; a fingerprint or digest by its beginning."""
 
     scenario: str | None = None
     branch: str | None = None
@@ -71,8 +64,8 @@ class History:
             raise
 
     def add(self, record: HistoryRecord) -> Added:
-        """Keep a run, whole or not at all. A run that is there is replaced only where something is new: more samples, newer
-        formulas, another place or commit; figures of newer formulas than this program's stay.
+        """Add a run, whole or not at all. A stored run is replaced only for something new: more samples, newer formulas,
+        another place or commit. Figures of newer formulas than this program's stay.
 
         Raises:
             StorageError: the database refuses; nothing was changed.
@@ -103,7 +96,7 @@ class History:
         """One run with its figures; the beginning of its id is enough.
 
         Raises:
-            UserError: there is none, or more than one.
+            UserError: no run matches, or more than one.
         """
         with self.reading() as connection:
             begins = RECORDS.c.run_id.startswith(run_id, autoescape=True)
@@ -128,7 +121,7 @@ class History:
             yield connection
 
     def close(self) -> None:
-        """Give the database back."""
+        """Close the database."""
         self._engine.dispose()
 
     def __enter__(self) -> History:
@@ -139,7 +132,7 @@ class History:
 
 
 def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
-    """The same question of the records that are wanted."""
+    """The same query for the wanted records only."""
     if wanted.scenario is not None:
         named = RECORDS.c.scenario_name == wanted.scenario
         asked = asked.where(named | RECORDS.c.scenario_digest.startswith(wanted.scenario, autoescape=True))
@@ -163,7 +156,7 @@ def _row_of(record: HistoryRecord) -> dict[str, Any]:
 
 
 def _known_before(found: RowMapping, row: dict[str, Any]) -> dict[str, Any]:
-    """What stays of a run that is added again: when it came, and what was known of the same commit and is not told now."""
+    """What a run keeps when added again: when it came, and facts about the same commit that are missing now."""
     same = row["revision"] in (None, found["revision"])
     untold = [name for name in REVISION if same and row[name] is None]
     return {name: found[name] for name in ("added_at", *untold)}
@@ -189,7 +182,7 @@ def _figure_of(row: RowMapping) -> TrackedFigure:
 
 
 def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
-    """An insertion that gives the new row's id, or nothing where the run is there; waits for another program's."""
+    """An insertion that gives the new row's id, or nothing where the run is stored; waits for another program's."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"]).returning(RECORDS.c.id)
 

@@ -27,9 +27,9 @@ from harness.scenario.metrics import METRICS, Better
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""
 LAST = 200
-"""So many of the newest commits of each line are looked at unless more are asked for: half a year of nights."""
+"""Number of newest commits of each line by default: half a year of nightly runs."""
 AT_ONCE = 500
-"""A statement takes only so many values."""
+"""Most values in one statement."""
 Direction = Literal["better", "worse"]
 
 
@@ -37,7 +37,7 @@ Direction = Literal["better", "worse"]
 class ChangePoint:
     """The change came after ``last_old`` and with ``first_new`` or a commit between them that was not measured.
 
-    ``reached``: where a drift came to its new level or, if that is the newest commit, has come so far; None of a step.
+    ``reached``: where a drift reached its new level or, at the newest commit, its present one; None of a step.
     ``also_changed``: versions of software that differ between its ends, (before, after).
     """
 
@@ -51,9 +51,9 @@ class ChangePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A series with its changes, oldest first; ``reason`` says why it was not looked at.
+    """A series with its changes, oldest first; ``reason`` says why it was not tested.
 
-    ``correlation`` of the noise of a commit with that of the one before, about the levels told; None: not looked at.
+    ``correlation``: of the noise of a commit with that of the one before, about the given levels; None: not tested.
     """
 
     series: Series
@@ -66,8 +66,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """All that was found. ``alpha`` is the chance of any false change in all series at this look; ``level`` that of each series
-    by itself, which Holm's test left it; see history_changes for the others.
+    """All changes found. ``alpha`` is the chance of any false change in all series at this look. ``level`` is that of each
+    series alone by Holm's test; the other parameters are in stats.change_points.
     """
 
     place: str
@@ -84,7 +84,7 @@ class Trend:
 
     @property
     def tested(self) -> int:
-        """Series long enough to be looked at."""
+        """Series long enough for a test."""
         return sum(one.reason is None for one in self.judged)
 
     @property
@@ -93,7 +93,7 @@ class Trend:
         return [(one, change) for one in self.judged for change in one.changes]
 
     def newly_worse(self, points: int) -> list[tuple[Judged, ChangePoint]]:
-        """Changes for the worse within the newest ``points`` of their series: steps that came there, drifts still going on."""
+        """Changes for the worse within the newest ``points`` of their series: new steps, and drifts that continue."""
         return [
             (one, found)
             for one, found in self.found
@@ -222,7 +222,7 @@ def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Of records that tell versions at all: those of the first form of the database do not."""
+    """Of records that tell versions; those of the first form of the database do not."""
     if not before or not after:
         return {}
     names = sorted(before.keys() | after.keys())

@@ -1,4 +1,4 @@
-"""A figure, a change and a trend in words: the same on the terminal and on the page."""
+"""A figure, a change and a trend in words, the same on the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def _still(one: Judged, change: Change) -> str:
 
 
 def _p(p: float) -> str:
-    """Nothing below 1e-6 is told apart: such p-values are extrapolated."""
+    """p-values below 1e-6 are not distinguished, because they are extrapolated."""
     return "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
 
 
 def series_words(one: Judged) -> str:
-    """What the series shows: its changes, that there is none, or why it was not looked at."""
+    """What the series shows: its changes, no change, or why it was not tested."""
     series = one.series
     if one.reason is not None:
         return f"not looked at: {one.reason}"
@@ -96,7 +96,7 @@ def series_words(one: Judged) -> str:
 
 
 def finding(trend: Trend) -> str:
-    """How many changes were found, and how rarely chance alone shows any."""
+    """How many changes were found, and how often chance alone shows any."""
     changes, tested = len(trend.found), trend.tested
     said = f"{_counted(changes, 'change')} in {tested} series of {trend.runs} runs"
     if trend.last is not None:
