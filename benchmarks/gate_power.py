@@ -39,9 +39,8 @@ from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
 from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
-from harness.regression.gate_decision import GatePlan
+from harness.regression.gate_decision import GatePlan, PairOrder, PairStage
 from harness.regression.gate_metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
-from harness.regression.pair_order import PairOrder, PairStage
 
 TRIALS = 2_000
 NOISE = 0.01

@@ -25,9 +25,17 @@ from typing import Literal
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.regression.gate_decision import ALPHA, GateFinding, GatePlan, Outcome, judge_look, judge_looks
+from harness.regression.gate_decision import (
+    ALPHA,
+    GateFinding,
+    GatePlan,
+    Outcome,
+    PairOrder,
+    PairStage,
+    judge_look,
+    judge_looks,
+)
 from harness.regression.gate_metrics import TimedMetric, check_timed
-from harness.regression.pair_order import PairOrder, PairStage
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {

@@ -11,9 +11,8 @@ from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
-from harness.regression.deterministic import judge_deterministic
 from harness.regression.gate import judge_pairs
-from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, log_ratio
+from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, judge_deterministic, log_ratio
 from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
 from harness.regression.timed import numbers, processes_of

@@ -24,12 +24,11 @@ from harness.record.schema import Run
 from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
 from harness.regression.counted import counted
 from harness.regression.gate import Done, GateProcedure, NeedPairs
-from harness.regression.gate_decision import GatePlan
+from harness.regression.gate_decision import GatePlan, place_terms
 from harness.regression.gate_metrics import MARGIN, log_ratio
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
 from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
-from harness.regression.pair_order import place_terms
 from harness.regression.revisions import Revisions, Stage
 from harness.regression.timed import Process, numbers, processes_of
 

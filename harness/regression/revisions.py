@@ -35,7 +35,7 @@ from harness.progress import Progress
 from harness.record.journal import refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
-from harness.regression.pair_order import PairOrder, PairStage
+from harness.regression.gate_decision import PairOrder, PairStage
 
 GRACE_S = 10.0
 """Seconds that an interrupted command has to write its record before it is killed."""

@@ -15,6 +15,7 @@ from harness.formatting import rate, ratio
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
 from harness.reporting.planner.view import planner_view, rate_carried, ratio_carried
 from tests.helpers import ROOT
+from tests.helpers.browser import browser as browser
 from tests.helpers.planner_page import FIGURES, asked, choices, quickstart, rendered
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.judgement import Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.deterministic import Value, judge_deterministic
-from harness.regression.gate_metrics import DeterministicMetric
+from harness.regression.gate_metrics import DeterministicMetric, Value, judge_deterministic
 from harness.scenario.metrics import Better
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.analysis.stats.one_sided import freed_mean
 from harness.regression.gate import Done, GateProcedure, NeedPairs
+from harness.regression.gate_decision import PairOrder, PairStage, place_terms
 from harness.regression.gate_metrics import TimedMetric
-from harness.regression.pair_order import PairOrder, PairStage, place_terms
 
 seeds = st.integers(0, 2**32 - 1)
 stages: st.SearchStrategy[PairStage] = st.sampled_from(("pair", "rerun"))

@@ -16,8 +16,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.stats.correlated import MOST, PER_MAD, lag1_of_differences, lag1_of_residuals, whitened
-from harness.analysis.stats.slopes import Drift, correlation_about_line, drifts
+from harness.analysis.stats.slopes import (
+    MOST,
+    PER_MAD,
+    Drift,
+    correlation_about_line,
+    drifts,
+    lag1_of_differences,
+    lag1_of_residuals,
+    whitened,
+)
 
 PERMUTATIONS = 399
 TAIL = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.stats.correlated import MOST, lag1, lag1_of_differences, lag1_of_residuals, whitened
+from harness.analysis.stats.slopes import MOST, lag1, lag1_of_differences, lag1_of_residuals, whitened
 from tests.helpers.synthetic_history import autoregressive
 
 
