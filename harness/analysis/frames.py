@@ -20,10 +20,9 @@ import pandas as pd
 
 from harness.analysis.comparison import Comparison, compare
 from harness.analysis.health import void_reasons
-from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.results import Cell
-from harness.analysis.sample_totals import ROLES
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine

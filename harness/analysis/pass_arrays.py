@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.sample_totals import ROLES
 from harness.record.passes import PackedPasses
+from harness.record.trace import Role
 
+ROLES: tuple[Role, ...] = get_args(Role)
 PREFILL = ROLES.index("prefill")
 
 

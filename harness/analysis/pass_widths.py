@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from harness.analysis.pass_arrays import ROLES
 from harness.analysis.pass_values import PassCurve, PassWidth
 from harness.analysis.pricing import Places, Pricer
-from harness.analysis.sample_totals import ROLES, Tally, TimedPasses
+from harness.analysis.sample_totals import Tally, TimedPasses
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.roofline.speedup import describe_pass
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,7 @@ from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
 from harness.analysis.traffic import Counted, TrafficCounter
 from harness.record.schema import CaseHeader, Sample
-from harness.record.trace import Role
 from harness.roofline.speedup import describe_pass
-
-ROLES: tuple[Role, ...] = get_args(Role)
-
 
 Key = tuple[str, int, int, int]
 """(task, group, repeat, process): identifies the decodes of NTP and of an arm that form a pair."""
