@@ -9,7 +9,7 @@ An example is ``wall_speedup >= 3 within 1 point at part=bandwidth, batch=1``.
             | "same accuracy" | "close to the pass reduction"          with our limits: 1 point, 0.9 of it
     clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)* | "in this process"
 
-A value with spaces is quoted: arm='SBD k=16 γ=0.1'. ``write_claim`` is the inverse of ``read_claim``. A file of claims is YAML
+A value with spaces is quoted: arm='SBD k=16 γ=0.1'. A file of claims is YAML
 with the one key ``claims``, given by path, or by name if it ships with the program.
 """
 
@@ -32,7 +32,6 @@ from harness.scenario.claims import (
     METRIC_NAMES,
     SAME_ACCURACY_POINTS,
     THIS_PROCESS,
-    Bound,
     Claim,
     Claims,
     Where,
@@ -79,39 +78,6 @@ def read_claim(text: str) -> Claim:
         where = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
         raise UserError(f"claim {text!r}: {where + ': ' if where else ''}{message}") from error
-
-
-def write_claim(claim: Claim) -> str:
-    """The text that reads back as ``claim``, without its name and source."""
-    bounds = list(claim.bounds[:-1] if claim.within_points is not None else claim.bounds)
-    clauses = ""
-    if claim.within_points is not None:
-        if bounds:
-            clauses = f" within {claim.within_points!r} points"
-        else:
-            bounds = list(claim.bounds)
-    where = claim.where.model_dump(exclude_none=True)
-    if where:
-        clauses += " at " + ", ".join(f"{key}={_quoted(value)}" for key, value in where.items())
-    if claim.scope is not None:
-        clauses += f" in {claim.scope}"
-    return " and ".join(map(_write_bound, bounds)) + clauses
-
-
-def _write_bound(bound: Bound) -> str:
-    by = "" if bound.estimator == "geometric_mean" else f" by {bound.estimator}"
-    if bound.min is not None and bound.max is not None:
-        return f"{bound.min!r} <= {bound.metric} <= {bound.max!r}{by}"
-    if bound.min is not None:
-        return f"{bound.metric} >= {bound.min!r}{by}"
-    return f"{bound.metric} <= {bound.max!r}{by}"
-
-
-def _quoted(value: object) -> str:
-    text = repr(value) if isinstance(value, float) else str(value)
-    if not re.search(r"""[\s,=<>'"]""", text):
-        return text
-    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from harness.check.half_precision import HalfPrecisionPass
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.kv_cache import Fed
 from harness.errors import CheckFailedError, UserError
-from harness.meters.clock import FakeClock, HostClock
+from harness.meters.clock import HostClock
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import CaseOutcome, Run
 from harness.roofline.pricing import pass_bytes
@@ -32,6 +32,7 @@ from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd
+from tests.helpers.fake_clock import FakeClock
 
 WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention")
 

@@ -17,6 +17,7 @@ from harness.reporting.pdf import print_pdf
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.browser import CHROMIUM, axe, opened, unfold
+from tests.helpers.browser import browser as browser
 from tests.helpers.pages import FULL
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")

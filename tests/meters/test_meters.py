@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from harness.meters.clock import CudaClock, FakeClock, HostClock
+from harness.meters.clock import CudaClock, HostClock
 from harness.meters.timed_session import MeteredSession
+from tests.helpers.fake_clock import FakeClock
 
 
 class Session:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from harness.analysis.claim_check import figure
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError, UserError
-from harness.scenario.claim_text import load_claims, read_claim, shipped_claims, write_claim
+from harness.scenario.claim_text import load_claims, read_claim, shipped_claims
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Bound, Claim, Where
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.metrics import METRICS
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.scenarios import GOOD, write
+from tests.helpers.written_claims import write_claim
 
 SPEEDUP = Bound(metric="wall_speedup", min=3.0)
 
