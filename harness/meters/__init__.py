@@ -1,5 +1,5 @@
 """Clocks and counters, read as windows around the work, and the calibration of a machine.
 
-In: work to be timed, or a device. Out: figures with unit and source, or why one is absent. Knows no decoder and no model; a
-deterministic fakes of tests stand in for it. Open ``window`` first, then ``available``.
+In: work to be timed, or a device. Out: figures with unit and source, or why one is absent. Knows no decoder and no model.
+Open ``window`` first, then ``available``.
 """
