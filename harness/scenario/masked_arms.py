@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Count, Counts, Numbers, Shares, StrictModel
 from harness.models.block_families import FAMILIES, BlockProtocol, Commit
+from harness.scenario.arms import GREEDY
 from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
 from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 
@@ -32,7 +33,7 @@ class FreeDaveArm(StrictModel):
     method: Literal["freedave"]
     block_size: Counts = (16,)
     draft_steps: Counts = (4,)
-    temperature: Numbers = (0.0,)
+    temperature: Numbers = (GREEDY,)
 
     @field_validator("temperature")
     @classmethod
@@ -59,7 +60,7 @@ class ApdArm(StrictModel):
     method: Literal["apd"]
     block_size: Counts = (16,)
     mixture: Shares = (0.7,)
-    temperature: Numbers = (0.0,)
+    temperature: Numbers = (GREEDY,)
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""
@@ -89,7 +90,6 @@ APD = Method(
 )  # fmt: skip
 
 
-GREEDY = 0.0
 PREFIX_SOLVERS = ("longest_prefix", "longest_prefix_entropy")
 
 
