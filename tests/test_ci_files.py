@@ -123,14 +123,7 @@ def test_every_line_is_one_that_the_program_knows(line: Line, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("fly",),
-        ("run",),
-        ("run", "a.yaml", "--no-repport"),
-        ("run", "a.yaml", "b.yaml"),
-        ("report", "a", "--out"),
-    ],
+    "words", [("fly",), ("run",), ("run", "a.yaml", "--no-repport"), ("run", "a.yaml", "b.yaml"), ("report", "a", "--out")]
 )
 def test_the_check_of_a_line_can_fail(words: tuple[str, ...]) -> None:
     """A command, an option, an argument that the program does not know."""

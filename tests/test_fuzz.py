@@ -279,10 +279,7 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
     assert fuzz(kind, FULL[kind], world, same_each_time=False) >= FULL[kind]
 
 
-@pytest.mark.parametrize(
-    ("command", "kind"),
-    [("plan", "ZeroDivisionError"), ("hardware", "hang"), ("schema", "wrote open /")],
-)
+@pytest.mark.parametrize(("command", "kind"), [("plan", "ZeroDivisionError"), ("hardware", "hang"), ("schema", "wrote open /")])
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
     from harness.hardware import profile

@@ -21,12 +21,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
-from harness.roofline.ceilings import (
-    Ceilings,
-    ceilings_from_calibration,
-    ceilings_from_measured,
-    ceilings_from_profile,
-)
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard
@@ -173,10 +168,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
 
 
 def read_ceiling(
-    case: CaseHeader,
-    calibration: Calibration | Missing,
-    profile: HardwareProfile | Missing,
-    measured: Ceilings | None = None,
+    case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing, measured: Ceilings | None = None
 ) -> Quantity:
     """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 

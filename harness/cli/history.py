@@ -108,9 +108,7 @@ def _asked_git(given: Revision, recorded: str | None) -> Revision:
     if not isinstance(commit, str) or not commit:
         return given
     return replace(
-        given,
-        branch=given.branch or branch_at(here, commit),
-        committed_at=given.committed_at or committed_at(here, commit),
+        given, branch=given.branch or branch_at(here, commit), committed_at=given.committed_at or committed_at(here, commit)
     )
 
 

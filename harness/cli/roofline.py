@@ -150,7 +150,7 @@ def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
 def _render_prediction(found: dict[str, Any]) -> str:
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
+        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}"
     ]
     for name, what in (("ntp", "NTP pass"), ("first", "first pass of a block"), ("later", "later pass of a block")):
         price = found[f"{name}_pass"]
@@ -258,7 +258,7 @@ def render_batches(found: dict[str, Any]) -> str:
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
         f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; acceptance and lengths from "
-        f"{found['run']}; priced, not run",
+        f"{found['run']}; priced, not run"
     ]
     for arm in found["arms"]:
         lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")

@@ -94,10 +94,7 @@ class DraftModels:
     """The models of a part besides its target; each is loaded when a case first asks for it and then kept."""
 
     def __init__(
-        self,
-        target: LoadedModel,
-        load: Callable[[ModelChoice], LoadedModel],
-        open_session: Callable[[Any], ModelSession],
+        self, target: LoadedModel, load: Callable[[ModelChoice], LoadedModel], open_session: Callable[[Any], ModelSession]
     ) -> None:
         self._target, self._load, self._open_session = target, load, open_session
         self._held: dict[str, tuple[LoadedModel, ModelSession]] = {}

@@ -17,13 +17,7 @@ from harness.analysis.explain import waterfall as waterfall_of
 from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import Run
-from harness.reporting import (
-    figures_arms,
-    figures_batch,
-    figures_blocks,
-    figures_factors,
-    figures_roofline,
-)
+from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_roofline
 from harness.reporting.figures_blocks import timeline_drawing
 from harness.reporting.figures_roofline import pass_time
 from harness.reporting.svg import MOST_ARMS, Drawing

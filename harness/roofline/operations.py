@@ -36,8 +36,7 @@ def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
     """As computed. Two flops per query, key and head element, for the scores and again for the weighted sum."""
     pairs = counts.rows * counts.query * _head_elements(shape, counts)
     return AttentionFlops(
-        context=2 * pairs * _cached_tokens(shape, counts.context),
-        query=2 * pairs * shape.layers * counts.query,
+        context=2 * pairs * _cached_tokens(shape, counts.context), query=2 * pairs * shape.layers * counts.query
     )
 
 

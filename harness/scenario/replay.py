@@ -117,13 +117,9 @@ class TraceReplay(StrictModel):
 
 
 _REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")
-AcceptanceChoice = Annotated[
-    Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")],
-    _REAL_OR_REPLAYED,
-]
+AcceptanceChoice = Annotated[Annotated[Literal["real"], Tag("real")] | Annotated[Replay, Tag("replay")], _REAL_OR_REPLAYED]
 RecordedAcceptance = Annotated[
-    Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")],
-    _REAL_OR_REPLAYED,
+    Annotated[Literal["real"], Tag("real")] | Annotated[TraceReplay, Tag("replay")], _REAL_OR_REPLAYED
 ]
 
 

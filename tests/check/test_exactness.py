@@ -9,10 +9,7 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.compiling import can_compile
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.host import CAPTURES, GraphMeter

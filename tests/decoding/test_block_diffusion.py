@@ -20,10 +20,7 @@ from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.block_diffusion_blocks import BlockDiffusionRow
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.solvers import SOLVERS
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.block_families import FAMILIES

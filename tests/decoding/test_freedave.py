@@ -8,10 +8,7 @@ from tests.helpers.nested_drafts import BATCH, SEEDS, block_logits, solver_arm
 
 pytest.importorskip("transformers")
 
-from harness.decoding.freedave import (
-    NestedRow,
-    decode_nested_drafts,
-)
+from harness.decoding.freedave import NestedRow, decode_nested_drafts
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from tests.helpers.few_words import MASK_ID, few_words, some_work

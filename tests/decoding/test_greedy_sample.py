@@ -10,10 +10,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.acceptance import EverySlot, ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.greedy_sample import FusibleFigures, block_sample, next_tokens
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import TorchFigures, likeliest_token
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block

@@ -10,27 +10,15 @@ pytest.importorskip("transformers")
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.drafters import (
-    DraftModel,
-    PromptLookup,
-)
+from harness.decoding.drafters import DraftModel, PromptLookup
 from harness.decoding.freedave import decode_nested_drafts
-from harness.decoding.next_token import (
-    answer_logprobs,
-    decode_next_token,
-)
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.next_token import answer_logprobs, decode_next_token
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import (
-    SOLVERS,
-    BlockView,
-)
+from harness.decoding.solvers import SOLVERS, BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.verification import ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks

@@ -16,11 +16,7 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
 from harness.decoding.sampling import draw, entropy, likeliest, usable
-from harness.decoding.solvers import (
-    BlockView,
-    entropy_bounded,
-    lowest_entropy,
-)
+from harness.decoding.solvers import BlockView, entropy_bounded, lowest_entropy
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
 SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)

@@ -16,10 +16,7 @@ from harness.decoding.drafters import DraftModel, common_prefix
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.speculative import DraftedRow
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.drafters import first_layers
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession

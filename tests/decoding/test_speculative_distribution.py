@@ -14,14 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.decoding import speculative
-from harness.decoding.drafters import (
-    NoDrafts,
-    PromptLookup,
-)
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.drafters import NoDrafts, PromptLookup
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.speculative import DraftedRow
 from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, table, written_by_ntp
 

@@ -9,10 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.drafters import (
-    DraftModel,
-    TranslatedDrafts,
-)
+from harness.decoding.drafters import DraftModel, TranslatedDrafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import StopRule
 from harness.decoding.speculative import decode_draft_and_check

@@ -19,10 +19,7 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.verification import VerifiedRow
 from harness.decoding.verified_blocks import DraftedBlocks
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR

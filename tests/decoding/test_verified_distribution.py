@@ -13,15 +13,9 @@ import pytest
 
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.acceptance import EverySlot, SolverAcceptance
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.solvers import entropy_bounded
-from harness.decoding.verification import (
-    NextTokenCheck,
-    VerifiedRow,
-)
+from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, torch, written_by_ntp
 
 METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic")

@@ -11,10 +11,7 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.session import Segment
 from harness.engine.compiling import CompiledLayer, compiled_unit, with_compiled_layers
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 
 SIZES = {
     "vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -63,8 +60,7 @@ def passes(session):
 
 
 @pytest.mark.parametrize(
-    ("name", "graphs"),
-    [("llama", 3), ("qwen3", 3), ("windows that nothing of ours reads", 3), ("two kinds of layers", 6)],
+    ("name", "graphs"), [("llama", 3), ("qwen3", 3), ("windows that nothing of ours reads", 3), ("two kinds of layers", 6)]
 )
 def test_layers_that_are_alike_share_one_graph(name, graphs):
     """Three kinds of forward: one graph each, where four layers of two kinds are two. The logits are the model's own."""

@@ -14,10 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.engine import engine
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.meters.clock import cuda_index
 from harness.meters.host import CAPTURES
 from harness.runner import local_machine

@@ -12,10 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.engine import flash_attention
-from harness.engine.cuda_graphs import (
-    GraphedSession,
-    by_calling_again,
-)
+from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.flash_attention import Runs
 from harness.errors import ScenarioError
 from tests.helpers.emulated_gpu import emulated_flash

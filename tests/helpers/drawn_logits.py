@@ -8,10 +8,7 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import TorchFigures, usable
 from harness.decoding.session import NO_TOKEN
-from harness.decoding.solvers import (
-    SOLVERS,
-    BlockView,
-)
+from harness.decoding.solvers import SOLVERS, BlockView
 from harness.scenario.solvers import SOLVERS as SPECS
 
 INF, NAN = float("inf"), float("nan")

@@ -8,11 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.drafters import (
-    DraftModel,
-    PromptLookup,
-    TranslatedDrafts,
-)
+from harness.decoding.drafters import DraftModel, PromptLookup, TranslatedDrafts
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import first_layers
 from tests.helpers.few_words import MASK_ID, few_words

@@ -13,10 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import SolverAcceptance
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.solvers import SOLVERS
 from harness.decoding.verification import NextTokenCheck

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.decoding.request import (
-    DecodeRequest,
-    StopRule,
-)
+from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.static_session import StaticSession
 
 torch = pytest.importorskip("torch")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.scenario.claims import (
-    Bound,
-    Claim,
-)
+from harness.scenario.claims import Bound, Claim
 
 
 def write_claim(claim: Claim) -> str:

@@ -20,21 +20,11 @@ from tests.helpers import ROOT
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.engine import (
-    rank_group,
-    sharding,
-)
+from harness.engine import rank_group, sharding
 from harness.engine.loading import checkpoint_shape, load_model
 from harness.engine.rank_group import Order, RankGroup
 from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus
-from harness.errors import (
-    STATUS_AGAIN,
-    DoesNotFitError,
-    ProcessEndedError,
-    ScenarioError,
-    UnknownModelError,
-    UserError,
-)
+from harness.errors import STATUS_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError, UnknownModelError, UserError
 from harness.meters.available import without_energy
 from harness.meters.nvml import ENERGY
 from harness.record.store import read_run

@@ -79,10 +79,7 @@ def test_memory_is_that_of_the_widest_pass(arm: dict[str, object], fed: int, log
     assert memory.logit_bytes == logits * shape.vocab * 6
 
 
-@pytest.mark.parametrize(
-    ("arm", "passes"),
-    [(FREEDAVE, [("verify+draft", 64)]), (APD, [("draft", 16), ("verify+draft", 32)])],
-)
+@pytest.mark.parametrize(("arm", "passes"), [(FREEDAVE, [("verify+draft", 64)]), (APD, [("draft", 16), ("verify+draft", 32)])])
 def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, object], passes: list[tuple[str, int]]) -> None:
     """33 tokens, none of them from the prompt's own logits, each after a whole iteration."""
     case = case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm], warmup=0)

@@ -52,13 +52,7 @@ def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tenso
     visible = (index[None, :] <= index[:, None]).expand(len(examples), -1, -1)
     positions = index.expand(len(examples), -1)
     nothing = torch.empty(len(examples), 0, dtype=torch.long)
-    return {
-        "input_ids": tokens,
-        "position_ids": positions,
-        "visible": visible,
-        "labels": labels,
-        "noisy_labels": nothing,
-    }
+    return {"input_ids": tokens, "position_ids": positions, "visible": visible, "labels": labels, "noisy_labels": nothing}
 
 
 def doubled_batch(

@@ -10,15 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
 
-from sqlalchemy import (
-    Connection,
-    RowMapping,
-    Select,
-    delete,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError

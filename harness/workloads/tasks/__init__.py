@@ -10,17 +10,7 @@ from harness.workloads.tasks.record_to_json import RecordToJson
 from harness.workloads.tasks.variable_trace import VariableTrace
 from harness.workloads.tasks.word_problems import WordProblems
 
-__all__ = [
-    "SPLITS",
-    "TASKS",
-    "Problem",
-    "Task",
-    "UnknownNameError",
-    "problem_at",
-    "problems",
-    "split_of",
-    "task",
-]
+__all__ = ["SPLITS", "TASKS", "Problem", "Task", "UnknownNameError", "problem_at", "problems", "split_of", "task"]
 
 _ALL: tuple[Task, ...] = (
     WordProblems(),

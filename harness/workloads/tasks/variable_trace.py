@@ -18,11 +18,7 @@ _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
 _LARGEST_STEP = 9
 # No space stands before a variable in any frame: " b" and "b" are two tokens, and look-up is hard enough with one.
-_FRAMES = (
-    ("\n", "{0}\nprint({1})\n"),
-    ("\n", "Run this:\n{0}\nprint({1})\n"),
-    (";", "Trace {0};print({1})\n"),
-)
+_FRAMES = (("\n", "{0}\nprint({1})\n"), ("\n", "Run this:\n{0}\nprint({1})\n"), (";", "Trace {0};print({1})\n"))
 
 
 @dataclass(slots=True)
