@@ -8,7 +8,7 @@
 #
 # Results gather in $GATHER (default: gpu-check), which has to stay between commands. Each command ends with a table, and packs
 # all there is so far into $OUT (default: gpu-archives). $LIMIT_S: another length. Without pydantic here it is taken from the
-# wheels in .whl (make gpu-wheels); no network is needed. With --dry-run the same on a CPU, with tiny shapes.
+# wheels in .whl (make gpu-carried); no network is needed. With --dry-run the same on a CPU, with tiny shapes.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 step=${1:-}
