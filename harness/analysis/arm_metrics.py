@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,29 @@ from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals,
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
 Pair = tuple[Tally, Tally]
 """(NTP, arm): two decodes of the same task, group, repeat and process."""
+
+
+class Term(NamedTuple):
+    """What one decode of an arm, or one pair of them, adds to (Σ over ÷ Σ over_per) ÷ (Σ under ÷ Σ under_per)."""
+
+    of: Tally
+    over: float
+    under: float
+    over_per: float = 1.0
+    under_per: float = 1.0
+
+
+def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True) -> tuple[Quantity, Quantity]:
+    """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
+    process.
+    """
+    prompts = [term.of.key[:2] for term in terms]
+    processes = [term.of.key[3] for term in terms] if clock else None
+    sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
+    return (
+        geometric_mean_ratio(_ratios(terms), prompts, processes, confidence),
+        ratio_of_totals(sums, per, prompts, processes, confidence),
+    )
 
 
 def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
@@ -43,18 +67,12 @@ def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONF
     """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
     if not pairs:
         return absent(why_none), absent(why_none)
-    prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
-    times = [(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs]
-    tokens = [(float(ntp.decode_tokens), float(arm.decode_tokens)) for ntp, arm in pairs]
-    return (
-        geometric_mean_ratio(_per_token(pairs), prompts, processes, confidence),
-        ratio_of_totals(times, tokens, prompts, processes, confidence),
-    )
+    return both_estimates(_per_token(pairs), confidence)
 
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
     """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
-    percentiles = ratio_percentiles(_per_token(pairs), [arm.key[:2] for _, arm in pairs])
+    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), [arm.key[:2] for _, arm in pairs])
     p10, p50, p90 = percentiles or (None, None, None)
     return Paired(
         pairs=len(pairs),
@@ -113,22 +131,6 @@ def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_no
     """Median over the samples that have the figure, such as the request latency or the time to first token."""
     known = [value for value in map(of, tallies) if value is not None]
     return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
-
-
-def quotient(numerator: float, denominator: Quantity, why_none: str) -> Quantity:
-    """``numerator`` ÷ a quantity that may be absent, and then with the reason of that quantity."""
-    if not denominator.value:
-        return absent(denominator.reason or why_none)
-    return exact(numerator / denominator.value, n=denominator.n)
-
-
-def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
-    """Modelled bandwidth ÷ read ceiling; where one is absent, absent with its reason."""
-    if bandwidth.value is None:
-        return absent(bandwidth.reason or "no bandwidth")
-    if ceiling.value is None:
-        return absent(ceiling.reason or "no ceiling")
-    return Quantity(value=bandwidth.value / ceiling.value, n=bandwidth.n, method=ceiling.method)
 
 
 def predictions(
@@ -198,8 +200,12 @@ def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
     return exact(predicted.value / measured.value - 1, n=measured.n)
 
 
-def _per_token(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-    return [((ntp.decode_s or 0.0) / ntp.decode_tokens, (arm.decode_s or 0.0) / arm.decode_tokens) for ntp, arm in pairs]
+def _per_token(pairs: Sequence[Pair]) -> list[Term]:
+    return [Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.decode_tokens, arm.decode_tokens) for ntp, arm in pairs]
+
+
+def _ratios(terms: Sequence[Term]) -> list[tuple[float, float]]:
+    return [(term.over / term.over_per, term.under / term.under_per) for term in terms]
 
 
 def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:

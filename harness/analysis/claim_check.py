@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.analysis.arm_figures import TOTALS
-from harness.analysis.claim_places import ClaimedCell
-from harness.analysis.judgement import State
+from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
+from harness.analysis.judgement import Judgement, State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
@@ -31,19 +29,6 @@ NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at 
 NO_FIGURE = absent("this comparison holds no such figure")
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One bound and its outcome."""
-
-    bound: Bound
-    state: State
-    value: Quantity
-    basis: Basis
-    sizes: dict[str, int]
-    reason: str
-    remedy: str | None = None
 
 
 def figure(arm: ArmResult, bound: Bound) -> Quantity:
@@ -77,8 +62,10 @@ def state_of(bound: Bound, value: Quantity) -> State:
     return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
 
 
-def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str | None = None) -> Finding:
+def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Comparison, scope: str | None = None) -> Judgement:
     """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    if isinstance(place, CellNotFound):
+        return _answer(bound, place, "void", absent(place.reason), "measured", {}, place.reason, CONTINUE)
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
@@ -93,7 +80,19 @@ def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str |
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else METRICS[bound.metric].basis
-    return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+    return _answer(bound, place, state, value, basis, sizes, reason, remedy)
+
+
+def _answer(
+    bound: Bound, place: ClaimedCell | CellNotFound, state: State, value: Quantity, basis: Basis, sizes: dict[str, int],
+    reason: str, remedy: str | None,
+) -> Judgement:  # fmt: skip
+    metric = METRICS[bound.metric]
+    return Judgement(
+        subject=in_words(place.names) or "this run", metric=bound.metric, kind="claim", state=state, cell=place.names,
+        value=value, unit=metric.unit, better=metric.better, bound=bound.words, basis=basis, sizes=sizes, reason=reason,
+        remedy=remedy,
+    )  # fmt: skip
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:

@@ -15,10 +15,11 @@ from harness.analysis.pass_arrays import ROLES
 from harness.analysis.pass_values import PassCurve, PassWidth
 from harness.analysis.pricing import Places, Pricer
 from harness.analysis.sample_totals import Tally, TimedPasses
-from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.analysis.stats.quantity import Quantity, absent, quotient
 from harness.roofline.speedup import describe_pass
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+NO_NTP = "no NTP pass"
 WidthKind = tuple[str, str, int]
 """(method, role and, of a draft model, its name, query tokens of each row)."""
 
@@ -54,7 +55,7 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
     base = max(ntp_kinds, key=lambda kind: len(gathered[kind]), default=None)
-    base_measured = _measured(gathered[base]) if base else absent("no NTP pass")
+    base_measured = _measured(gathered[base]) if base else absent(NO_NTP)
     base_predicted = _predicted(gathered[base]) if base else {}
     return tuple(_width(kind, gathered[kind], base_measured, base_predicted) for kind in kinds)
 
@@ -86,7 +87,7 @@ def _role(role: str, model: str | None) -> str:
 
 
 def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
-    measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
+    measured, predicted = _measured(alike), _predicted(alike)
     flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # False for NaN
     return PassWidth(
         method=kind[0],
@@ -95,8 +96,10 @@ def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[
         count=len(alike),
         measured_s=measured,
         predicted_s=predicted,
-        cost=_ratio(measured, base),
-        predicted_cost={rung: _ratio(price, base_predicted.get(rung, no_ntp)) for rung, price in predicted.items()},
+        cost=quotient(measured, base, NO_NTP),
+        predicted_cost={
+            rung: quotient(price, base_predicted.get(rung, absent(NO_NTP)), NO_NTP) for rung, price in predicted.items()
+        },
         bytes_=float(np.mean(alike.priced(Pricer.bytes_))),
         flops=float(np.mean(flops)),
         attained_flops_per_s=_quartiles(flops[clocked] / alike.forward_s[clocked]),
@@ -122,12 +125,6 @@ def _predicted(alike: _Alike) -> dict[str, Quantity]:
     }
 
 
-def _ratio(a: Quantity, b: Quantity) -> Quantity:
-    if a.value is None or not b.value:
-        return absent(a.reason or b.reason or "no NTP pass to compare with")
-    return exact(a.value / b.value, n=a.n)
-
-
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
     timed = [tally.timed for tally in tallies if tally.timed]
@@ -139,12 +136,10 @@ def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int 
     widest = int(np.concatenate(query_tokens).max())
     steps = sorted({step for step in CURVE_STEPS if step < widest} | {widest})
     passes = [describe_pass("decide", rows, step, context, logits=min(step, block_size or step)) for step in steps]
-    prices = [pricer.price(one).forward_s for one in passes]
+    prices = pricer.forward_s(pricer.places_of(passes)).transpose(1, 0, 2).tolist()
     return tuple(
         PassCurve(
-            rung=rung,
-            context_tokens=context,
-            points=tuple((step, *price[rung]) for step, price in zip(steps, prices, strict=True)),
+            rung=rung, context_tokens=context, points=tuple((step, *band) for step, band in zip(steps, bands, strict=True))
         )
-        for rung in pricer.rungs
+        for rung, bands in zip(pricer.rungs, prices, strict=True)
     )

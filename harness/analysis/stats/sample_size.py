@@ -48,7 +48,11 @@ def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDE
     if spread is None:
         return None
     wanted, quantile = math.log1p(width), 0.5 + confidence / 2
-    return _fewest(lambda prompts: _reach(_Design(spread, prompts, ratio.processes), quantile) <= wanted)
+
+    def reach(design: _Design) -> float:
+        return float(special.stdtrit(design.degrees, quantile)) * design.error
+
+    return _fewest(lambda prompts: reach(_Design(spread, prompts, ratio.processes)) <= wanted)
 
 
 def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confidence: float = CONFIDENCE) -> SampleSize:
@@ -152,11 +156,6 @@ class _Design:
         self.degrees = self.error**4 / squares
 
 
-def _reach(design: _Design, quantile: float) -> float:
-    """How far the interval reaches to one side, in log units."""
-    return float(special.stdtrit(design.degrees, quantile)) * design.error
-
-
 def _power(design: _Design, distance: float, confidence: float) -> float:
     """Chance that the interval leaves out a bound that is ``distance`` away in log units."""
     threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
@@ -221,7 +220,7 @@ def percentile_over_processes(
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
     found, told = percentile(table.mean(axis=1).tolist(), percent, confidence), table.shape[1]
     if found.value is None or found.low is None or found.high is None or cells.too_empty:
-        return Quantity(value=found.value, n=found.n, processes=told, reason=found.reason or cells.too_empty)
+        return replace(found, low=None, high=None, method=None, processes=told, reason=found.reason or cells.too_empty)
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
