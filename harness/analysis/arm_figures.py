@@ -14,14 +14,14 @@ from typing import Any
 
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis.accuracy import Clusters, Grades, Outputs, gains
-from harness.analysis.arm_metrics import Pair, Term, both_estimates, one_sided, pair_up
+from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.prices import Ladder
-from harness.analysis.results import CounterScale
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
+from harness.analysis.traffic import CounterScale
 from harness.record.schema import CaseHeader
 from harness.scenario.metrics import PERCENTILES, PRICES
 
@@ -29,7 +29,6 @@ TOTALS = "_totals"
 ENERGY_WINDOW_S = 5.0
 """Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
-NO_PASS = "no decode pass was made"
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NO_NTP = "no NTP arm in this part decoded the same prompts"

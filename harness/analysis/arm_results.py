@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis import arm_metrics as on_arms
-from harness.analysis.arm_figures import NO_NTP, NO_PASS, NOT_TIMED, ArmBesideNtp, claimed_figures
+from harness.analysis.arm_figures import NO_NTP, NOT_TIMED, ArmBesideNtp, claimed_figures
 from harness.analysis.results import ArmResult, Simultaneous
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.analysis.stats.sample_size import prompts_for_width
@@ -42,7 +42,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         nfe=sum(t.row_passes for t in tallies),
         passes=passes,
         nfe_speedup=on_arms.nfe_speedup(tallies, given=arm.replayed is not None and arm.method != "ntp"),
-        query_tokens_per_pass=exact(sum(t.fed_tokens for t in tallies) / passes) if passes else absent(NO_PASS),
+        query_tokens_per_pass=quotient(exact(sum(t.fed_tokens for t in tallies)), exact(passes), on_arms.NO_PASS),
         final_tokens_histogram=_histogram(one),
         figures=claimed_figures(one),
         draft_passes=sum(t.draft_passes for t in tallies),

@@ -62,11 +62,6 @@ class Waterfall:
         """Product of the steps."""
         return self.steps[-1].after
 
-    @property
-    def costliest(self) -> Step:
-        """The step with the smallest factor."""
-        return min(self.steps, key=lambda step: step.factor)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:

@@ -102,7 +102,9 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
             arm = arm_of[sample.case_id]
             by_part.setdefault(arm[0], []).append(sample)
             by_arm.setdefault(arm, []).append(sample)
-    limits, cores = _limits(run), run.header.environment.get("logical_cores")
+    parts = [part for part in run.header.scenario.get("parts", []) if isinstance(part, dict)]
+    limits = {part["name"]: HealthLimits.model_validate(part["health"]) for part in parts if "health" in part}
+    cores = run.header.environment.get("logical_cores")
     broken = {}
     for arm, samples in by_arm.items():
         usual, allowed = usual_of(by_part[arm[0]], samples, cores), limits.get(arm[0], HealthLimits())
@@ -125,7 +127,10 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
                 counted.setdefault(sample.case_id, []).append(rules)
-    kept = [_untimed(sample) if rules else sample for sample, rules in judged]
+    kept = [
+        sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})
+        if rules else sample for sample, rules in judged
+    ]  # fmt: skip
     return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
 
 
@@ -147,13 +152,3 @@ def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> Part
 def _voids(broken: list[tuple[str, ...]]) -> Voids:
     reasons = Counter(words for rules in broken for words in rules)
     return Voids(timed=len(broken), void=sum(bool(rules) for rules in broken), reasons=dict(reasons))
-
-
-def _limits(run: Run) -> dict[str, HealthLimits]:
-    """The limits each part of the recorded scenario asked for."""
-    parts = [part for part in run.header.scenario.get("parts", []) if isinstance(part, dict)]
-    return {part["name"]: HealthLimits.model_validate(part["health"]) for part in parts if "health" in part}
-
-
-def _untimed(sample: Sample) -> Sample:
-    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})

@@ -78,12 +78,9 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[WidthKind, _Alik
             forward_s=np.concatenate([forward_s[one] for _, one in mine]),
             places=tuple((pricer, places[one]) for pricer, one in mine),
         )
-        found[method, _role(ROLES[role], names[model]), width] = alike
+        maker = "" if names[model] is None else f" by {names[model]}"
+        found[method, ROLES[role] + maker, width] = alike
     return found
-
-
-def _role(role: str, model: str | None) -> str:
-    return role if model is None else f"{role} by {model}"
 
 
 def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:

@@ -10,20 +10,36 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
-from harness.analysis.results import CounterScale
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.hardware.counter_scale import BandwidthScale
 from harness.record.schema import Run, Sample
 
 PERCENT = "dram_bandwidth_pct"
+_T = TypeVar("_T")
 NOT_RECORDED = "this run recorded no counter of memory bandwidth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterScale:
+    """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
+
+    ``bytes_per_s_per_percent``, which is used, is from a copy of known bytes in the measuring process. The others are a
+    read-only reduction, and memory clock and bus. ``disagreement`` says where two differ by more than 10 %.
+    """
+
+    counter: str | None
+    bytes_per_s_per_percent: Quantity
+    read_bytes_per_s_per_percent: Quantity
+    theoretical_bytes_per_s_per_percent: Quantity
+    theoretical_source: str | None
+    disagreement: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +70,8 @@ class TrafficCounter:
         window_s, percent = sample.prefill_s + sample.decode_s, sample.meters.get(PERCENT)
         if percent is None:
             return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self._why_no_figure))
-        scale = self._scale_at(datetime.fromisoformat(sample.started_at))
+        started = datetime.fromisoformat(sample.started_at)  # a continued run calibrates again in its new process
+        scale = next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
         if scale is None:
             reason = f"the counter reads in percent, and what one percent is worth is not known: {self._why_no_scale}"
             return Counted(window_s=window_s, reason=reason)
@@ -63,10 +80,6 @@ class TrafficCounter:
             counted_bytes=percent * scale.bytes_per_s_per_percent * window_s,
             modelled_bytes=float(pricer.bytes_(pricer.places(trace, np.ones(trace.count, dtype=bool))).sum()),
         )
-
-    def _scale_at(self, started: datetime) -> BandwidthScale | None:
-        """The last scale taken before the sample: a continued run calibrates again in its new process."""
-        return next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
 
     @property
     def scale(self) -> CounterScale:
@@ -96,9 +109,10 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
     found: dict[str, TrafficCounter] = {}
     for part in dict.fromkeys(case.part for case in run.header.cases):
         events = run.events("meters", part)
-        scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
+        scales = [scale for event in events if (scale := _read(BandwidthScale, event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
-        missing = [one.reason for event in events for one in _absent_meters(event.get("absent")) if PERCENT in one.figures]
+        unread = [one for event in events for one in _read(list[_AbsentMeters], event.get("absent")) or ()]
+        missing = [one.reason for one in unread if PERCENT in one.figures]
         why_no_figure = missing[-1] if missing else NOT_RECORDED
         found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
     return found
@@ -133,16 +147,9 @@ class _AbsentMeters(BaseModel):
     reason: str
 
 
-def _absent_meters(recorded: Any) -> list[_AbsentMeters]:
-    """Empty where the record is damaged."""
+def _read(kind: type[_T], recorded: Any) -> _T | None:
+    """None where the record is damaged, or has nothing."""
     try:
-        return TypeAdapter(list[_AbsentMeters]).validate_python(recorded)
-    except ValidationError:
-        return []
-
-
-def _scale(recorded: Any) -> BandwidthScale | None:
-    try:
-        return None if recorded is None else BandwidthScale.model_validate(recorded)
+        return TypeAdapter(kind).validate_python(recorded)
     except ValidationError:
         return None
