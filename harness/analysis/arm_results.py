@@ -43,7 +43,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         passes=passes,
         nfe_speedup=on_arms.nfe_speedup(tallies, given=arm.replayed is not None and arm.method != "ntp"),
         query_tokens_per_pass=quotient(exact(sum(t.fed_tokens for t in tallies)), exact(passes), on_arms.NO_PASS),
-        final_tokens_histogram=_histogram(one),
+        final_tokens_histogram=tuple(map(sum, zip_longest(*(t.histogram for t in tallies), fillvalue=0))),
         figures=claimed_figures(one),
         draft_passes=sum(t.draft_passes for t in tallies),
         draft_query_tokens=sum(t.draft_fed_tokens for t in tallies),
@@ -137,9 +137,3 @@ def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:
         return None
     why_none = arm.accuracy.reason or f"part {place.baseline_part!r} has no graded NTP decode of the same prompts"
     return on_accuracy.difference(arm.grades, place.baseline_grades, arm.related, why_none)
-
-
-def _histogram(one: ArmBesideNtp) -> tuple[int, ...]:
-    """Active row-passes by the number of tokens they made final, over all samples."""
-    columns = zip_longest(*(t.histogram for t in one.arm.tallies), fillvalue=0)
-    return tuple(map(sum, columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 from operator import mul
 
@@ -18,6 +18,8 @@ from harness.scenario.claims import Claim
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
 """Metrics of claims that state a factor; of several the first one here is drawn."""
+STEPS = ("fewer passes", "rows that wait", "cost of a pass", "sampler and loop")
+"""The fields of Factors, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +96,11 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
     """None where the factors of the arm are not known."""
     if arm.factors is None:
         return None
-    factors = (
-        ("fewer passes", arm.factors.passes),
-        ("rows that wait", arm.factors.rows_per_pass),
-        ("cost of a pass", arm.factors.pass_cost),
-        ("sampler and loop", arm.factors.overhead),
-    )
-    levels = [1.0, *accumulate((factor for _, factor in factors), mul)]
+    factors = astuple(arm.factors)
+    levels = [1.0, *accumulate(factors, mul)]
     steps = tuple(
         Step(name=name, factor=factor, before=before, after=after)
-        for (name, factor), before, after in zip(factors, levels, levels[1:], strict=False)
+        for name, factor, before, after in zip(STEPS, factors, levels, levels[1:], strict=False)
     )
     return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup_totals)
 

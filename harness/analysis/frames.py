@@ -171,7 +171,8 @@ class RunFrames:
         for name in ("padded_query", "padded_context"):
             found[f"{name}_tokens"] = _joined([trace.per_pass(name) for trace in traces], np.int64)
         for name in ("forward_s", "sampler_s"):
-            found[name] = _joined([_seconds(trace, name) for trace in traces], float)
+            seconds = [(trace.count, trace.seconds(name)) for trace in traces]
+            found[name] = _joined([np.full(count, np.nan) if one is None else one for count, one in seconds], float)
         return found
 
     @cached_property
@@ -263,12 +264,6 @@ _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64,
 def _cell(cell: Cell) -> dict[str, Any]:
     """The identifying columns of a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
-
-
-def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
-    """Seconds of each pass, NaN where they were not taken."""
-    found = trace.seconds(name)
-    return np.full(trace.count, np.nan) if found is None else found
 
 
 def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -34,13 +34,6 @@ class _Alike:
     forward_s: npt.NDArray[np.float64]
     places: tuple[tuple[Pricer, Places], ...]
 
-    def __len__(self) -> int:
-        return len(self.forward_s)
-
-    @property
-    def rungs(self) -> tuple[str, ...]:
-        return self.places[0][0].rungs
-
     def priced(self, what: Callable[[Pricer, Places], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
         """``what`` of every pass, in the order of ``forward_s``."""
         return np.concatenate([what(pricer, places) for pricer, places in self.places])
@@ -54,7 +47,7 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     gathered = {kind: alike for method, timed in of_method.items() if timed for kind, alike in _by_kind(method, timed).items()}
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
-    base = max(ntp_kinds, key=lambda kind: len(gathered[kind]), default=None)
+    base = max(ntp_kinds, key=lambda kind: len(gathered[kind].forward_s), default=None)
     base_measured = _measured(gathered[base]) if base else absent(NO_NTP)
     base_predicted = _predicted(gathered[base]) if base else {}
     return tuple(_width(kind, gathered[kind], base_measured, base_predicted) for kind in kinds)
@@ -64,9 +57,9 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[WidthKind, _Alik
     roles = np.concatenate([one.role for one in timed])
     widths = np.concatenate([one.query_tokens for one in timed])
     places = np.concatenate([one.places for one in timed])
-    forward_s = np.concatenate([np.full(len(one), np.nan) if one.forward_s is None else one.forward_s for one in timed])
+    forward_s = np.concatenate([np.full(len(one.places), np.nan) if one.forward_s is None else one.forward_s for one in timed])
     pricers = list(dict.fromkeys(one.pricer for one in timed))
-    owners = np.concatenate([np.full(len(one), pricers.index(one.pricer)) for one in timed])
+    owners = np.concatenate([np.full(len(one.places), pricers.index(one.pricer)) for one in timed])
     found = {}
     names = list(dict.fromkeys(name for one in timed for name in one.models))
     models = np.concatenate([np.array([names.index(name) for name in one.models])[one.model] for one in timed])
@@ -90,7 +83,7 @@ def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[
         method=kind[0],
         role=kind[1],
         query_tokens=kind[2],
-        count=len(alike),
+        count=len(alike.forward_s),
         measured_s=measured,
         predicted_s=predicted,
         cost=quotient(measured, base, NO_NTP),
@@ -117,8 +110,8 @@ def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
 def _predicted(alike: _Alike) -> dict[str, Quantity]:
     means = alike.priced(Pricer.forward_s).mean(axis=0).tolist()
     return {
-        rung: Quantity(value=expected, low=low, high=high, n=len(alike), method="overlap band")
-        for rung, (low, expected, high) in zip(alike.rungs, means, strict=True)
+        rung: Quantity(value=expected, low=low, high=high, n=len(alike.forward_s), method="overlap band")
+        for rung, (low, expected, high) in zip(alike.places[0][0].rungs, means, strict=True)
     }
 
 

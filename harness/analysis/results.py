@@ -46,7 +46,8 @@ class ArmResult:
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
-    that was picked from several; verdicts on a claim that names no arm use it.
+    that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
+    the number of tokens they made final.
     """
 
     label: str

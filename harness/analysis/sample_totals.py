@@ -37,10 +37,6 @@ class TimedPasses:
     places: Places
     pricer: Pricer
 
-    def __len__(self) -> int:
-        """Number of passes."""
-        return len(self.places)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:

@@ -55,13 +55,13 @@ class Counted:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class TrafficCounter:
-    """The memory counter of one part: its scales, each from its time on, and why readings are absent."""
+    """The memory counter of one part: its scales, each from its time on and in this order, and why readings are absent."""
 
-    def __init__(self, scales: Sequence[BandwidthScale], why_no_scale: str, why_no_figure: str) -> None:
-        self._scales = sorted(scales, key=lambda scale: scale.taken_at)
-        self._why_no_scale = why_no_scale
-        self._why_no_figure = why_no_figure
+    scales: Sequence[BandwidthScale]
+    why_no_scale: str
+    why_no_figure: str
 
     def read(self, sample: Sample, trace: TraceArrays, pricer: Pricer) -> Counted | None:
         """The sample's window in bytes; None where it was not timed."""
@@ -69,11 +69,11 @@ class TrafficCounter:
             return None
         window_s, percent = sample.prefill_s + sample.decode_s, sample.meters.get(PERCENT)
         if percent is None:
-            return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self._why_no_figure))
+            return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self.why_no_figure))
         started = datetime.fromisoformat(sample.started_at)  # a continued run calibrates again in its new process
-        scale = next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
+        scale = next((scale for scale in reversed(self.scales) if scale.taken_at <= started), None)
         if scale is None:
-            reason = f"the counter reads in percent, and what one percent is worth is not known: {self._why_no_scale}"
+            reason = f"the counter reads in percent, and what one percent is worth is not known: {self.why_no_scale}"
             return Counted(window_s=window_s, reason=reason)
         return Counted(
             window_s=window_s,
@@ -84,9 +84,9 @@ class TrafficCounter:
     @property
     def scale(self) -> CounterScale:
         """Mean of the scales."""
-        scales = self._scales
+        scales = self.scales
         if not scales:
-            nothing = absent(self._why_no_scale)
+            nothing = absent(self.why_no_scale)
             return CounterScale(
                 counter=None, bytes_per_s_per_percent=nothing, read_bytes_per_s_per_percent=nothing,
                 theoretical_bytes_per_s_per_percent=nothing, theoretical_source=None, disagreement=None,
@@ -114,7 +114,8 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
         unread = [one for event in events for one in _read(list[_AbsentMeters], event.get("absent")) or ()]
         missing = [one.reason for one in unread if PERCENT in one.figures]
         why_no_figure = missing[-1] if missing else NOT_RECORDED
-        found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
+        in_order = sorted(scales, key=lambda scale: scale.taken_at)
+        found[part] = TrafficCounter(in_order, why_none or NOT_RECORDED, why_no_figure)
     return found
 
 

@@ -77,8 +77,13 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
     if distance < 1e-12:
         return SampleSize(prompts=None, reason="the value equals the bound: no number of prompts tells them apart")
 
+    def reached(design: _Design) -> float:
+        """Chance that the interval leaves out the bound."""
+        threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
+        return 1 - float(special.nctdtr(design.degrees, distance / design.error, threshold))
+
     def fewest(processes: int | None) -> int | None:
-        return _fewest(lambda prompts: _power(_Design(spread, prompts, processes), distance, confidence) >= power)
+        return _fewest(lambda prompts: reached(_Design(spread, prompts, processes)) >= power)
 
     own = fewest(ratio.processes)
     if not spread.process or ratio.processes is None:
@@ -154,13 +159,6 @@ class _Design:
             squares += of_processes**2 / (processes - 1)
         self.error = math.sqrt(of_prompts + of_processes)
         self.degrees = self.error**4 / squares
-
-
-def _power(design: _Design, distance: float, confidence: float) -> float:
-    """Chance that the interval leaves out a bound that is ``distance`` away in log units."""
-    threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
-    missed = float(special.nctdtr(design.degrees, distance / design.error, threshold))
-    return 1 - missed
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
