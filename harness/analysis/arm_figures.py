@@ -1,4 +1,4 @@
-"""The figures of one arm that claims name, besides the wall speedup; each has an interval over prompts.
+"""One arm beside NTP, and its figures that claims name, besides the wall speedup; each has an interval over prompts.
 
 At batch sizes above 1 a batch takes the place of a prompt. A ratio of sums has two entries. Its name alone is the geometric
 mean over prompts; its name with ``_totals`` is the ratio of totals.
@@ -9,59 +9,173 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from harness.analysis.accuracy import Clusters, Grades, gains
-from harness.analysis.arm_metrics import Pair
+from harness.analysis import accuracy as on_accuracy
+from harness.analysis.accuracy import Clusters, Grades, Outputs, gains
+from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.pass_values import DURING_RUN, price_words
+from harness.analysis.prices import Ladder
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
-from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals
 from harness.analysis.stats.sample_size import percentile_over_processes
+from harness.analysis.traffic import CounterScale
+from harness.record.schema import CaseHeader
 from harness.scenario.metrics import PERCENTILES, PRICES
 
 TOTALS = "_totals"
 ENERGY_WINDOW_S = 5.0
 """Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
+NOT_TIMED = "this part was not timed"
+NO_TIMES = "no sample of this arm has a time: every one was void"
+NO_NTP = "no NTP arm in this part decoded the same prompts"
+NOT_GRADED = "NTP was not graded on the same prompts"
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
+class Arm:
+    """The cases of one arm in one cell (one per task) with their tallies."""
+
+    cases: tuple[CaseHeader, ...]
+    tallies: tuple[Tally, ...]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The arm's values on every axis, as the scenario resolved them."""
+        return self.cases[0].arm
+
+    @property
+    def method(self) -> str:
+        """``ntp`` or ``sbd``."""
+        return str(self.spec.get("method"))
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature; a scenario that names none samples greedily."""
+        return float(self.spec.get("temperature") or 0.0)
+
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        """Source of the acceptance, for an arm whose acceptance was replayed."""
+        return next((case.replayed for case in self.cases if case.replayed is not None), None)
+
+    @cached_property
+    def grades(self) -> Grades:
+        """The grades of its answers; a replayed acceptance gives none."""
+        return {} if self.replayed else on_accuracy.grades(self.tallies)
+
+    @property
+    def accuracy(self) -> Quantity:
+        """Share of correct prompts with its interval."""
+        return on_accuracy.accuracy(self.grades, self.tallies, self.replayed is not None)
+
+    @cached_property
+    def related(self) -> Clusters:
+        """The clusters of its prompts."""
+        return on_accuracy.clusters(self.tallies)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """Its output ids, decode by decode."""
+        return on_accuracy.outputs(self.tallies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decodes:
-    """The decodes of one arm: all, those with a time, those paired with a decode of NTP, and why the latter two are absent."""
+class CellContext:
+    """What all arms of a cell share."""
 
-    counted: Sequence[Tally]
-    timed: Sequence[Tally]
-    pairs: Sequence[Pair]
-    why_untimed: str
-    why_unpaired: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Term:
-    """What one decode, or one pair of them, adds to (Σ over ÷ Σ over_per) ÷ (Σ under ÷ Σ under_per)."""
-
-    of: Tally
-    over: float
-    under: float
-    over_per: float = 1.0
-    under_per: float = 1.0
+    ladder: Ladder
+    counter_scale: CounterScale
+    timed: bool
+    baseline_part: str | None
+    baseline_grades: Grades
+    why_unchecked: str
 
 
-def arm_figures(decodes: Decodes, read_ceiling: Quantity, confidence: float = quantity.CONFIDENCE) -> dict[str, Quantity]:
-    """Every figure of one arm but its accuracy, by the name that a claim uses, with intervals at ``confidence``."""
-    timed, why = decodes.timed, decodes.why_untimed
-    passes = [_Term(of=t, over=t.decode_tokens, under=t.row_passes) for t in decodes.counted]
-    rates = [_Term(of=t, over=t.decode_tokens, under=t.decode_s or 0.0) for t in timed]
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
+class ArmBesideNtp:
+    """One arm of a cell and the NTP arm that it is compared with: itself for NTP, None where the cell has no such arm."""
+
+    arm: Arm
+    ntp: Arm | None
+    place: CellContext
+
+    @cached_property
+    def timed(self) -> list[Tally]:
+        """Its samples with a time, which void ones lack."""
+        return [tally for tally in self.arm.tallies if self.place.timed and tally.decode_s is not None]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Its timed samples, each with NTP's."""
+        return pair_up(self.ntp.tallies, self.timed) if self.ntp else []
+
+    @cached_property
+    def lost(self) -> list[tuple[str, int]]:
+        """(task, group) that only one of the two decoded."""
+        return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and self.place.timed else []
+
+    @property
+    def why_lost(self) -> str | None:
+        """Why there is no interval where prompts have no pair."""
+        if not self.lost:
+            return None
+        task, group = self.lost[0]
+        return (
+            f"{len(self.lost)} prompts were decoded by NTP alone or by this arm alone (first: {task}, number {group}): "
+            "no interval over the others, for what is left out of one side flatters it; "
+            "the same command continues an unfinished run"
+        )
+
+    @property
+    def why_untimed(self) -> str:
+        """Why none of its samples has a time."""
+        return NO_TIMES if self.place.timed else NOT_TIMED
+
+    @property
+    def why_ungraded(self) -> str:
+        """Why its accuracy cannot be compared with NTP's."""
+        return self.arm.accuracy.reason or NOT_GRADED
+
+
+def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) -> dict[str, Quantity]:
+    """The figures by the name that a claim uses, with intervals at ``confidence``; NTP is not compared with itself.
+
+    *joules_per_token*: of prefill and decode, over the decodes that lasted long enough to be metered. *bandwidth_share*:
+    modelled bytes of the decode's forwards ÷ (their time · read ceiling). *wall_over_nfe*: wall speedup ÷ NFE speedup over the
+    same pairs, the share of the saved passes that saves time. Both are per decode token, so it is NTP's time per row-pass over
+    the arm's. *request_speedup*: time of the whole request per output token, prompt included, NTP ÷ arm.
+    """
+    timed, why = one.timed, one.why_untimed
+    reference = None if one.ntp is one.arm else one.ntp
+    pairs = one.pairs if reference and not one.lost else []
+    why_unpaired = why if not timed else one.why_lost or NO_NTP
+    metered = [t for t in timed if t.energy_j and (t.latency_s or 0.0) >= ENERGY_WINDOW_S]
+    ceiling = one.place.ladder.read_ceiling
+    rate, why_no_rate = (0.0, ceiling.reason or why) if ceiling.value is None else (ceiling.value, why)
+    passes = [Term(t, t.decode_tokens, t.row_passes) for t in one.arm.tallies]
+    tokens = [Term(t, t.decode_tokens, t.decode_s or 0.0) for t in timed]
+    joules = [Term(t, t.energy_j or 0.0, t.output_tokens) for t in metered]
+    moved = [Term(t, t.bytes_, (t.forward_s or 0.0) * rate) for t in timed]
+    row_passes = [Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes) for ntp, arm in pairs]
+    requests = [
+        Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens) for ntp, arm in pairs
+    ]
     return {
-        **_both("nfe_speedup", passes, "no decode pass was made", confidence, clock=False),
-        **_both("tokens_per_s", rates, why, confidence),
-        **_both("joules_per_token", _energy(timed), NO_ENERGY if timed else why, confidence),
-        **_bandwidth_share(timed, read_ceiling, why, confidence),
+        **_both("nfe_speedup", passes, NO_PASS, confidence, clock=False),
+        **_both("tokens_per_s", tokens, why, confidence),
+        **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),
+        **_both("bandwidth_share", moved, why_no_rate, confidence),
         **_latencies(timed, why, confidence),
-        **_wall_over_nfe(decodes.pairs, decodes.why_unpaired, confidence),
-        **_request_speedup(decodes.pairs, decodes.why_unpaired, confidence),
-        **_prediction_errors(decodes.pairs, decodes.why_unpaired, confidence),
+        **_both("wall_over_nfe", row_passes, why_unpaired, confidence),
+        **_both("request_speedup", requests, why_unpaired, confidence),
+        **_prediction_errors(pairs, why_unpaired, confidence),
+        **accuracy_figures(
+            one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, confidence
+        ),
     }
 
 
@@ -74,9 +188,11 @@ def accuracy_figures(
     counts the unrelated prompts that carry the same information.
     """
     alone = len(arm.keys() ^ ntp.keys())
-    if arm and ntp and alone:
-        why_none = f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
     if not arm or not ntp or alone:
+        if arm and ntp:
+            why_none = (
+                f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
+            )
         return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
     gained, belongs_to = gains(arm, ntp, related)
     gain = quantity.paired_lower_bound(gained, confidence, belongs_to)
@@ -91,68 +207,20 @@ def accuracy_figures(
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
 
 
-def _both(name: str, terms: Sequence[_Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
-    """A ratio by either estimator; ``clock``: it rests on times, which differ from process to process."""
-    usable = [term for term in terms if min(term.over, term.under, term.over_per, term.under_per) > 0]
-    if not usable:
-        return {name: absent(why_none), name + TOTALS: absent(why_none)}
-    prompts = [term.of.key[:2] for term in usable]
-    processes = [term.of.key[3] for term in usable] if clock else None
-    ratios = [(term.over / term.over_per, term.under / term.under_per) for term in usable]
-    sums, per = [(term.over, term.under) for term in usable], [(term.over_per, term.under_per) for term in usable]
-    return {
-        name: geometric_mean_ratio(ratios, prompts, processes, confidence),
-        name + TOTALS: ratio_of_totals(sums, per, prompts, processes, confidence),
-    }
-
-
-def _energy(timed: Sequence[Tally]) -> list[_Term]:
-    """Joules of prefill and decode ÷ new tokens, over the decodes that lasted long enough to be metered."""
-    long = [tally for tally in timed if tally.energy_j and (tally.latency_s or 0.0) >= ENERGY_WINDOW_S]
-    return [_Term(of=tally, over=tally.energy_j or 0.0, under=tally.output_tokens) for tally in long]
-
-
-def _bandwidth_share(timed: Sequence[Tally], ceiling: Quantity, why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Modelled bytes of the decode's forwards ÷ (their time · read ceiling)."""
-    if ceiling.value is None:
-        why_none = ceiling.reason or why_none
-    rate = ceiling.value or 0.0
-    terms = [_Term(of=t, over=t.bytes_, under=(t.forward_s or 0.0) * rate) for t in timed]
-    return _both("bandwidth_share", terms, why_none, confidence)
+def _both(name: str, terms: Sequence[Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
+    """A ratio by either estimator, over the terms that are positive."""
+    usable = [term for term in terms if min(term[1:]) > 0]
+    mean, totals = both_estimates(usable, confidence, clock) if usable else (absent(why_none), absent(why_none))
+    return {name: mean, name + TOTALS: totals}
 
 
 def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are averaged."""
-    known = [tally for tally in timed if tally.latency_s is not None]
+    known = [(tally.latency_s, tally.key[:2], tally.key[3]) for tally in timed if tally.latency_s is not None]
     if not known:
         return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
-    latencies = [tally.latency_s or 0.0 for tally in known]
-    labels = [tally.key[:2] for tally in known], [tally.key[3] for tally in known]
-    return {f"latency_p{p}_s": percentile_over_processes(latencies, *labels, p, confidence) for p in PERCENTILES}
-
-
-def _request_speedup(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Time of the whole request per output token, prompt included, NTP ÷ arm."""
-    terms = [
-        _Term(
-            of=arm, over=ntp.latency_s or 0.0, over_per=ntp.output_tokens, under=arm.latency_s or 0.0,
-            under_per=arm.output_tokens,
-        )
-        for ntp, arm in pairs
-    ]  # fmt: skip
-    return _both("request_speedup", terms, why_none, confidence)
-
-
-def _wall_over_nfe(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
-    """Wall speedup ÷ NFE speedup over the same pairs: the share of the saved passes that saves time.
-
-    Both speedups are per decode token, so this is NTP's time per row-pass over the arm's.
-    """
-    terms = [
-        _Term(of=arm, over=ntp.decode_s or 0.0, over_per=ntp.row_passes, under=arm.decode_s or 0.0, under_per=arm.row_passes)
-        for ntp, arm in pairs
-    ]
-    return _both("wall_over_nfe", terms, why_none, confidence)
+    latencies, prompts, processes = zip(*known, strict=True)
+    return {f"latency_p{p}_s": percentile_over_processes(latencies, prompts, processes, p, confidence) for p in PERCENTILES}
 
 
 def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
@@ -161,12 +229,13 @@ def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) 
     """
     priced = set.intersection(*(set(t.priced_s) for pair in pairs for t in pair)) if pairs else set()
     ex_ante = next((price for price in PRICES if price in priced and price != DURING_RUN), None)
-    during = DURING_RUN if DURING_RUN in priced else None
     why_neither = "there are no ceilings to predict these decodes with" if pairs else why_none
     why_not_during = "no pass of this model was measured during the run" if ex_ante else why_neither
     return {
         **_prediction_error("prediction_error", ex_ante, pairs, why_neither, confidence),
-        **_prediction_error("prediction_error_during_run", during, pairs, why_not_during, confidence),
+        **_prediction_error(
+            "prediction_error_during_run", DURING_RUN if DURING_RUN in priced else None, pairs, why_not_during, confidence
+        ),
     }
 
 
@@ -175,19 +244,14 @@ def _prediction_error(
 ) -> dict[str, Quantity]:
     if price is None:
         return _both(name, (), why_none, confidence)
-    terms = [
-        _Term(
-            of=arm, over=ntp.priced_s[price][1], over_per=arm.priced_s[price][1], under=ntp.decode_s or 0.0,
-            under_per=arm.decode_s or 0.0,
-        )
-        for ntp, arm in pairs
-    ]  # fmt: skip
-    return {key: _less_one(found, price) for key, found in _both(name, terms, why_none, confidence).items()}
-
-
-def _less_one(ratio: Quantity, price: str) -> Quantity:
-    value, low, high = (None if end is None else end - 1 for end in (ratio.value, ratio.low, ratio.high))
-    return replace(ratio, value=value, low=low, high=high, method=f"{price_words(price)} roofline; {ratio.method}")
+    predicted = [(ntp, arm, ntp.priced_s[price][1], arm.priced_s[price][1]) for ntp, arm in pairs]
+    terms = [Term(arm, of_ntp, ntp.decode_s or 0.0, of_arm, arm.decode_s or 0.0) for ntp, arm, of_ntp, of_arm in predicted]
+    found = {}
+    for key, ratio in _both(name, terms, why_none, confidence).items():
+        value, low, high = (None if end is None else end - 1 for end in (ratio.value, ratio.low, ratio.high))
+        method = f"{price_words(price)} roofline; {ratio.method}"
+        found[key] = replace(ratio, value=value, low=low, high=high, method=method)
+    return found
 
 
 def _points(share: float | None) -> float | None:

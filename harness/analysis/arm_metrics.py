@@ -5,18 +5,120 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from harness.analysis.pass_values import DURING_RUN, rung_of
-from harness.analysis.results import Factors, Paired, PassParts, Prediction
+from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
 from harness.analysis.sample_totals import Tally
-from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact
+from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
+NO_PASS = "no decode pass was made"
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
 Pair = tuple[Tally, Tally]
 """(NTP, arm): two decodes of the same task, group, repeat and process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """Factors of the wall speedup over the paired samples; ``product`` equals the ratio of totals exactly.
+
+    ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
+    ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
+    ``pass_cost``       time per forward, NTP ÷ arm; that of draft models' forwards is added to those of the target
+    ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
+    """
+
+    passes: float
+    rows_per_pass: float
+    pass_cost: float
+    overhead: float
+
+    @property
+    def product(self) -> float:
+        """The wall speedup."""
+        return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
+
+    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``*_error`` are predicted ÷ measured - 1, of
+    decode wall time and of the wall speedup (ratio of totals). ``ex_ante``: the seconds of a pass were known before the first
+    sample of the part. Else they were calibrated during the run, with passes measured before, among and after the samples. The
+    number of passes is always the recorded one.
+    """
+
+    rung: str
+    decode_s: Quantity
+    decode_error: Quantity
+    wall_speedup: Quantity
+    wall_speedup_error: Quantity
+    ex_ante: bool = True
+
+    @property
+    def price(self) -> str:
+        """Which of PRICES it is."""
+        return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassParts:
+    """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
+
+    ``sampler_s`` runs from the end of the forward to the readback of the decisions; ``rest_s`` is the rest of the loop.
+    """
+
+    forward_s: Quantity
+    sampler_s: Quantity
+    rest_s: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Details of a speedup over the pairs it rests on; a None has a ``reason``.
+
+    ``processes``    fresh processes that the pairs come from
+    ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
+    ``*_tokens``     mean output tokens of a sample of NTP and of the arm, those of the prefill included
+    ``one_sided``    prompts that only one of the two decoded: they make no pair, and the speedup has no interval
+    """
+
+    pairs: int
+    processes: int
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    ntp_output_tokens: float | None
+    output_tokens: float | None
+    one_sided: int
+    reason: str | None = None
+
+
+class Term(NamedTuple):
+    """What one decode of an arm, or one pair of them, adds to (Σ over ÷ Σ over_per) ÷ (Σ under ÷ Σ under_per)."""
+
+    of: Tally
+    over: float
+    under: float
+    over_per: float = 1.0
+    under_per: float = 1.0
+
+
+def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True) -> tuple[Quantity, Quantity]:
+    """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
+    process.
+    """
+    prompts = [term.of.key[:2] for term in terms]
+    processes = [term.of.key[3] for term in terms] if clock else None
+    sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
+    return (
+        geometric_mean_ratio(_ratios(terms), prompts, processes, confidence),
+        ratio_of_totals(sums, per, prompts, processes, confidence),
+    )
 
 
 def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
@@ -27,11 +129,8 @@ def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
 
 def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
     """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
-    row_passes = sum(tally.row_passes for tally in tallies)
-    if row_passes == 0:
-        return absent("no decode pass was made")
-    value = sum(tally.decode_tokens for tally in tallies) / row_passes
-    return Quantity(value=value, n=len(tallies), method="given" if given else None)
+    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), sum(tally.row_passes for tally in tallies)
+    return quotient(exact(tokens, n=len(tallies)), exact(row_passes), NO_PASS, "given" if given else None)
 
 
 def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
@@ -43,18 +142,12 @@ def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONF
     """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
     if not pairs:
         return absent(why_none), absent(why_none)
-    prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
-    times = [(ntp.decode_s or 0.0, arm.decode_s or 0.0) for ntp, arm in pairs]
-    tokens = [(float(ntp.decode_tokens), float(arm.decode_tokens)) for ntp, arm in pairs]
-    return (
-        geometric_mean_ratio(_per_token(pairs), prompts, processes, confidence),
-        ratio_of_totals(times, tokens, prompts, processes, confidence),
-    )
+    return both_estimates(_per_token(pairs), confidence)
 
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
     """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
-    percentiles = ratio_percentiles(_per_token(pairs), [arm.key[:2] for _, arm in pairs])
+    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), [arm.key[:2] for _, arm in pairs])
     p10, p50, p90 = percentiles or (None, None, None)
     return Paired(
         pairs=len(pairs),
@@ -95,8 +188,8 @@ def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
     forward_s = total(tallies, lambda t: t.forward_s, why_none)
     sampler_s = total(tallies, lambda t: t.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
     if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
-        reason = decode_s.reason or forward_s.reason or sampler_s.reason or "no decode pass was made"
-        return PassParts(forward_s=absent(reason), sampler_s=absent(reason), rest_s=absent(reason))
+        nothing = absent(decode_s.reason or forward_s.reason or sampler_s.reason or NO_PASS)
+        return PassParts(forward_s=nothing, sampler_s=nothing, rest_s=nothing)
     rest_s = decode_s.value - forward_s.value - sampler_s.value
     forward, sampler, rest = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
     return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
@@ -113,22 +206,6 @@ def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_no
     """Median over the samples that have the figure, such as the request latency or the time to first token."""
     known = [value for value in map(of, tallies) if value is not None]
     return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
-
-
-def quotient(numerator: float, denominator: Quantity, why_none: str) -> Quantity:
-    """``numerator`` ÷ a quantity that may be absent, and then with the reason of that quantity."""
-    if not denominator.value:
-        return absent(denominator.reason or why_none)
-    return exact(numerator / denominator.value, n=denominator.n)
-
-
-def ceiling_share(bandwidth: Quantity, ceiling: Quantity) -> Quantity:
-    """Modelled bandwidth ÷ read ceiling; where one is absent, absent with its reason."""
-    if bandwidth.value is None:
-        return absent(bandwidth.reason or "no bandwidth")
-    if ceiling.value is None:
-        return absent(ceiling.reason or "no ceiling")
-    return Quantity(value=bandwidth.value / ceiling.value, n=bandwidth.n, method=ceiling.method)
 
 
 def predictions(
@@ -198,8 +275,12 @@ def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
     return exact(predicted.value / measured.value - 1, n=measured.n)
 
 
-def _per_token(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-    return [((ntp.decode_s or 0.0) / ntp.decode_tokens, (arm.decode_s or 0.0) / arm.decode_tokens) for ntp, arm in pairs]
+def _per_token(pairs: Sequence[Pair]) -> list[Term]:
+    return [Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.decode_tokens, arm.decode_tokens) for ntp, arm in pairs]
+
+
+def _ratios(terms: Sequence[Term]) -> list[tuple[float, float]]:
+    return [(term.over / term.over_per, term.under / term.under_per) for term in terms]
 
 
 def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:

@@ -10,16 +10,14 @@ from itertools import combinations
 from statistics import fmean
 
 from harness.analysis.accuracy import Outputs, outputs
-from harness.analysis.arm_metrics import ceiling_share, pair_up, wall_speedups
-from harness.analysis.arm_results import Arm
-from harness.analysis.prices import SAME_SIZE
+from harness.analysis.arm_figures import Arm
+from harness.analysis.arm_metrics import pair_up, wall_speedups
+from harness.analysis.prices import of_same_size
 from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
 from harness.analysis.sample_totals import Tally
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.stats.quantity import Quantity, quotient
 from harness.hardware.profile import Calibration
-from harness.models import DTYPE_BYTES
 from harness.record.schema import CaseHeader
-from harness.roofline.storage import shard
 from harness.scenario.arms import GREEDY
 
 TOLERANCE = 0.03
@@ -106,7 +104,7 @@ def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) 
     if ntp is None or not cell.timed or cell.batch_size > 1:
         return None
     share = ntp.ceiling_share
-    if share.value is None and isinstance(calibration, Calibration) and _same_size(case, calibration):
+    if share.value is None and isinstance(calibration, Calibration) and of_same_size(calibration, case):
         own, large = calibration.read_bandwidth[0].bytes_per_s, calibration.read_bandwidth[-1].bytes_per_s
         if own > CACHE_EFFECT * large:
             words = "the weights come out of a cache, so no read ceiling bounds NTP, but launches, arithmetic and the cache do"
@@ -114,9 +112,8 @@ def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) 
                 state="in_cache", share=share, words=f"{words}: whether a faster NTP engine exists is not shown"
             )
         if len(calibration.read_bandwidth) > 1:
-            share = ceiling_share(
-                ntp.modelled_bandwidth_bytes_per_s, Quantity(value=min(own, large), method="measured read rate")
-            )
+            rate = Quantity(value=min(own, large))
+            share = quotient(ntp.modelled_bandwidth_bytes_per_s, rate, "no bandwidth", "measured read rate")
     if share.value is None:
         return CeilingCheck(state="unknown", share=share, words="")
     if share.value >= NEAR_CEILING:
@@ -126,24 +123,13 @@ def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) 
     return CeilingCheck(state="far", share=share, words=words)
 
 
-def _same_size(case: CaseHeader, calibration: Calibration) -> bool:
-    """Whether the calibration read as many bytes as the case's model streams, or holds."""
-    held = shard(case.model, case.tensor_parallel)
-    sizes = (params * DTYPE_BYTES[case.dtype] for params in (held.streamed_params, held.params))
-    return any(abs(calibration.model_bytes / size - 1) <= SAME_SIZE for size in sizes)
-
-
 def state_of(speeds: Sequence[Quantity]) -> BaselineState:
     """What the speeds of NTP over every mode show.
 
     *slow*: some mode is observed to be faster by more than the tolerance, and shown to be faster at all. *kept_up*: every mode
     is shown not to be faster by more. *not_shown*: neither, as with one prompt, a wide interval or a mode without a time.
     """
-    if any(_faster(speed) for speed in speeds):
+    observed = [speed for speed in speeds if speed.value is not None and speed.value < 1 - TOLERANCE]
+    if any(speed.high is None or speed.high < 1 for speed in observed):
         return "slow"
     return "kept_up" if all(speed.low is not None and speed.low >= 1 - TOLERANCE for speed in speeds) else "not_shown"
-
-
-def _faster(speed: Quantity) -> bool:
-    """Whether generate() is faster than the NTP arm by more than the tolerance, and shown to be faster."""
-    return speed.value is not None and speed.value < 1 - TOLERANCE and (speed.high is None or speed.high < 1)

@@ -37,7 +37,8 @@ def ways(cell: Cell) -> list[Way]:
     for arm in cell.arms:
         speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
         if not arm.is_ntp and speed.value is not None:
-            way = Way(name=name_of(arm.label), arm=arm, speed=speed, keeps=_keeps(arm))
+            lost = arm.accuracy_difference.value
+            way = Way(name=name_of(arm.label), arm=arm, speed=speed, keeps=None if lost is None else lost >= -MARGIN)
             by_name.setdefault(way.name, []).append(way)
     return sorted(map(_best, by_name.values()), key=_speed, reverse=True)
 
@@ -58,11 +59,6 @@ def _best(settings: Sequence[Way]) -> Way:
     eligible = [way for way in settings if way.keeps is not False]
     best = max(eligible, key=_speed) if eligible else max(settings, key=lambda way: way.arm.accuracy.value or 0.0)
     return replace(best, settings=len(settings))
-
-
-def _keeps(arm: ArmResult) -> bool | None:
-    lost = arm.accuracy_difference.value
-    return None if lost is None else lost >= -MARGIN
 
 
 def _speed(way: Way) -> float:

@@ -6,6 +6,7 @@ times count too: decisions do not depend on the clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -83,41 +84,29 @@ class BlockPasses:
 
 def block_passes(run: Run, case_ids: Sequence[str]) -> BlockPasses | Missing:
     """The blocks of one arm (its cases), warm-up left out."""
-    reached: list[int] = []
-    tokens: list[int] = []
-    grid: list[list[int]] | None = []
-    blocks = 0
+    reached, tokens, slots = Counter[int](), Counter[int](), Counter[tuple[int, int]]()
+    sizes: dict[int, int] = {}
+    all_named = True
     for sample in _samples(run, case_ids):
         columns = sample.passes
-        has_slots = columns.decided_slots is not None
         for row in range(len(sample.rows)):
             for index, number in _passes_of(columns, row):
-                if number > len(reached):
-                    reached.append(0)
-                    tokens.append(0)
-                blocks += number == 1
-                reached[number - 1] += 1
-                tokens[number - 1] += columns.decided_tokens[index][row]
-                grid = _counted(grid, columns, index, row, number) if has_slots else None
-    if not blocks:
+                reached[number] += 1
+                tokens[number] += columns.decided_tokens[index][row]
+                sizes.setdefault(number, columns.logit_tokens[index][row])
+                named = columns.decided_slots[index] if columns.decided_slots else None
+                all_named = all_named and named is not None
+                slots.update((number, slot) for slot in (named[row] if named else ()))
+    if not reached:
         return NO_DECODE
-    decided = None if grid is None else tuple(tuple(line) for line in grid)
+    decided = tuple(tuple(slots[number, slot] for slot in range(size)) for number, size in sorted(sizes.items()))
     return BlockPasses(
-        blocks=blocks, reached=tuple(reached), decided_tokens=tuple(tokens), decided=decided,
-        reason=NO_POSITIONS if decided is None else None,
-    )  # fmt: skip
-
-
-def _counted(grid: list[list[int]] | None, columns: PassColumns, index: int, row: int, number: int) -> list[list[int]] | None:
-    """``grid`` with one more pass; None from the first pass that names no positions."""
-    slots = columns.decided_slots[index] if columns.decided_slots else None
-    if grid is None or slots is None:
-        return None
-    if number > len(grid):
-        grid.append([0] * columns.logit_tokens[index][row])
-    for slot in slots[row]:
-        grid[number - 1][slot] += 1
-    return grid
+        blocks=reached[1],
+        reached=tuple(reached[number] for number in sorted(reached)),
+        decided_tokens=tuple(tokens[number] for number in sorted(reached)),
+        decided=decided if all_named else None,
+        reason=None if all_named else NO_POSITIONS,
+    )
 
 
 def timeline(run: Run, part: str, case_ids: Sequence[str], most_blocks: int) -> Timeline | Missing:

@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.analysis.arm_figures import TOTALS
-from harness.analysis.claim_places import ClaimedCell
-from harness.analysis.judgement import State
+from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
+from harness.analysis.judgement import Judgement, State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
@@ -31,19 +29,6 @@ NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at 
 NO_FIGURE = absent("this comparison holds no such figure")
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One bound and its outcome."""
-
-    bound: Bound
-    state: State
-    value: Quantity
-    basis: Basis
-    sizes: dict[str, int]
-    reason: str
-    remedy: str | None = None
 
 
 def figure(arm: ArmResult, bound: Bound) -> Quantity:
@@ -77,14 +62,21 @@ def state_of(bound: Bound, value: Quantity) -> State:
     return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
 
 
-def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str | None = None) -> Finding:
+def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Comparison, scope: str | None = None) -> Judgement:
     """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    if isinstance(place, CellNotFound):
+        return _answer(bound, place, "void", absent(place.reason), "measured", {}, place.reason, CONTINUE)
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
     seen: State = "void" if why_void else state_of(bound, judged)
-    few = _too_few_processes(bound, value, scope)
-    open_baseline = seen in ("met", "missed") and _open_baseline(bound, place, value)
+    metric = METRICS[bound.metric]
+    few = None
+    if metric.clock and scope is None and (value.processes or 0) < FEWEST_PROCESSES:
+        few = f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
+    # A slowness of NTP that the check did not exclude could change the outcome.
+    unshown = metric.to_ntp and place.cell.baseline_check.state == "not_shown" and not _below(bound, value)
+    open_baseline = seen in ("met", "missed") and unshown
     state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
     reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
@@ -92,8 +84,20 @@ def judge(bound: Bound, place: ClaimedCell, comparison: Comparison, scope: str |
         found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
-    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else METRICS[bound.metric].basis
-    return Finding(bound=bound, state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
+    return _answer(bound, place, state, value, basis, sizes, reason, remedy)
+
+
+def _answer(
+    bound: Bound, place: ClaimedCell | CellNotFound, state: State, value: Quantity, basis: Basis, sizes: dict[str, int],
+    reason: str, remedy: str | None,
+) -> Judgement:  # fmt: skip
+    metric = METRICS[bound.metric]
+    return Judgement(
+        subject=in_words(place.names) or "this run", metric=bound.metric, kind="claim", state=state, cell=place.names,
+        value=value, unit=metric.unit, better=metric.better, bound=bound.words, basis=basis, sizes=sizes, reason=reason,
+        remedy=remedy,
+    )  # fmt: skip
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
@@ -103,13 +107,6 @@ def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     if place.picked_from is None:
         return more
     return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
-
-
-def _too_few_processes(bound: Bound, value: Quantity, scope: str | None) -> str | None:
-    """Why times of so few processes decide nothing; None where they decide, or where no time is involved."""
-    if not METRICS[bound.metric].clock or scope is not None or (value.processes or 0) >= FEWEST_PROCESSES:
-        return None
-    return f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
 
 
 def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
@@ -137,12 +134,6 @@ def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
 def _below(bound: Bound, value: Quantity) -> bool:
     """Whether the whole interval is below the claimed minimum. A slow baseline raises a speedup, so this holds with any."""
     return bound.min is not None and value.high is not None and value.high < bound.min
-
-
-def _open_baseline(bound: Bound, place: ClaimedCell, value: Quantity) -> bool:
-    """Whether a slowness of NTP that the check did not exclude could change the outcome."""
-    unshown = METRICS[bound.metric].to_ntp and place.cell.baseline_check.state == "not_shown"
-    return unshown and not _below(bound, value)
 
 
 def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: Comparison) -> Why | None:
@@ -182,21 +173,17 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
             found += f"; {level}, at which there is no interval ({judged.reason})"
         else:
             found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
-    return "; ".join([found, *_whole_request(bound, place.arm), *_weaknesses(bound, place, value)])
+    return "; ".join([found, *_remarks(bound, place, value)])
 
 
-def _whole_request(bound: Bound, arm: ArmResult) -> list[str]:
-    """Beside a decode speedup: the request speedup, prompt included, and the time to the first token."""
-    speed, first = arm.request_speedup.value, arm.first_token_s.value
-    if bound.metric != "wall_speedup" or speed is None:
-        return []
-    beside = "" if first is None else f", first token after {first:.3g} s"
-    return [f"request speedup (prompt included) {_number(speed)}x{beside}"]
-
-
-def _weaknesses(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
+def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
+    """Beside a decode speedup that of the request, prompt included, and the time to the first token; then every weakness."""
     check, metric = place.cell.baseline_check, METRICS[bound.metric]
+    speed, first = place.arm.request_speedup.value, place.arm.first_token_s.value
     found = []
+    if bound.metric == "wall_speedup" and speed is not None:
+        beside = "" if first is None else f", first token after {first:.3g} s"
+        found.append(f"request speedup (prompt included) {_number(speed)}x{beside}")
     if place.arm.replayed and not place.arm.is_ntp:
         found.append("given this acceptance (replayed)")
     if metric.clock and place.arm.decode_time_estimated:

@@ -53,7 +53,9 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
     if not cells:
         known = dict.fromkeys(f"part={cell.part}, batch={cell.batch_size}" for cell in comparison.cells)
         reason = f"the run has no cell with {_asked(where)}; it has {'; '.join(known) or 'no cell'}"
-        return [CellNotFound(names=_asked_names(where), reason=reason)]
+        asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
+        names = {key: str(value) for key, value in asked.items() if value is not None}
+        return [CellNotFound(names=names, reason=reason)]
     if where.best:
         cells = [cell for cell in cells if _has_contender(cell, header)] or cells
     if any(METRICS[bound.metric].clock for bound in claim.bounds):
@@ -115,8 +117,3 @@ def _names(cell: Cell) -> dict[str, str]:
 def _asked(where: Where) -> str:
     said = where.model_dump(exclude_none=True)
     return ", ".join(f"{key}={value}" for key, value in said.items()) or "an arm"
-
-
-def _asked_names(where: Where) -> dict[str, str]:
-    asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
-    return {key: str(value) for key, value in asked.items() if value is not None}

@@ -6,25 +6,25 @@ arm_metrics, accuracy and pass_widths.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from harness.analysis import accuracy as on_accuracy
-from harness.analysis.arm_results import Arm, CellContext, accuracy_difference, arm_result, simultaneous
+from harness.analysis.arm_figures import Arm, ArmBesideNtp, CellContext
+from harness.analysis.arm_results import accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
-from harness.analysis.health import Voids, together, without_void_times
+from harness.analysis.health import Voids, arm_values, together, without_void_times
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
 from harness.analysis.prices import Ladder, ladder, read_calibration
 from harness.analysis.pricing import Pricer
-from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, CounterScale, Highlight, to_json
+from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
@@ -39,7 +39,6 @@ Tallies = dict[str, tuple[Tally, ...]]
 
 MANY_SAMPLES = 2000
 """From this number of samples on the cells are computed in parallel."""
-_T = TypeVar("_T")
 
 
 def compare(run: Run) -> Comparison:
@@ -57,9 +56,10 @@ def compare(run: Run) -> Comparison:
         for case in (*cases, *_baseline(run, part)):
             if case.case_id not in tallies:
                 tallies[case.case_id] = _tallied(case, samples[case.case_id], pricers[case.case_id][1], counter_of[case.part])
-        return _cells(run, cases, tallies, *pricers[cases[0].case_id], counter_of[part].scale)
+        rungs, pricer = pricers[cases[0].case_id]
+        return _cells(cases, tallies, _place(run, cases, tallies, rungs, counter_of[part]), pricer)
 
-    places = _unique((case.part, case.batch_size) for case in run.header.cases)
+    places = dict.fromkeys((case.part, case.batch_size) for case in run.header.cases)
     found = parallel_map([partial(cells_of, *place) for place in places], len(run.samples) >= MANY_SAMPLES)
     voids = {case_id: of_case for of_part in health for case_id, of_case in of_part.cases.items()}
     return Comparison(
@@ -103,62 +103,59 @@ def _by_case(run: Run) -> dict[str, list[Sample]]:
     return {case_id: list(found.values()) for case_id, found in gathered.items()}
 
 
-def _tallied(case: CaseHeader, samples: Iterable[Sample], pricer: Pricer, counter: TrafficCounter) -> tuple[Tally, ...]:
+def _tallied(case: CaseHeader, samples: Sequence[Sample], pricer: Pricer, counter: TrafficCounter) -> tuple[Tally, ...]:
     """Samples whose time counts are priced too."""
     timed = case.timed and not case.is_check
     return tuple(tally(case, one, pricer if timed and one.decode_s is not None else None, counter) for one in samples)
 
 
-def _cells(
-    run: Run, cases: list[CaseHeader], tallies: Tallies, rungs: Ladder, pricer: Pricer, scale: CounterScale
-) -> tuple[list[Cell], Highlight]:
+def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
+    """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
+    written, found = _written(run, cases[0].part), _baseline(run, cases[0].part)
+    same = [other for other in found if other.batch_size == cases[0].batch_size]
+    return CellContext(
+        ladder=rungs,
+        counter_scale=counter.scale,
+        timed=any(case.timed for case in cases),
+        baseline_part=written.get("baseline"),
+        baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]]),
+        why_unchecked=_why_unchecked(written),
+    )
+
+
+def _cells(cases: list[CaseHeader], tallies: Tallies, place: CellContext, pricer: Pricer) -> tuple[list[Cell], Highlight]:
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
-    tasks = _unique(case.task for case in cases)
-    place = _place(run, cases[0], any(case.timed for case in cases), tallies, rungs, scale)
-    arms = _arms(cases, tallies)
-    summary = _summary(cases, arms, tasks, tallies, place, pricer)
+    tasks = tuple(dict.fromkeys(case.task for case in cases))
+    arms = _arms(cases, tallies, place)
+    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, pricer)
     highlight = _highlight(summary, arms)
-    cells = [(summary, arms)]
+    cells = [_with_pick(summary, arms, highlight)]
     for task in tasks if len(tasks) > 1 else ():
         members = [case for case in cases if case.task == task]
-        of_task = _arms(members, tallies)
-        cells.append((_cell(members, of_task, tasks, tallies, place), of_task))
-    return [_with_pick(cell, own, place, highlight) for cell, own in cells], highlight
+        of_task = _arms(members, tallies, place)
+        cells.append(_with_pick(_cell(members, of_task, tasks, tallies, place), of_task, highlight))
+    return cells, highlight
 
 
-def _highlight(summary: Cell, arms: Sequence[Arm]) -> Highlight:
+def _highlight(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
     """The highlighted arm; the accuracy of each arm is bounded at the simultaneous level of all contenders."""
     confidence = simultaneous_confidence(len(on_accuracy.contenders(summary.arms)))
-    bounds = {
-        result.label: accuracy_difference(arm, _ntp_for(arm, arms), confidence)
-        for result, arm in zip(summary.arms, arms, strict=True) if not result.is_ntp
-    }  # fmt: skip
+    results = zip(summary.arms, arms, strict=True)
+    bounds = {result.label: accuracy_difference(arm, confidence) for result, arm in results if not result.is_ntp}
     return on_accuracy.highlight(summary.part, summary.batch_size, summary.arms, bounds=bounds)
 
 
-def _with_pick(cell: Cell, arms: Sequence[Arm], place: CellContext, highlight: Highlight) -> Cell:
+def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -> Cell:
     """The cell with the picked arm's figures at the simultaneous level, where several arms were contenders."""
     if highlight.picked_from < 2:
         return cell
     results = (
-        replace(result, simultaneous=simultaneous(arm, _ntp_for(arm, arms), place, highlight.picked_from))
-        if result.label == highlight.label else result
+        replace(result, simultaneous=simultaneous(arm, highlight.picked_from)) if result.label == highlight.label else result
         for result, arm in zip(cell.arms, arms, strict=True)
-    )  # fmt: skip
+    )
     return replace(cell, arms=tuple(results))
-
-
-def _place(run: Run, case: CaseHeader, timed: bool, tallies: Tallies, rungs: Ladder, scale: CounterScale) -> CellContext:
-    """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    found = _baseline(run, case.part)
-    same = [other for other in found if other.batch_size == case.batch_size]
-    graded = on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]])
-    return CellContext(
-        ladder=rungs, counter_scale=scale, timed=timed, baseline_part=_written(run, case.part).get("baseline"),
-        baseline_grades=graded, why_unchecked=_why_unchecked(_written(run, case.part)),
-    )  # fmt: skip
 
 
 def _written(run: Run, name: str) -> dict[str, Any]:
@@ -181,66 +178,56 @@ def _why_unchecked(part: dict[str, Any]) -> str:
     return "this run did not decode with generate()"
 
 
-def _summary(
-    cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: CellContext, pricer: Pricer
-) -> Cell:
+def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
-    sizes = [int(arm.spec["block_size"]) for arm in arms if arm.spec.get("block_size") is not None]
-    every = [one for arm in arms for one in arm.tallies]
-    cell = _cell(cases, arms, tasks, tallies, place)
+    sizes = [int(one.arm.spec["block_size"]) for one in arms if one.arm.spec.get("block_size") is not None]
+    every = [found for one in arms for found in one.arm.tallies]
     return replace(
         cell,
-        task=None if len(tasks) > 1 else tasks[0],
+        task=None if len(cell.tasks) > 1 else cell.task,
         is_summary=True,
-        pass_widths=pass_widths([(arm.method, arm.tallies) for arm in arms]),
+        pass_widths=pass_widths([(one.arm.method, one.arm.tallies) for one in arms]),
         curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)),
         roofs=place.ladder.roofs,
     )
 
 
-def _cell(cases: list[CaseHeader], arms: list[Arm], tasks: list[str], tallies: Tallies, place: CellContext) -> Cell:
+def _cell(
+    cases: Sequence[CaseHeader], arms: Sequence[ArmBesideNtp], tasks: tuple[str, ...], tallies: Tallies, place: CellContext
+) -> Cell:
     first = cases[0]
+    same = ("part", "task", "batch_size", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
     return Cell(
-        part=first.part,
-        task=first.task,
-        tasks=tuple(tasks),
-        batch_size=first.batch_size,
+        **{name: getattr(first, name) for name in same},
+        tasks=tasks,
         is_summary=False,
         model=first.model.name,
         params=first.model.params,
-        dtype=first.dtype,
-        device=first.device,
-        attention=first.attention,
-        session=first.session,
-        execution=first.execution,
-        tensor_parallel=first.tensor_parallel,
         timed=place.timed,
         baseline_part=place.baseline_part,
-        arms=_distinct_labels([arm_result(arm, _ntp_for(arm, arms), place) for arm in arms]),
+        arms=_distinct_labels([arm_result(one) for one in arms]),
         counter_scale=place.counter_scale,
-        baseline_check=baseline_check(cases, tallies, arms, place.why_unchecked),
+        baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),
         rung_reasons=place.ladder.reasons,
     )
 
 
-def _arms(cases: list[CaseHeader], tallies: Tallies) -> list[Arm]:
-    """Cases that differ in nothing but the task are one arm; arms that left no sample are left out."""
-    gathered: dict[str, list[CaseHeader]] = {}
+def _arms(cases: Sequence[CaseHeader], tallies: Tallies, place: CellContext) -> list[ArmBesideNtp]:
+    """Cases that differ in nothing but the task are one arm; arms that left no sample are left out.
+
+    Decode times include the time of the prompts' pass beyond NTP's.
+    """
+    gathered: dict[tuple[str, str], list[CaseHeader]] = {}
     for case in cases:
-        if case.is_check:
-            continue  # generate() is no arm: the baseline is compared with it
-        gathered.setdefault(f"{case.label} {json.dumps(case.arm, sort_keys=True, default=str)}", []).append(case)
+        if not case.is_check:  # generate() is no arm: the baseline is compared with it
+            gathered.setdefault((case.label, arm_values(case)), []).append(case)
     arms = [
         Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies[case.case_id]))
         for members in gathered.values()
     ]
-    return [_charged(arm, arms) for arm in arms if arm.tallies]
-
-
-def _charged(arm: Arm, arms: Sequence[Arm]) -> Arm:
-    """Tallies whose decode times include the time of the prompts' pass beyond NTP's."""
-    ntp = _ntp_for(arm, arms)
-    return replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp is not None else ()))
+    reference = [(arm, _ntp_for(arm, arms)) for arm in arms if arm.tallies]
+    found = [replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp else ())) for arm, ntp in reference]
+    return [ArmBesideNtp(arm=arm, ntp=_ntp_for(arm, found), place=place) for arm in found]
 
 
 def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
@@ -257,7 +244,3 @@ def _distinct_labels(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
         replace(arm, label=f"{arm.label} ({arm.case_ids[0].rpartition('/')[2]})") if taken[arm.label] > 1 else arm
         for arm in arms
     )
-
-
-def _unique(values: Iterable[_T]) -> list[_T]:
-    return list(dict.fromkeys(values))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 from operator import mul
 
 from harness.analysis.claim_places import ClaimedCell, places
 from harness.analysis.pass_values import PassWidth
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.stats.quantity import Quantity, quotient
 from harness.analysis.verdict import claims_for
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
-from harness.scenario.claims import Bound
+from harness.scenario.claims import Claim
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
 """Metrics of claims that state a factor; of several the first one here is drawn."""
+STEPS = ("fewer passes", "rows that wait", "cost of a pass", "sampler and loop")
+"""The fields of Factors, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +64,6 @@ class Waterfall:
         """Product of the steps."""
         return self.steps[-1].after
 
-    @property
-    def costliest(self) -> Step:
-        """The step with the smallest factor."""
-        return min(self.steps, key=lambda step: step.factor)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
@@ -99,16 +96,11 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
     """None where the factors of the arm are not known."""
     if arm.factors is None:
         return None
-    factors = (
-        ("fewer passes", arm.factors.passes),
-        ("rows that wait", arm.factors.rows_per_pass),
-        ("cost of a pass", arm.factors.pass_cost),
-        ("sampler and loop", arm.factors.overhead),
-    )
-    levels = [1.0, *accumulate((factor for _, factor in factors), mul)]
+    factors = astuple(arm.factors)
+    levels = [1.0, *accumulate(factors, mul)]
     steps = tuple(
         Step(name=name, factor=factor, before=before, after=after)
-        for (name, factor), before, after in zip(factors, levels, levels[1:], strict=False)
+        for name, factor, before, after in zip(STEPS, factors, levels, levels[1:], strict=False)
     )
     return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup_totals)
 
@@ -119,25 +111,18 @@ def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmRe
         claims = claims_for(header, (), ())
     except RecordError:
         return None
+
+    def about(claim: Claim) -> bool:
+        named = [one for one in places(claim, comparison, header) if isinstance(one, ClaimedCell)]
+        return any(one.cell is cell and one.arm is arm for one in named)
+
     found = [
-        (bound, claim.source)
+        Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
         for claim in claims
         for bound in claim.bounds
-        if bound.metric in CLAIMED and bound.min is not None and _is_about(cell, arm, places(claim, comparison, header))
+        if bound.metric in CLAIMED and bound.min is not None and about(claim)
     ]
-    order = list(CLAIMED)
-    bound, source = min(found, key=lambda one: order.index(one[0].metric), default=(None, None))
-    return _claimed(bound, source)
-
-
-def _claimed(bound: Bound | None, source: str | None) -> Claimed | None:
-    if bound is None or bound.min is None:
-        return None
-    return Claimed(metric=bound.metric, at_least=bound.min, source=source)
-
-
-def _is_about(cell: Cell, arm: ArmResult, found: Sequence[object]) -> bool:
-    return any(isinstance(one, ClaimedCell) and one.cell is cell and one.arm is arm for one in found)
+    return min(found, key=lambda one: list(CLAIMED).index(one.metric), default=None)
 
 
 def roofline_points(cells: Sequence[Cell]) -> list[RooflinePoint]:
@@ -194,16 +179,9 @@ def bandwidths(cells: Sequence[Cell]) -> list[Bandwidth]:
             batch_size=cell.batch_size,
             modelled=arm.modelled_bandwidth_bytes_per_s,
             measured=arm.measured_bandwidth_bytes_per_s,
-            ceiling=_ceiling(arm),
+            ceiling=quotient(arm.modelled_bandwidth_bytes_per_s, arm.ceiling_share, "no ceiling", arm.ceiling_share.method),
         )
         for cell in cells
         for arm in cell.arms
         if arm.modelled_bandwidth_bytes_per_s.value is not None
     ]
-
-
-def _ceiling(arm: ArmResult) -> Quantity:
-    share, modelled = arm.ceiling_share, arm.modelled_bandwidth_bytes_per_s
-    if not share.value or modelled.value is None:
-        return absent(share.reason or "no ceiling")
-    return Quantity(value=modelled.value / share.value, method=share.method)

@@ -23,6 +23,7 @@ from harness.analysis.health import void_reasons
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.analysis.pass_values import DURING_RUN, rung_of
 from harness.analysis.results import Cell
+from harness.analysis.sample_totals import tally
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
@@ -120,8 +121,13 @@ class RunFrames:
         found["prompts"] = [len(sample.rows) for sample in samples]
         for name in ("prompt_tokens", "output_tokens"):
             found[name] = [sum(getattr(row, name) for row in sample.rows) for sample in samples]
-        found = found.join(self._pass_sums)
-        found["decode_tokens"] = found["output_tokens"] - found.pop("prefill_tokens")
+        cases = {case.case_id: case for case in self.header.cases}
+        tallies = [tally(cases[sample.case_id], sample, None) for sample in samples]
+        for name, field in (("passes", "passes"), ("nfe", "row_passes"), ("draft_passes", "draft_passes")):
+            found[name] = np.array([getattr(one, field) for one in tallies], dtype=np.int64)
+        for name in ("forward_s", "sampler_s"):
+            found[name] = np.array([getattr(one, name) for one in tallies], dtype=float)
+        found["decode_tokens"] = np.array([one.decode_tokens for one in tallies], dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
             found[name] = np.array([getattr(sample, name) for sample in samples], dtype=float)
         found["void"] = ["; ".join(rules) or None for rules in void_reasons(self._run)]
@@ -165,7 +171,8 @@ class RunFrames:
         for name in ("padded_query", "padded_context"):
             found[f"{name}_tokens"] = _joined([trace.per_pass(name) for trace in traces], np.int64)
         for name in ("forward_s", "sampler_s"):
-            found[name] = _joined([_seconds(trace, name) for trace in traces], float)
+            seconds = [(trace.count, trace.seconds(name)) for trace in traces]
+            found[name] = _joined([np.full(count, np.nan) if one is None else one for count, one in seconds], float)
         return found
 
     @cached_property
@@ -225,14 +232,6 @@ class RunFrames:
             found[name] = np.array([getattr(sample, name) for sample in samples], dtype=dtype)[chosen]
         return found
 
-    @cached_property
-    def _pass_sums(self) -> pd.DataFrame:
-        """The sums of ``_sums`` for every sample, by its place."""
-        sums = [_sums(TraceArrays(sample.packed_passes)) for sample in self._run.samples]
-        dtypes: dict[str, Any] = dict.fromkeys(("passes", "nfe", "draft_passes", "prefill_tokens"), np.int64)
-        dtypes |= dict.fromkeys(("forward_s", "sampler_s"), float)
-        return pd.DataFrame(sums, columns=list(dtypes)).astype(dtypes)
-
 
 def load_run(path: Path | str) -> RunFrames:
     """Read a run directory, of this version or an older one, as pandas frames.
@@ -265,22 +264,6 @@ _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64,
 def _cell(cell: Cell) -> dict[str, Any]:
     """The identifying columns of a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
-
-
-def _sums(trace: TraceArrays) -> tuple[int, int, int, int, float, float]:
-    """Of one sample: passes and nfe of its own model, passes of draft models, tokens of the prefill, forward_s and sampler_s of
-    all. A prompts' pass that drafts counts as a pass; its time stays in prefill_s, which harness.analysis.comparison charges.
-    """
-    decode, own = trace.decode, trace.own
-    forward_s, sampler_s = (float(_seconds(trace, name)[decode].sum()) for name in ("forward_s", "sampler_s"))
-    drafts = int((decode & ~own).sum())
-    return trace.passes, trace.row_passes, drafts, trace.given_tokens, forward_s, sampler_s
-
-
-def _seconds(trace: TraceArrays, name: str) -> npt.NDArray[np.float64]:
-    """Seconds of each pass, NaN where they were not taken."""
-    found = trace.seconds(name)
-    return np.full(trace.count, np.nan) if found is None else found
 
 
 def _joined(pieces: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -12,9 +12,10 @@ one-sided loss.
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.record.schema import CaseHeader, Run, Sample
@@ -56,57 +57,28 @@ class PartHealth(Voids):
     cases: dict[str, Voids] = field(default_factory=dict)
 
 
-Rule = Callable[[Sample, Usual, HealthLimits], bool]
-
-
 def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
     """Times of the fixed calibration kernel before and after each sample, where it was timed."""
     return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
 
 
-def _kernel_moved(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    return usual.kernel_s is not None and any(t > usual.kernel_s * (1 + limits.kernel) for t in kernel_times_s([sample]))
-
-
-def _stolen(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    window_s = (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
-    cores = usual.logical_cores or 1
-    return "steal_s" in sample.meters and sample.meters["steal_s"] > limits.steal * window_s * cores
-
-
-def _throttled(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    hard = ("throttle_sw_thermal_s", "throttle_hw_thermal_s", "throttle_power_brake_s")
-    return any(sample.meters.get(name, 0.0) > 0 for name in hard)
-
-
-def _neighbour(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    return sample.meters.get("device_processes", 0.0) > 1
-
-
-def _clock_low(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    clock = sample.meters.get("sm_clock_mhz")
-    if sample.meters.get("throttle_power_cap_s", 0.0) > 0:
-        return False  # by the power that this very work draws
-    return clock is not None and usual.sm_clock_mhz is not None and clock < SLOWEST_CLOCK * usual.sm_clock_mhz
-
-
-def _compiled(sample: Sample, usual: Usual, limits: HealthLimits) -> bool:
-    return sample.meters.get("compiled_graphs", 0.0) > 0
-
-
-RULES: Mapping[str, Rule] = {
-    "the calibration kernel took longer than usual": _kernel_moved,
-    "the hypervisor gave the cores to others": _stolen,
-    "the GPU was throttled": _throttled,
-    "another process used the GPU": _neighbour,
-    "the GPU's clock was below 90 % of the arm's best": _clock_low,
-    "a forward pass was compiled while the clock ran": _compiled,
-}
-
-
 def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[str, ...]:
     """The rules that a timed sample breaks, in words; none for a sample without readings."""
-    return tuple(words for words, broken in RULES.items() if broken(sample, usual, limits))
+    read = defaultdict(float, sample.meters)
+    window_s = (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
+    slow_kernel_s = math.inf if usual.kernel_s is None else usual.kernel_s * (1 + limits.kernel)
+    clock_mhz, slow_clock_mhz = sample.meters.get("sm_clock_mhz", math.inf), SLOWEST_CLOCK * (usual.sm_clock_mhz or 0.0)
+    power_capped = read["throttle_power_cap_s"] > 0  # the power that this very work draws lowers the clock
+    thermal = ("throttle_sw_thermal_s", "throttle_hw_thermal_s", "throttle_power_brake_s")
+    broken = {
+        "the calibration kernel took longer than usual": any(time_s > slow_kernel_s for time_s in kernel_times_s([sample])),
+        "the hypervisor gave the cores to others": read["steal_s"] > limits.steal * window_s * (usual.logical_cores or 1),
+        "the GPU was throttled": any(read[name] > 0 for name in thermal),
+        "another process used the GPU": read["device_processes"] > 1,
+        "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
+        "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
+    }
+    return tuple(rule for rule, applies in broken.items() if applies)
 
 
 def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int | None) -> Usual:
@@ -122,7 +94,7 @@ def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int |
 
 def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     """Per sample of the run, in order, the rules that make its times void; none for a sample that was not timed."""
-    arm_of = {case.case_id: (case.part, case.batch_size, _arm_values(case)) for case in run.header.cases}
+    arm_of = {case.case_id: (case.part, case.batch_size, arm_values(case)) for case in run.header.cases}
     by_part: dict[str, list[Sample]] = {}
     by_arm: dict[tuple[str, int, str], list[Sample]] = {}
     for sample in run.samples:
@@ -130,7 +102,9 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
             arm = arm_of[sample.case_id]
             by_part.setdefault(arm[0], []).append(sample)
             by_arm.setdefault(arm, []).append(sample)
-    limits, cores = _limits(run), run.header.environment.get("logical_cores")
+    parts = [part for part in run.header.scenario.get("parts", []) if isinstance(part, dict)]
+    limits = {part["name"]: HealthLimits.model_validate(part["health"]) for part in parts if "health" in part}
+    cores = run.header.environment.get("logical_cores")
     broken = {}
     for arm, samples in by_arm.items():
         usual, allowed = usual_of(by_part[arm[0]], samples, cores), limits.get(arm[0], HealthLimits())
@@ -138,8 +112,8 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     return tuple(broken.get(id(sample), ()) for sample in run.samples)
 
 
-def _arm_values(case: CaseHeader) -> str:
-    """Values that the cases of one arm share: all but the task."""
+def arm_values(case: CaseHeader) -> str:
+    """Values that the cases of one arm share, as text: all but the task."""
     return json.dumps(case.arm, sort_keys=True, default=str)
 
 
@@ -153,7 +127,10 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
                 counted.setdefault(sample.case_id, []).append(rules)
-    kept = [_untimed(sample) if rules else sample for sample, rules in judged]
+    kept = [
+        sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})
+        if rules else sample for sample, rules in judged
+    ]  # fmt: skip
     return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
 
 
@@ -175,13 +152,3 @@ def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> Part
 def _voids(broken: list[tuple[str, ...]]) -> Voids:
     reasons = Counter(words for rules in broken for words in rules)
     return Voids(timed=len(broken), void=sum(bool(rules) for rules in broken), reasons=dict(reasons))
-
-
-def _limits(run: Run) -> dict[str, HealthLimits]:
-    """The limits each part of the recorded scenario asked for."""
-    parts = [part for part in run.header.scenario.get("parts", []) if isinstance(part, dict)]
-    return {part["name"]: HealthLimits.model_validate(part["health"]) for part in parts if "health" in part}
-
-
-def _untimed(sample: Sample) -> Sample:
-    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})

@@ -15,10 +15,11 @@ from harness.analysis.pass_arrays import ROLES
 from harness.analysis.pass_values import PassCurve, PassWidth
 from harness.analysis.pricing import Places, Pricer
 from harness.analysis.sample_totals import Tally, TimedPasses
-from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.analysis.stats.quantity import Quantity, absent, quotient
 from harness.roofline.speedup import describe_pass
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+NO_NTP = "no NTP pass"
 WidthKind = tuple[str, str, int]
 """(method, role and, of a draft model, its name, query tokens of each row)."""
 
@@ -33,13 +34,6 @@ class _Alike:
     forward_s: npt.NDArray[np.float64]
     places: tuple[tuple[Pricer, Places], ...]
 
-    def __len__(self) -> int:
-        return len(self.forward_s)
-
-    @property
-    def rungs(self) -> tuple[str, ...]:
-        return self.places[0][0].rungs
-
     def priced(self, what: Callable[[Pricer, Places], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
         """``what`` of every pass, in the order of ``forward_s``."""
         return np.concatenate([what(pricer, places) for pricer, places in self.places])
@@ -53,8 +47,8 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     gathered = {kind: alike for method, timed in of_method.items() if timed for kind, alike in _by_kind(method, timed).items()}
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
-    base = max(ntp_kinds, key=lambda kind: len(gathered[kind]), default=None)
-    base_measured = _measured(gathered[base]) if base else absent("no NTP pass")
+    base = max(ntp_kinds, key=lambda kind: len(gathered[kind].forward_s), default=None)
+    base_measured = _measured(gathered[base]) if base else absent(NO_NTP)
     base_predicted = _predicted(gathered[base]) if base else {}
     return tuple(_width(kind, gathered[kind], base_measured, base_predicted) for kind in kinds)
 
@@ -63,9 +57,9 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[WidthKind, _Alik
     roles = np.concatenate([one.role for one in timed])
     widths = np.concatenate([one.query_tokens for one in timed])
     places = np.concatenate([one.places for one in timed])
-    forward_s = np.concatenate([np.full(len(one), np.nan) if one.forward_s is None else one.forward_s for one in timed])
+    forward_s = np.concatenate([np.full(len(one.places), np.nan) if one.forward_s is None else one.forward_s for one in timed])
     pricers = list(dict.fromkeys(one.pricer for one in timed))
-    owners = np.concatenate([np.full(len(one), pricers.index(one.pricer)) for one in timed])
+    owners = np.concatenate([np.full(len(one.places), pricers.index(one.pricer)) for one in timed])
     found = {}
     names = list(dict.fromkeys(name for one in timed for name in one.models))
     models = np.concatenate([np.array([names.index(name) for name in one.models])[one.model] for one in timed])
@@ -77,26 +71,25 @@ def _by_kind(method: str, timed: Sequence[TimedPasses]) -> dict[WidthKind, _Alik
             forward_s=np.concatenate([forward_s[one] for _, one in mine]),
             places=tuple((pricer, places[one]) for pricer, one in mine),
         )
-        found[method, _role(ROLES[role], names[model]), width] = alike
+        maker = "" if names[model] is None else f" by {names[model]}"
+        found[method, ROLES[role] + maker, width] = alike
     return found
 
 
-def _role(role: str, model: str | None) -> str:
-    return role if model is None else f"{role} by {model}"
-
-
 def _width(kind: WidthKind, alike: _Alike, base: Quantity, base_predicted: dict[str, Quantity]) -> PassWidth:
-    measured, predicted, no_ntp = _measured(alike), _predicted(alike), absent("no NTP pass")
+    measured, predicted = _measured(alike), _predicted(alike)
     flops, clocked = alike.priced(Pricer.flops), alike.forward_s > 0  # False for NaN
     return PassWidth(
         method=kind[0],
         role=kind[1],
         query_tokens=kind[2],
-        count=len(alike),
+        count=len(alike.forward_s),
         measured_s=measured,
         predicted_s=predicted,
-        cost=_ratio(measured, base),
-        predicted_cost={rung: _ratio(price, base_predicted.get(rung, no_ntp)) for rung, price in predicted.items()},
+        cost=quotient(measured, base, NO_NTP),
+        predicted_cost={
+            rung: quotient(price, base_predicted.get(rung, absent(NO_NTP)), NO_NTP) for rung, price in predicted.items()
+        },
         bytes_=float(np.mean(alike.priced(Pricer.bytes_))),
         flops=float(np.mean(flops)),
         attained_flops_per_s=_quartiles(flops[clocked] / alike.forward_s[clocked]),
@@ -117,15 +110,9 @@ def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
 def _predicted(alike: _Alike) -> dict[str, Quantity]:
     means = alike.priced(Pricer.forward_s).mean(axis=0).tolist()
     return {
-        rung: Quantity(value=expected, low=low, high=high, n=len(alike), method="overlap band")
-        for rung, (low, expected, high) in zip(alike.rungs, means, strict=True)
+        rung: Quantity(value=expected, low=low, high=high, n=len(alike.forward_s), method="overlap band")
+        for rung, (low, expected, high) in zip(alike.places[0][0].rungs, means, strict=True)
     }
-
-
-def _ratio(a: Quantity, b: Quantity) -> Quantity:
-    if a.value is None or not b.value:
-        return absent(a.reason or b.reason or "no NTP pass to compare with")
-    return exact(a.value / b.value, n=a.n)
 
 
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
@@ -139,12 +126,10 @@ def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int 
     widest = int(np.concatenate(query_tokens).max())
     steps = sorted({step for step in CURVE_STEPS if step < widest} | {widest})
     passes = [describe_pass("decide", rows, step, context, logits=min(step, block_size or step)) for step in steps]
-    prices = [pricer.price(one).forward_s for one in passes]
+    prices = pricer.forward_s(pricer.places_of(passes)).transpose(1, 0, 2).tolist()
     return tuple(
         PassCurve(
-            rung=rung,
-            context_tokens=context,
-            points=tuple((step, *price[rung]) for step, price in zip(steps, prices, strict=True)),
+            rung=rung, context_tokens=context, points=tuple((step, *band) for step, band in zip(steps, bands, strict=True))
         )
-        for rung in pricer.rungs
+        for rung, bands in zip(pricer.rungs, prices, strict=True)
     )

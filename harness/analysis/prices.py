@@ -178,11 +178,8 @@ def read_ceiling(
     """
     if shared := _shared_cpu(case):
         return absent(shared)
-    share = shard(case.model, case.tensor_parallel)
-    model_bytes = share.streamed_params * DTYPE_BYTES[case.dtype]
     if isinstance(calibration, Calibration):
-        sizes = (model_bytes, share.params * DTYPE_BYTES[case.dtype])
-        if all(abs(calibration.model_bytes / size - 1) > SAME_SIZE for size in sizes):
+        if not of_same_size(calibration, case):
             calibrated_mb = calibration.model_bytes / 1e6
             return absent(f"the read rate was calibrated for a model of {calibrated_mb:,.0f} MB, not for this one")
         if not calibration.dram_bound:
@@ -190,6 +187,7 @@ def read_ceiling(
         return Quantity(value=calibration.read_bandwidth[0].bytes_per_s, method="calibrated read rate")
     if isinstance(profile, HardwareProfile):
         bandwidth, cache = profile.bandwidth_bytes_per_s.value, profile.cache_bytes.value
+        model_bytes = shard(case.model, case.tensor_parallel).streamed_params * DTYPE_BYTES[case.dtype]
         reached = measured.bandwidth_bytes_per_s if measured is not None and measured.share_claimable else None
         if (reached or bandwidth) is None or cache is None or model_bytes < BEYOND_CACHE * cache:
             return absent(f"the profile of {profile.name} does not show that this model is too large for its cache")
@@ -197,6 +195,13 @@ def read_ceiling(
             return Quantity(value=reached, method="calibrated read rate")
         return Quantity(value=bandwidth, method="datasheet bandwidth")
     return absent(calibration)
+
+
+def of_same_size(calibration: Calibration, case: CaseHeader) -> bool:
+    """Whether the calibration read as many bytes as the case's model streams, or holds."""
+    held = shard(case.model, case.tensor_parallel)
+    sizes = (params * DTYPE_BYTES[case.dtype] for params in (held.streamed_params, held.params))
+    return any(abs(calibration.model_bytes / size - 1) <= SAME_SIZE for size in sizes)
 
 
 Missing = str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple
 from itertools import repeat
 
 import numpy as np
@@ -29,52 +30,31 @@ Places = npt.NDArray[np.int64]
 """Indices of passes in the table of a Pricer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedPass:
-    """One pass on every rung: modelled bytes and flops of the forward, its band, and that of forward and sampler together.
-
-    Of one device, where the model is split over several.
-    """
-
-    bytes_: float
-    flops: float
-    forward_s: dict[str, Band]
-    decode_s: dict[str, Band]
-
-
 class Pricer:
     """Prices the passes of one model and of its draft models on every rung; each distinct pass has one place in a table.
 
+    Bytes, flops and seconds are those of one device, where the model is split over several.
     The top rung's corrections come from passes of the model itself; a draft model's passes use the same ones.
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shapes: dict[str | None, ModelShape] = {None: case.model}
-        for name, shape in case.draft_models.items():
-            self._shapes[name] = shape
+        self._shapes: dict[str | None, ModelShape] = {None: case.model} | dict(case.draft_models)
         self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # draft models are not split
         self._ceilings = ceilings
         self.rungs = tuple(price for price in PRICES if price in ceilings)
         self._places: dict[Counts, int] = {}
         self._table = np.empty((256, 2 + 6 * len(self.rungs)))
 
-    def price(self, one: ForwardPass) -> PricedPass:
-        """The price of ``one``; passes that differ only in which tokens became known cost the same (as in price_trace).
-
-        Raises:
-            RecordError: the case does not know the model that made it.
-        """
-        counts = PassCounts.of(one)
-        place = self._place((one.model, counts.rows, counts.query, counts.context, counts.logits, counts.kept))
-        bytes_, flops, *sides = self._table[place].tolist()
-        bands = [(low, expected, high) for low, expected, high in zip(*[iter(sides)] * 3, strict=True)]
-        forward = dict(zip(self.rungs, bands, strict=False))
-        return PricedPass(
-            bytes_=bytes_, flops=flops, forward_s=forward, decode_s=dict(zip(self.rungs, bands[len(forward) :], strict=True))
-        )
+    def places_of(self, passes: Sequence[ForwardPass]) -> Places:
+        """Table indices; passes that differ only in which tokens became known cost the same (as in price_trace)."""
+        return np.array([self._place((one.model, *astuple(PassCounts.of(one)))) for one in passes], dtype=np.int64)
 
     def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
-        """Table indices of the passes ``which`` of a sample."""
+        """Table indices of the passes ``which`` of a sample.
+
+        Raises:
+            RecordError: the case does not know the model that made one of them.
+        """
         if not which.any():
             return np.zeros(0, dtype=np.int64)
         columns = (

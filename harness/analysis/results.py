@@ -6,108 +6,17 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
+from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, PassCurve, PassWidth, Roof
+from harness.analysis.pass_values import PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.traffic import CounterScale
 
 COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
 BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Factors:
-    """Factors of the wall speedup over the paired samples; ``product`` equals the ratio of totals exactly.
-
-    ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
-    ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
-    ``pass_cost``       time per forward, NTP ÷ arm; that of draft models' forwards is added to those of the target
-    ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
-    """
-
-    passes: float
-    rows_per_pass: float
-    pass_cost: float
-    overhead: float
-
-    @property
-    def product(self) -> float:
-        """The wall speedup."""
-        return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
-
-    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``*_error`` are predicted ÷ measured - 1, of
-    decode wall time and of the wall speedup (ratio of totals). ``ex_ante``: the seconds of a pass were known before the first
-    sample of the part. Else they were calibrated during the run, with passes measured before, among and after the samples. The
-    number of passes is always the recorded one.
-    """
-
-    rung: str
-    decode_s: Quantity
-    decode_error: Quantity
-    wall_speedup: Quantity
-    wall_speedup_error: Quantity
-    ex_ante: bool = True
-
-    @property
-    def price(self) -> str:
-        """Which of PRICES it is."""
-        return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassParts:
-    """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
-
-    ``sampler_s`` runs from the end of the forward to the readback of the decisions; ``rest_s`` is the rest of the loop.
-    """
-
-    forward_s: Quantity
-    sampler_s: Quantity
-    rest_s: Quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterScale:
-    """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
-
-    ``bytes_per_s_per_percent``, which is used, is from a copy of known bytes in the measuring process. The others are a
-    read-only reduction, and memory clock and bus. ``disagreement`` says where two differ by more than 10 %.
-    """
-
-    counter: str | None
-    bytes_per_s_per_percent: Quantity
-    read_bytes_per_s_per_percent: Quantity
-    theoretical_bytes_per_s_per_percent: Quantity
-    theoretical_source: str | None
-    disagreement: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
-    """Details of a speedup over the pairs it rests on; a None has a ``reason``.
-
-    ``processes``    fresh processes that the pairs come from
-    ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
-    ``*_tokens``     mean output tokens of a sample of NTP and of the arm, those of the prefill included
-    ``one_sided``    prompts that only one of the two decoded: they make no pair, and the speedup has no interval
-    """
-
-    pairs: int
-    processes: int
-    p10: float | None
-    p50: float | None
-    p90: float | None
-    ntp_output_tokens: float | None
-    output_tokens: float | None
-    one_sided: int
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +46,8 @@ class ArmResult:
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
-    that was picked from several; verdicts on a claim that names no arm use it.
+    that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
+    the number of tokens they made final.
     """
 
     label: str

@@ -37,10 +37,6 @@ class TimedPasses:
     places: Places
     pricer: Pricer
 
-    def __len__(self) -> int:
-        """Number of passes."""
-        return len(self.places)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
@@ -196,10 +192,11 @@ def _priced(timed: TimedPasses, trace: TraceArrays, read: int) -> dict[str, Band
     totals = timed.pricer.decode_s(timed.places).sum(axis=0)
     if trace.drafts_in_prompt:
         fed, logits, kept = (int(trace.per_row(f"{name}_tokens")[0].max()) for name in ("query", "logit", "kept"))
-        whole, plain = (
-            timed.pricer.price(describe_pass("prefill", trace.rows, fed, 0, logits=logits, kept=kept)).decode_s
+        both = [
+            describe_pass("prefill", trace.rows, fed, 0, logits=logits, kept=kept)
             for fed, logits, kept in ((fed, logits, kept), (read, 1, read))
-        )
-        totals = totals + [np.subtract(whole[rung], plain[rung]) for rung in timed.pricer.rungs]
+        ]
+        whole, plain = timed.pricer.decode_s(timed.pricer.places_of(both))
+        totals = totals + (whole - plain)
     bands = zip(timed.pricer.rungs, totals.tolist(), strict=True)
     return {rung: (low, expected, high) for rung, (low, expected, high) in bands}

@@ -10,20 +10,36 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
-from harness.analysis.results import CounterScale
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.hardware.counter_scale import BandwidthScale
 from harness.record.schema import Run, Sample
 
 PERCENT = "dram_bandwidth_pct"
+_T = TypeVar("_T")
 NOT_RECORDED = "this run recorded no counter of memory bandwidth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterScale:
+    """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
+
+    ``bytes_per_s_per_percent``, which is used, is from a copy of known bytes in the measuring process. The others are a
+    read-only reduction, and memory clock and bus. ``disagreement`` says where two differ by more than 10 %.
+    """
+
+    counter: str | None
+    bytes_per_s_per_percent: Quantity
+    read_bytes_per_s_per_percent: Quantity
+    theoretical_bytes_per_s_per_percent: Quantity
+    theoretical_source: str | None
+    disagreement: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +55,13 @@ class Counted:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class TrafficCounter:
-    """The memory counter of one part: its scales, each from its time on, and why readings are absent."""
+    """The memory counter of one part: its scales, each from its time on and in this order, and why readings are absent."""
 
-    def __init__(self, scales: Sequence[BandwidthScale], why_no_scale: str, why_no_figure: str) -> None:
-        self._scales = sorted(scales, key=lambda scale: scale.taken_at)
-        self._why_no_scale = why_no_scale
-        self._why_no_figure = why_no_figure
+    scales: Sequence[BandwidthScale]
+    why_no_scale: str
+    why_no_figure: str
 
     def read(self, sample: Sample, trace: TraceArrays, pricer: Pricer) -> Counted | None:
         """The sample's window in bytes; None where it was not timed."""
@@ -53,10 +69,11 @@ class TrafficCounter:
             return None
         window_s, percent = sample.prefill_s + sample.decode_s, sample.meters.get(PERCENT)
         if percent is None:
-            return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self._why_no_figure))
-        scale = self._scale_at(datetime.fromisoformat(sample.started_at))
+            return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self.why_no_figure))
+        started = datetime.fromisoformat(sample.started_at)  # a continued run calibrates again in its new process
+        scale = next((scale for scale in reversed(self.scales) if scale.taken_at <= started), None)
         if scale is None:
-            reason = f"the counter reads in percent, and what one percent is worth is not known: {self._why_no_scale}"
+            reason = f"the counter reads in percent, and what one percent is worth is not known: {self.why_no_scale}"
             return Counted(window_s=window_s, reason=reason)
         return Counted(
             window_s=window_s,
@@ -64,16 +81,12 @@ class TrafficCounter:
             modelled_bytes=float(pricer.bytes_(pricer.places(trace, np.ones(trace.count, dtype=bool))).sum()),
         )
 
-    def _scale_at(self, started: datetime) -> BandwidthScale | None:
-        """The last scale taken before the sample: a continued run calibrates again in its new process."""
-        return next((scale for scale in reversed(self._scales) if scale.taken_at <= started), None)
-
     @property
     def scale(self) -> CounterScale:
         """Mean of the scales."""
-        scales = self._scales
+        scales = self.scales
         if not scales:
-            nothing = absent(self._why_no_scale)
+            nothing = absent(self.why_no_scale)
             return CounterScale(
                 counter=None, bytes_per_s_per_percent=nothing, read_bytes_per_s_per_percent=nothing,
                 theoretical_bytes_per_s_per_percent=nothing, theoretical_source=None, disagreement=None,
@@ -96,11 +109,13 @@ def counters(run: Run) -> dict[str, TrafficCounter]:
     found: dict[str, TrafficCounter] = {}
     for part in dict.fromkeys(case.part for case in run.header.cases):
         events = run.events("meters", part)
-        scales = [scale for event in events if (scale := _scale(event.get("bandwidth_scale"))) is not None]
+        scales = [scale for event in events if (scale := _read(BandwidthScale, event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)
-        missing = [one.reason for event in events for one in _absent_meters(event.get("absent")) if PERCENT in one.figures]
+        unread = [one for event in events for one in _read(list[_AbsentMeters], event.get("absent")) or ()]
+        missing = [one.reason for one in unread if PERCENT in one.figures]
         why_no_figure = missing[-1] if missing else NOT_RECORDED
-        found[part] = TrafficCounter(scales, why_none or NOT_RECORDED, why_no_figure)
+        in_order = sorted(scales, key=lambda scale: scale.taken_at)
+        found[part] = TrafficCounter(in_order, why_none or NOT_RECORDED, why_no_figure)
     return found
 
 
@@ -133,16 +148,9 @@ class _AbsentMeters(BaseModel):
     reason: str
 
 
-def _absent_meters(recorded: Any) -> list[_AbsentMeters]:
-    """Empty where the record is damaged."""
+def _read(kind: type[_T], recorded: Any) -> _T | None:
+    """None where the record is damaged, or has nothing."""
     try:
-        return TypeAdapter(list[_AbsentMeters]).validate_python(recorded)
-    except ValidationError:
-        return []
-
-
-def _scale(recorded: Any) -> BandwidthScale | None:
-    try:
-        return None if recorded is None else BandwidthScale.model_validate(recorded)
+        return TypeAdapter(kind).validate_python(recorded)
     except ValidationError:
         return None

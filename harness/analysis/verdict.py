@@ -7,20 +7,19 @@ asked for, else those of its scenario, else the paper's figures and our limits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.analysis.claim_check import CONTINUE, Finding, judge
-from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words, places
-from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.analysis.claim_check import judge
+from harness.analysis.claim_places import CellNotFound, ClaimedCell, places
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.analysis.results import Comparison
-from harness.analysis.stats.quantity import absent
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.scenario.claim_text import OURS, PAPER, load_claims, read_claim
-from harness.scenario.claims import Bound, Claim, Claims
-from harness.scenario.metrics import METRICS
+from harness.scenario.claims import Claim, Claims
 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
@@ -35,49 +34,30 @@ def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgem
 
 
 def _judgement(claim: Claim, place: ClaimedCell | CellNotFound, comparison: Comparison) -> Judgement:
-    if isinstance(place, CellNotFound):
-        findings = [_nowhere(bound, place) for bound in claim.bounds]
-    else:
-        findings = [judge(bound, place, comparison, claim.scope) for bound in claim.bounds]
+    """The bounds' answers as one: that of the first bound, or of the one that decides a claim of several metrics."""
+    findings = [judge(bound, place, comparison, claim.scope) for bound in claim.bounds]
     gravest = next(state for state in GRAVEST_FIRST if any(one.state == state for one in findings))
     deciding = [one for one in findings if one.state == gravest]
-    lead = findings[0] if claim.metric is not None else deciding[0]
-    metric = METRICS[lead.bound.metric]
-    return Judgement(
-        subject=in_words(place.names) or "this run",
-        metric=lead.bound.metric,
-        kind="claim",
+    return replace(
+        findings[0] if claim.metric is not None else deciding[0],
         state=gravest,
-        cell=place.names,
-        value=lead.value,
-        unit=metric.unit,
-        better=metric.better,
         bound=_bound_words(claim),
-        basis=lead.basis,
-        sizes=lead.sizes,
         reason=_reason(findings),
         remedy="; ".join(dict.fromkeys(one.remedy for one in deciding if one.remedy)) or None,
     )
 
 
-def _nowhere(bound: Bound, place: CellNotFound) -> Finding:
-    return Finding(
-        bound=bound, state="void", value=absent(place.reason), basis="measured", sizes={}, reason=place.reason, remedy=CONTINUE
-    )
-
-
-def _reason(findings: Sequence[Finding]) -> str:
+def _reason(findings: Sequence[Judgement]) -> str:
     """The reason of a single bound; of several, each with the metric and its outcome before it."""
     if len({one.reason for one in findings}) == 1:
         return findings[0].reason
-    return " | ".join(f"{one.bound.metric} {WORDS['claim'][one.state]}: {one.reason}" for one in findings)
+    return " | ".join(f"{one.metric} {one.word}: {one.reason}" for one in findings)
 
 
 def _bound_words(claim: Claim) -> str:
     """The claim as a bound in words."""
-    bounds = list(claim.bounds)
-    several = len(bounds) > 1
-    said = " and ".join(f"{bound.metric} {bound.words}" if several else bound.words for bound in bounds)
+    several = len(claim.bounds) > 1
+    said = " and ".join(f"{bound.metric} {bound.words}" if several else bound.words for bound in claim.bounds)
     beside = "; ".join(text for text in (claim.name, claim.source) if text)
     return f"{said} ({beside})" if beside else said
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness import formatting
+from harness.analysis.arm_metrics import Prediction
 from harness.analysis.pass_values import PassWidth, one_a_rung, price_words
-from harness.analysis.results import ArmResult, Cell, GenerateMode, Prediction
+from harness.analysis.results import ArmResult, Cell, GenerateMode
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting.cells import Entry, Mark, Notes, Pointers, Row, Table, between
 

@@ -20,6 +20,7 @@ from harness.record.passes import read_passes
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.synthetic_run import priced
 
 RUN = synthetic.build(calibration=synthetic.calibration())
 CASE = RUN.header.cases[1]
@@ -38,7 +39,7 @@ def test_a_sample_s_passes_cost_what_each_of_them_costs(rows: int, seed: int) ->
         padded[:] = [max(row) for row in real]
     trace, pricer = TraceArrays(read_passes(columns)), Pricer(CASE, CEILINGS)
     places = pricer.places(trace, trace.decode)
-    one_by_one = [Pricer(CASE, CEILINGS).price(one) for one in columns.passes() if one.role != "prefill"]
+    one_by_one = [priced(Pricer(CASE, CEILINGS), one) for one in columns.passes() if one.role != "prefill"]
     assert pricer.bytes_(places).tolist() == [one.bytes_ for one in one_by_one]
     assert pricer.flops(places).tolist() == [one.flops for one in one_by_one]
     assert pricer.rungs == tuple(one_by_one[0].forward_s) == tuple(CEILINGS)
@@ -57,11 +58,12 @@ def test_arms_of_one_method_are_priced_each_by_its_own_draft_model() -> None:
         draft = CASE.model.model_copy(update={"layers": layers})
         pricer = Pricer(CASE.model_copy(update={"draft_models": {"draft": draft}}), CEILINGS)
         for place in order:
-            bytes_ = Pricer(CASE.model_copy(update={"draft_models": {"draft": draft}}), CEILINGS).price(passes[place]).bytes_
+            alone = Pricer(CASE.model_copy(update={"draft_models": {"draft": draft}}), CEILINGS)
+            bytes_ = priced(alone, passes[place]).bytes_
             expected.setdefault((1, 4)[place], []).append(bytes_)
         met = list(dict.fromkeys(order))  # in which order the table of this pricer is filled
         for place in met:
-            pricer.price(passes[place])
+            priced(pricer, passes[place])
         timed.append(
             TimedPasses(
                 role=np.full(len(order), ROLES.index("draft"), dtype=np.int8),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-from harness.analysis.health import RULES
+from harness.analysis.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
+from harness.record.trace import ForwardPass
 
 SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, head_dim=64, vocab=8000)
 PASS_S = {1: 0.010, 16: 0.013, 32: 0.016}
@@ -253,4 +255,21 @@ def calibration(dram_bound: bool | None = True) -> dict[str, Any]:
     ).model_dump(mode="json")
 
 
-KERNEL, STOLEN, THROTTLED, NEIGHBOUR, CLOCK, COMPILED = RULES
+def priced(pricer: Pricer, one: ForwardPass) -> SimpleNamespace:
+    """What one pass costs: bytes and flops, and by rung the bands of its forward and of forward and sampler."""
+    places = pricer.places_of([one])
+    forward, decode = ([tuple(band) for band in of(places)[0].tolist()] for of in (pricer.forward_s, pricer.decode_s))
+    return SimpleNamespace(
+        bytes_=float(pricer.bytes_(places)[0]),
+        flops=float(pricer.flops(places)[0]),
+        forward_s=dict(zip(pricer.rungs, forward, strict=True)),
+        decode_s=dict(zip(pricer.rungs, decode, strict=True)),
+    )
+
+
+KERNEL = "the calibration kernel took longer than usual"
+STOLEN = "the hypervisor gave the cores to others"
+THROTTLED = "the GPU was throttled"
+NEIGHBOUR = "another process used the GPU"
+CLOCK = "the GPU's clock was below 90 % of the arm's best"
+COMPILED = "a forward pass was compiled while the clock ran"

@@ -29,6 +29,7 @@ from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.child_processes import InThisProcess
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.synthetic_run import priced
 
 PART = {
     "name": "p", "model": {"random": "llama-250m"}, "dtype": "bfloat16", "tensor_parallel": 2, "baseline_check": 2,
@@ -160,11 +161,11 @@ def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:
     case, whole = run.header.cases[0], split_run(1, "cuda").header.cases[0]
     rungs = ladder(run, case).ceilings
     one = next(one for one in run.samples[0].passes.passes() if one.role != "prefill")
-    priced = Pricer(case, rungs).price(one)
+    cost = priced(Pricer(case, rungs), one)
     expected = price_pass(case.model, Deployment(dtype=case.dtype, tensor_parallel=2), one, rungs["datasheet"])
-    assert priced.decode_s["datasheet"] == (expected.low_s, expected.expected_s, expected.high_s)
+    assert cost.decode_s["datasheet"] == (expected.low_s, expected.expected_s, expected.high_s)
     assert next(cost for cost in expected.operations if cost.name == "collectives").link_s > 0
-    assert 0.5 < priced.bytes_ / Pricer(whole, rungs).price(one).bytes_ < 0.7
+    assert 0.5 < cost.bytes_ / priced(Pricer(whole, rungs), one).bytes_ < 0.7
 
 
 @pytest.mark.parametrize(("device", "words"), [

@@ -24,6 +24,7 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
+from tests.helpers.synthetic_run import priced
 
 GREEDY = "greedy NTP, same weights"
 TARGET = KNOWN_SHAPES["llama-250m"]
@@ -168,10 +169,10 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
     own = describe_pass("draft", 1, 1, 70, logits=1, kept=1)
     theirs = own._replace(model="small")
     for shape, one in ((TARGET, own), (SMALL, theirs), (TARGET, own)):
-        price = pricer.price(one)
+        price = priced(pricer, one)
         assert price.bytes_ == pass_bytes(shape, "bfloat16", own)
         assert price.decode_s["datasheet"][1] == price_pass(shape, "bfloat16", own, CEILINGS).expected_s
-    assert pricer.price(own).bytes_ > 20 * pricer.price(theirs).bytes_
+    assert priced(pricer, own).bytes_ > 20 * priced(pricer, theirs).bytes_
     columns = PassColumns(
         role=["prefill", "draft", "verify"], query_tokens=[[5], [1], [1]], context_tokens=[[0], [70], [70]],
         logit_tokens=[[1], [1], [1]], kept_tokens=[[5], [1], [1]], decided_tokens=[[1], [1], [1]], final_tokens=[[1], [0], [1]],
@@ -179,14 +180,14 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
     )  # fmt: skip
     trace = TraceArrays(pack(dict(columns)))
     assert trace.decode.tolist() == [False, True, True] and trace.own.tolist() == [False, False, True]
-    priced = pricer.bytes_(pricer.places(trace, trace.decode)).tolist()
-    assert priced == [pricer.price(theirs).bytes_, pricer.price(own).bytes_]
+    costs = pricer.bytes_(pricer.places(trace, trace.decode)).tolist()
+    assert costs == [priced(pricer, theirs).bytes_, priced(pricer, own).bytes_]
     again = from_stored(pack(dict(columns)).stored())
     assert again.spelt() == columns and again.untimed().spelt().model == [None, "small", None]
     assert [one.model for one in columns.passes()] == [None, "small", None]
     assert columns.model_copy(update={"model": None}).passes()[1].model is None
     with pytest.raises(RecordError, match="'tiny', a draft model whose shape"):
-        pricer.price(own._replace(model="tiny"))
+        priced(pricer, own._replace(model="tiny"))
 
 
 SCENARIO = """

@@ -187,9 +187,17 @@ def common_level(examined: Sequence[Examined], alpha: float = ALPHA) -> float:
 
 
 def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> tuple[Change, ...]:
-    """The changes that stand at ``level`` and whose ``size`` is at least ``min_change``, steps or drifts."""
+    """The changes that stand at ``level`` and whose ``size`` is at least ``min_change``, steps or drifts. A smaller one
+    separates no levels.
+    """
     stage = one.standing(level)
-    return tuple(_measured(one, stage, min_change)) if stage.changes else ()
+    left = _steps_and_drifts(one, stage) if stage.changes else []
+    while True:
+        changes = _with_levels(one, left)
+        small = [i for i, change in enumerate(changes) if abs(change.size) < min_change]
+        if not small:
+            return changes
+        del left[min(small, key=lambda i: abs(changes[i].size))]
 
 
 def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Plateau, ...]:
@@ -238,17 +246,6 @@ def _noise(points: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(steps**2) / 2)) if exact else robust
 
 
-def _measured(one: Examined, stage: Plateau, min_change: float) -> list[Change]:
-    """The changes that are large enough; a smaller one separates no levels."""
-    left = _steps_and_drifts(one, stage)
-    while True:
-        changes = _with_levels(one, left)
-        small = [i for i, change in enumerate(changes) if abs(change.size) < min_change]
-        if not small:
-            return changes
-        del left[min(small, key=lambda i: abs(changes[i].size))]
-
-
 def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, Drift | None]]:
     """In order: the p-value, the first index, and the line of a drift (None for a step)."""
     steps = [(p, index, None) for index, p in stage.changes]
@@ -259,25 +256,18 @@ def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, D
     return left
 
 
-def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> list[Change]:
+def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> tuple[Change, ...]:
     """Levels about a step are medians of the points between changes, unless an adjacent line gives them."""
     starts = [0, *(drift.end if drift else index for _, index, drift in left)]
     ends = [*(index for _, index, _ in left), len(one.points)]
     levels = [float(np.median(one.points[a:b])) if a < b else math.nan for a, b in zip(starts, ends, strict=True)]
+    ratio = one.scale == "ratio"
     for i, (_, _, drift) in enumerate(left):
         if drift:
-            levels[i : i + 2] = [_unscaled(one.scale, drift.before), _unscaled(one.scale, drift.after)]
-    return [
+            levels[i : i + 2] = [math.exp(judged) if ratio else judged for judged in (drift.before, drift.after)]
+    return tuple(
         Change(
-            index=index, before=a, after=b, size=_size(one.scale, a, b), p=p, kind="drift" if drift else "step",
+            index=index, before=a, after=b, size=b / a - 1 if ratio else b - a, p=p, kind="drift" if drift else "step",
             end=drift.end if drift else None,
         ) for (p, index, drift), (a, b) in zip(left, pairwise(levels), strict=True)
-    ]  # fmt: skip
-
-
-def _unscaled(scale: Scale, judged: float) -> float:
-    return math.exp(judged) if scale == "ratio" else judged
-
-
-def _size(scale: Scale, before: float, after: float) -> float:
-    return after / before - 1 if scale == "ratio" else after - before
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, special
@@ -55,6 +55,10 @@ class Quantity:
             return None
         return "this process only" if self.processes == 1 else f"these {self.processes} processes only"
 
+    def without_interval(self, reason: str) -> Quantity:
+        """The value alone, and why; a reason that it has already stays."""
+        return replace(self, low=None, high=None, method=None, spread=None, reason=self.reason or reason)
+
 
 def absent(reason: str, n: int = 0) -> Quantity:
     """An absent quantity, with its reason."""
@@ -64,6 +68,13 @@ def absent(reason: str, n: int = 0) -> Quantity:
 def exact(value: float, n: int = 0) -> Quantity:
     """A counted quantity, or a plain quotient, that has no sampling interval."""
     return Quantity(value=float(value), n=n)
+
+
+def quotient(over: Quantity, under: Quantity, why_none: str, method: str | None = None) -> Quantity:
+    """``over`` ÷ ``under`` without an interval; where one is absent, absent with its reason."""
+    if over.value is None or not under.value:
+        return absent(over.reason or under.reason or why_none)
+    return Quantity(value=over.value / under.value, n=over.n, method=method)
 
 
 def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) -> Quantity:

@@ -10,16 +10,14 @@ Degenerate input gives the value without interval, or no value, each with its re
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
 from harness.analysis.stats.bootstrap import Cells, Variance, filled, gather, influences, quantiles, variance_of_mean
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
-from harness.errors import UserError
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
 """With 3 prompts the bootstrap covered 89 % where 95 % is nominal (benchmarks/interval_coverage)."""
@@ -33,24 +31,6 @@ SAME_RATIO = "all prompts gave the same ratio: no spread, no interval"
 
 Pairs = Sequence[tuple[float, float]]
 Labels = Sequence[Hashable]
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-
-def paired(base: Mapping[_Key, _Value], new: Mapping[_Key, _Value]) -> list[tuple[_Value, _Value]]:
-    """Values of both sides under the same key (a prompt), in the order of ``base``.
-
-    Raises:
-        UserError: a key is on one side only. A prompt missing on one side biases the ratio.
-    """
-    for here, there, name in ((base, new, "second"), (new, base, "first")):
-        missing = [key for key in here if key not in there]
-        if missing:
-            raise UserError(
-                f"{len(missing)} of {len(here)} prompts are missing on the {name} side (first: {missing[0]!r}); "
-                "a speedup is over the same prompts on both sides: decode the missing ones, or leave them out of both"
-            )
-    return [(one, new[key]) for key, one in base.items()]
 
 
 def geometric_mean_ratio(
@@ -69,20 +49,18 @@ def geometric_mean_ratio(
     wrong = _wrong(pairs)
     if wrong:
         return wrong
-    logs = np.array([[math.log(a) - math.log(b)] for a, b in pairs])
-    cells = gather(logs, *_labels(len(pairs), clusters, processes))
+    cells = _log_ratios(pairs, clusters, processes)
     empty = cells.counts == 0
-    means = cells.sums[:, :, 0] / np.maximum(cells.counts, 1)
-    table = filled(means, empty)
+    table = filled(cells.sums[:, :, 0] / np.maximum(cells.counts, 1), empty)
     told = table.shape[1] if processes is not None else None
-    shown = _Shown(value=math.exp(float(table.mean())), n=len(table), processes=told)
+    shown = Quantity(value=math.exp(float(table.mean())), n=len(table), processes=told)
     if len(table) < 2:
-        return shown.without("one prompt only: no interval")
+        return shown.without_interval("one prompt only: no interval")
     variance = variance_of_mean(table, int(empty.sum()))
     if cells.too_empty or variance is None:
-        return shown.without(cells.too_empty or SAME_RATIO)
+        return shown.without_interval(cells.too_empty or SAME_RATIO)
     half = _t(variance, confidence) * math.sqrt(variance.value)
-    return shown.within((half, half), "t on log ratios", variance)
+    return _within(shown, (half, half), "t on log ratios", variance)
 
 
 def ratio_of_totals(
@@ -110,15 +88,15 @@ def ratio_of_totals(
     if wrong:
         return wrong
     columns = np.array([(a, n, b, m) for (a, b), (n, m) in zip(pairs, counted, strict=True)], dtype=float)
+    a, of_a, b, of_b = map(math.fsum, columns.T)
     cells = gather(columns, *_labels(len(pairs), clusters, processes))
     told = cells.sums.shape[1] if processes is not None else None
-    shown = _Shown(value=_total_ratio(pairs, counted), n=len(cells.sums), processes=told)
+    shown = Quantity(value=(a / b) / (of_a / of_b), n=len(cells.sums), processes=told)
     if shown.n < FEWEST_PROMPTS_FOR_TOTALS:
         prompts = "one prompt only" if shown.n == 1 else f"{shown.n} prompts only"
-        return shown.without(f"{prompts}: no interval; a ratio of totals takes {FEWEST_PROMPTS_FOR_TOTALS}")
-    unfit = cells.too_empty or _concentrated(cells)
-    if unfit:
-        return shown.without(unfit)
+        return shown.without_interval(f"{prompts}: no interval; a ratio of totals takes {FEWEST_PROMPTS_FOR_TOTALS}")
+    if unfit := cells.too_empty or _concentrated(cells):
+        return shown.without_interval(unfit)
     return _within_bootstrap(shown, cells, confidence)
 
 
@@ -126,54 +104,38 @@ def ratio_percentiles(pairs: Pairs, clusters: Labels | None = None) -> tuple[flo
     """10th, 50th and 90th percentile over prompts of each prompt's geometric mean ratio; None where there is no ratio."""
     if _wrong(pairs):
         return None
-    logs = np.array([[math.log(a) - math.log(b)] for a, b in pairs])
-    cells = gather(logs, *_labels(len(pairs), clusters, None))
+    cells = _log_ratios(pairs, clusters, None)
     p10, p50, p90 = np.exp(np.quantile(cells.sums[:, 0, 0] / cells.counts[:, 0], [0.1, 0.5, 0.9])).tolist()
     return p10, p50, p90
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """A ratio before it becomes a Quantity."""
-
-    value: float
-    n: int
-    processes: int | None
-
-    def without(self, reason: str) -> Quantity:
-        """The value without interval, and why."""
-        return Quantity(value=self.value, n=self.n, processes=self.processes, reason=reason)
-
-    def within(self, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
-        """The value with the interval that reaches this far below and above on the log scale."""
-        below, above = reach
-        if not abs(math.log(self.value)) + max(reach) < LARGEST_LOG:
-            return self.without("so wide an interval says nothing")
-        found = Quantity(
-            value=self.value, low=self.value * math.exp(-below), high=self.value * math.exp(above), n=self.n,
-            processes=self.processes, spread=variance.spread,
-        )  # fmt: skip
-        told = found.these_processes_only or (f"prompts crossed with {self.processes} processes" if self.processes else None)
-        return replace(found, method=f"{method}, {told}" if told else method)
+def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
+    """The ratio with the interval that reaches this far below and above on the log scale."""
+    value = shown.value or 0.0
+    if not abs(math.log(value)) + max(reach) < LARGEST_LOG:
+        return shown.without_interval("so wide an interval says nothing")
+    low, high = value * math.exp(-reach[0]), value * math.exp(reach[1])
+    told = shown.these_processes_only or (f"prompts crossed with {shown.processes} processes" if shown.processes else None)
+    return replace(shown, low=low, high=high, method=f"{method}, {told}" if told else method, spread=variance.spread)
 
 
-def _within_bootstrap(shown: _Shown, cells: Cells, confidence: float) -> Quantity:
+def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quantity:
     """The bootstrap's quantiles for the prompts' variance, stretched by the variance that processes add."""
     by_prompt = cells.sums.sum(axis=1)
     totals = by_prompt.sum(axis=0)
-    flat = cells.sums.reshape(-1, 4)
     empty = cells.counts == 0
-    variance = variance_of_mean(filled(influences(flat, totals).reshape(cells.counts.shape), empty), int(empty.sum()))
+    influence = influences(cells.sums.reshape(-1, 4), totals).reshape(cells.counts.shape)
+    variance = variance_of_mean(filled(influence, empty), int(empty.sum()))
     if variance is None:
-        return shown.without(SAME_RATIO)
+        return shown.without_interval(SAME_RATIO)
     own = math.sqrt(variance.of_prompts)
     student = float(special.stdtrit(shown.n - 1, 0.5 + confidence / 2))
     half = _t(variance, confidence) * math.sqrt(variance.value)
     below, above = quantiles(by_prompt, confidence) if own > 1e-12 else (student, student)
     reach = below / student * half, above / student * half
     if not all(map(math.isfinite, reach)):
-        return shown.without("nearly all prompts gave the same ratio: the few others are too few for an interval")
-    return shown.within(reach, "bootstrap-t", variance)
+        return shown.without_interval("nearly all prompts gave the same ratio: the few others are too few for an interval")
+    return _within(shown, reach, "bootstrap-t", variance)
 
 
 def _concentrated(cells: Cells) -> str | None:
@@ -195,12 +157,6 @@ def _t(variance: Variance, confidence: float) -> float:
     return float(special.stdtrit(variance.degrees, 0.5 + confidence / 2))
 
 
-def _total_ratio(pairs: Pairs, tokens: Pairs) -> float:
-    a, b = math.fsum(a for a, _ in pairs), math.fsum(b for _, b in pairs)
-    of_a, of_b = math.fsum(a for a, _ in tokens), math.fsum(b for _, b in tokens)
-    return (a / b) / (of_a / of_b)
-
-
 def _wrong(pairs: Pairs) -> Quantity | None:
     """Why no value exists: no pairs, or pairs without a ratio."""
     if not pairs:
@@ -210,6 +166,11 @@ def _wrong(pairs: Pairs) -> Quantity | None:
         bad = [pair for pair, good in zip(pairs, fine, strict=True) if not good]
         return absent(f"{len(bad)} of {len(pairs)} pairs are not positive finite numbers, such as {bad[0]}: no ratio")
     return None
+
+
+def _log_ratios(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> Cells:
+    logs = np.array([[math.log(a) - math.log(b)] for a, b in pairs])
+    return gather(logs, *_labels(len(pairs), clusters, processes))
 
 
 def _labels(n: int, clusters: Labels | None, processes: Labels | None) -> tuple[Labels, Labels]:

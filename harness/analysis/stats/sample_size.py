@@ -48,7 +48,11 @@ def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDE
     if spread is None:
         return None
     wanted, quantile = math.log1p(width), 0.5 + confidence / 2
-    return _fewest(lambda prompts: _reach(_Design(spread, prompts, ratio.processes), quantile) <= wanted)
+
+    def reach(design: _Design) -> float:
+        return float(special.stdtrit(design.degrees, quantile)) * design.error
+
+    return _fewest(lambda prompts: reach(_Design(spread, prompts, ratio.processes)) <= wanted)
 
 
 def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confidence: float = CONFIDENCE) -> SampleSize:
@@ -73,8 +77,13 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
     if distance < 1e-12:
         return SampleSize(prompts=None, reason="the value equals the bound: no number of prompts tells them apart")
 
+    def reached(design: _Design) -> float:
+        """Chance that the interval leaves out the bound."""
+        threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
+        return 1 - float(special.nctdtr(design.degrees, distance / design.error, threshold))
+
     def fewest(processes: int | None) -> int | None:
-        return _fewest(lambda prompts: _power(_Design(spread, prompts, processes), distance, confidence) >= power)
+        return _fewest(lambda prompts: reached(_Design(spread, prompts, processes)) >= power)
 
     own = fewest(ratio.processes)
     if not spread.process or ratio.processes is None:
@@ -152,18 +161,6 @@ class _Design:
         self.degrees = self.error**4 / squares
 
 
-def _reach(design: _Design, quantile: float) -> float:
-    """How far the interval reaches to one side, in log units."""
-    return float(special.stdtrit(design.degrees, quantile)) * design.error
-
-
-def _power(design: _Design, distance: float, confidence: float) -> float:
-    """Chance that the interval leaves out a bound that is ``distance`` away in log units."""
-    threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
-    missed = float(special.nctdtr(design.degrees, distance / design.error, threshold))
-    return 1 - missed
-
-
 def _fewest(enough: Callable[[int], bool]) -> int | None:
     """Fewest prompts that are ``enough``, two at least; None where a million are not enough."""
     high = 2
@@ -221,7 +218,7 @@ def percentile_over_processes(
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
     found, told = percentile(table.mean(axis=1).tolist(), percent, confidence), table.shape[1]
     if found.value is None or found.low is None or found.high is None or cells.too_empty:
-        return Quantity(value=found.value, n=found.n, processes=told, reason=found.reason or cells.too_empty)
+        return replace(found, low=None, high=None, method=None, processes=told, reason=found.reason or cells.too_empty)
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))

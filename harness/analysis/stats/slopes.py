@@ -48,11 +48,10 @@ def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float
     Fitting m means takes (1 + 3φ) m ÷ n from the estimate, so that is added. Source: Marriott and Pope, Biometrika 41 (1954)
     390 (m = 1); Bartlett's standard error. Residuals of rounding alone have no correlation.
     """
-    ends = [0, *cuts, len(points)]
-    residuals = np.concatenate([points[a:b] - points[a:b].mean() for a, b in pairwise(ends)])
+    residuals = _about_steps(points, cuts)
     if np.abs(residuals).max() <= ROUNDING * np.abs(points).max():
         return 0.0, 0.0
-    return lag1(residuals, len(ends) - 1)
+    return lag1(residuals, len(cuts) + 1)
 
 
 def lag1(residuals: Floats, fitted: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -78,18 +78,17 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     fewest = min(sides)
     shown = Quantity(value=math.exp(mean), n=prompts, processes=fewest)
     if prompts < 2:
-        return RatioOfRuns(ratio=_without(shown, "one prompt only: no interval"))
+        return RatioOfRuns(ratio=shown.without_interval("one prompt only: no interval"))
     errors = _errors(*tables, by_prompt) if fewest >= FEWEST_PROCESSES else [_over_prompts(by_prompt)]
     if min(error.value for error in errors) <= NO_SPREAD**2 * max(1.0, mean**2):
-        return RatioOfRuns(ratio=_without(shown, "all processes and prompts gave the same ratio: no spread, no interval"))
+        return RatioOfRuns(
+            ratio=shown.without_interval("all processes and prompts gave the same ratio: no spread, no interval")
+        )
     half = max(error.reach(confidence) for error in errors)
     if not abs(mean) + half < LARGEST_LOG:
-        return RatioOfRuns(ratio=_without(shown, "so wide an interval says nothing"))
+        return RatioOfRuns(ratio=shown.without_interval("so wide an interval says nothing"))
     told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
-    ratio = Quantity(
-        value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), n=prompts, processes=fewest,
-        method=f"t on log ratios, {told}",
-    )  # fmt: skip
+    ratio = replace(shown, low=math.exp(mean - half), high=math.exp(mean + half), method=f"t on log ratios, {told}")
     return RatioOfRuns(ratio=ratio, p=max(error.p(mean) for error in errors) if fewest >= FEWEST_PROCESSES else None)
 
 
@@ -109,10 +108,6 @@ def _table(one: Observations) -> Floats:
         raise ValueError("every process of a run must have every prompt")
     table: Floats = cells.sums[:, :, 0] / cells.counts
     return table
-
-
-def _without(shown: Quantity, reason: str) -> Quantity:
-    return Quantity(value=shown.value, n=shown.n, processes=shown.processes, reason=reason)
 
 
 def _over_prompts(by_prompt: Floats) -> _Error:

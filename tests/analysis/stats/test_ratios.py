@@ -13,8 +13,7 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.stats.bootstrap import filled, influences, log_ratio, quantiles, variance_of_mean, with_images
 from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.ratios import geometric_mean_ratio, paired, ratio_of_totals, ratio_percentiles
-from harness.errors import UserError
+from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
 PAIRS = [(3.0, 1.0), (2.5, 1.0), (8.0, 2.0), (2.7, 0.9), (4.1, 1.7)]
 HAND = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 7.0], [3.0, 4.0, 5.0]])
@@ -195,15 +194,6 @@ def test_percentiles_are_over_prompts_not_over_samples() -> None:
     pairs = [*((2.0**i, 1.0) for i in range(5)), *[(16.0, 1.0)] * 9]
     assert ratio_percentiles(pairs, [0, 1, 2, 3, 4, *[4] * 9]) == pytest.approx((2**0.4, 4.0, 2**3.6))
     assert ratio_percentiles([]) is None and ratio_percentiles([(1.0, math.nan)]) is None
-
-
-def test_a_prompt_on_one_side_only_is_refused() -> None:
-    """Pairing says which prompt is missing and on which side; equal sets are paired by key, not by place."""
-    assert paired({"a": 3.0, "b": 5.0}, {"b": 1.0, "a": 2.0}) == [(3.0, 2.0), (5.0, 1.0)]
-    with pytest.raises(UserError, match=r"1 of 2 prompts are missing on the second side \(first: 'b'\).*decode the missing"):
-        paired({"a": 3.0, "b": 5.0}, {"a": 2.0})
-    with pytest.raises(UserError, match="missing on the first side"):
-        paired({"a": 3.0}, {"a": 2.0, "b": 1.0})
 
 
 METHODS = pytest.mark.parametrize("method", [geometric_mean_ratio, ratio_of_totals])
