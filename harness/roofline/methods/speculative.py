@@ -31,7 +31,6 @@ from harness.roofline.methods.calls import (
     target_call,
     whole_widths,
 )
-from harness.roofline.speedup import describe_pass
 
 # (drafter, width of its pass) -> expected passes
 Passes = Mapping[tuple[int, int], float]
@@ -177,15 +176,11 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
 
 
 def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
-    whole = layers == at.target.layers
-    role: Role = "verify" if logits > 1 else "decide"
-    return ModelCall(
-        model="target" if whole else f"{layers} layers of the target",
-        shape=with_layers(at.target, layers),
-        forward_pass=describe_pass(role, at.batch, width, at.context_tokens, logits=logits, kept=width),
-        count_per_token=count,
+    model = "target" if layers == at.target.layers else f"{layers} layers of the target"
+    return other_call(
+        at, model, with_layers(at.target, layers), "verify" if logits > 1 else "decide", count, query=width, logits=logits,
         share_of_layers=layers / at.target.layers,
-    )
+    )  # fmt: skip
 
 
 def _segments(exits: Exits) -> list[tuple[int, int]]:
