@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness.errors import UserError
+from harness.models.deployment import element_bytes
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.operations import SAMPLER_SWEEPS, element_bytes
+from harness.roofline.operations import SAMPLER_SWEEPS
 from harness.roofline.paper import published_slowdowns, published_speedups
 from harness.roofline.speedup import predict_speedup
 
