@@ -99,11 +99,7 @@ SAMPLER_SWEEPS = 5
 def forward_operations(
     shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, *, visited_experts: float | None = None
 ) -> tuple[Operation, ...]:
-    """The operations of one recorded forward pass: see count_operations.
-
-    Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
-    """
+    """The operations of one recorded forward pass: see count_operations, also for its errors."""
     return count_operations(shape, deployment, PassCounts.of(forward_pass), visited_experts=visited_experts)
 
 

@@ -106,12 +106,7 @@ def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: Fo
 
 
 def price_pass(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, ceilings: Ceilings) -> PassPrice:
-    """Price one recorded pass: see price_counts.
-
-    Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
+    """Price one recorded pass: see price_counts, also for its errors."""
     return price_counts(shape, deployment, PassCounts.of(forward_pass), ceilings)
 
 
@@ -148,11 +143,7 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
 def price_trace(
     shape: ModelShape, deployment: Deployment | str, passes: Iterable[ForwardPass], ceilings: Ceilings
 ) -> PassPrice:
-    """Sum over the passes; operations of the same name are added up. An empty trace costs 0.
-
-    Raises:
-        UserError, UnknownHardwareError: as price_counts.
-    """
+    """Sum over the passes; operations of the same name are added up. An empty trace costs 0. Errors as in price_counts."""
     known: dict[PassCounts, PassPrice] = {}
     prices = []
     for counts in map(PassCounts.of, passes):

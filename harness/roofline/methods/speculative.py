@@ -86,7 +86,10 @@ def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
     verify = target_call(at, "verify" if drafted else "decide", 1 / per_round, query=drafted + 1, logits=drafted + 1,
                          kept=drafted + 1)  # fmt: skip
     made = _passes_to_make(drafters, 0, drafted)
-    calls = [verify, *(_draft_call(at, drafters, key, count / per_round) for key, count in sorted(made.items()))]
+    calls = [verify]
+    for (index, width), count in sorted(made.items()):
+        name = "draft" if len(drafters) == 1 else f"draft {index + 1}"
+        calls.append(other_call(at, name, drafters[index].shape, "draft", count / per_round, query=width, logits=width))
     family = "draft model" if len(drafters) == 1 else "hierarchy of draft models"
     return MethodTrace(family=family, calls=tuple(calls), notes="acceptance independent from token to token")
 
@@ -114,12 +117,6 @@ def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> P
         for gained, chance in outcomes(below.acceptance, drafted):
             visits[lacking - gained] += often * chance
     return passes
-
-
-def _draft_call(at: Setting, drafters: tuple[Drafter, ...], key: tuple[int, int], count: float) -> ModelCall:
-    index, width = key
-    name = "draft" if len(drafters) == 1 else f"draft {index + 1}"
-    return other_call(at, name, drafters[index].shape, "draft", count, query=width, logits=width)
 
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model
