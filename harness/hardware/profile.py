@@ -1,8 +1,7 @@
 """What a device can do: published figures with their sources (HardwareProfile), or measured on the spot (Calibration).
 
 A profile is a file that people can check line by line; an unknown device is refused, never guessed. Figures of one profile
-may contradict each other (a wrong unit, a sparse rate). They are refused with their keys when the file is read, so earlier
-runs stay readable.
+may contradict each other (a wrong unit, a sparse rate). Reading the file refuses them by key; earlier runs stay readable.
 """
 
 from __future__ import annotations
@@ -117,8 +116,7 @@ class HardwareProfile(StrictModel):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
-    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver
-    reports.
+    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` a driver's.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
     ``measured``: what `sbd calibrate` found one such device to reach.
     """
