@@ -14,7 +14,7 @@ from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
 from harness.record.schema import CaseHeader, Run
 from harness.roofline.batch_interval import PassesInterval, passes_interval
-from harness.roofline.batches import BatchPasses, RecordedRow, assumed_batch, recorded_batch
+from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch, slowest_row_passes
 from harness.roofline.recorded_acceptance import recorded_arms
 
 SCENARIO = Path(__file__).parent / "lockstep.yaml"
@@ -90,12 +90,14 @@ def compared(measured: Measured, record: tuple[RecordedRow, ...]) -> Row:
     rows, batching = measured.case.batch_size, measured.case.arm["batching"]
     blocks = sum(len(row.passes) for row in record) / len(record)
     predicted = recorded_batch(record, rows, batching)
-    assumed = assumed_batch(BLOCK_SIZE, predicted.row_passes / blocks, rows, round(blocks), batching)
+    # In lockstep every block waits for its slowest row, ragged all blocks together do.
+    together, times = (1, round(blocks)) if batching == "lockstep" else (round(blocks), 1)
+    assumed_passes = times * slowest_row_passes(BLOCK_SIZE, predicted.row_passes / blocks, rows, together)
     return Row(
         measured=measured,
         predicted=predicted,
         interval=passes_interval(record, rows, batching, measured.batches),
-        assumed_passes=assumed.passes,
+        assumed_passes=assumed_passes,
     )
 
 

@@ -38,11 +38,10 @@ class AssumedAcceptance:
                 f"got block size {self.block_size} and {self.passes_per_block:g} passes per block; a block takes at least 1 "
                 "pass and at most one per token, so 1 <= NFE speedup <= block size"
             )
-        points = ((1, self.passes_per_block), *self.slowest_row)
-        batches, passes = zip(*points, strict=True)
+        batches, passes = zip(*self._points, strict=True)
         rising = list(batches) == sorted(set(batches)) and list(passes) == sorted(passes)
         if not rising or passes[-1] > self.block_size:
-            given = ", ".join(f"{batch}={value:g}" for batch, value in points)
+            given = ", ".join(f"{batch}={value:g}" for batch, value in self._points)
             raise UserError(
                 f"passes per block by batch {given} (batch 1 is the mean of a row); batches must rise from 2, and passes with "
                 f"them to at most the block size {self.block_size}"
@@ -69,7 +68,11 @@ class AssumedAcceptance:
         ``slowest_row`` holds the predictions of a model of lockstep batches. Between two given batches the result is linear in
         the logarithms of both; beyond ``largest_batch`` it is undefined.
         """
-        return interpolate(((1, self.passes_per_block), *self.slowest_row), batch)
+        return interpolate(self._points, batch)
+
+    @property
+    def _points(self) -> tuple[tuple[int, float], ...]:
+        return ((1, self.passes_per_block), *self.slowest_row)
 
     def in_lockstep(self, slowest_row: Sequence[tuple[int, float]]) -> AssumedAcceptance:
         """The same acceptance of a row, in batches whose rows wait for the slowest one."""

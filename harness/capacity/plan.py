@@ -115,8 +115,7 @@ class _Device:
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
     """The plan for every profile, in their order; a profile that lacks a figure gets the reason instead."""
-    devices = tuple(_device_plan(question, profile) for profile in profiles)
-    return Plan(
+    found = Plan(
         model=question.shape.name,
         params=question.shape.params,
         deployment=question.deployment,
@@ -125,35 +124,30 @@ def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
         workload=question.workload,
         goal=question.goal,
         memory_reserve=question.memory_reserve,
-        devices=devices,
-        notes=notes_of(
-            question.shape, question.deployment, question.acceptance, question.workload, question.memory_reserve,
-            question.rate_dtype, sorted({device.rung for device in devices if device.rung}),
-        ),
-    )  # fmt: skip
+        devices=tuple(_device_plan(question, profile) for profile in profiles),
+        notes=(),
+    )
+    return replace(found, notes=notes_of(question.shape, found))
 
 
 def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     price, power = _sourced(profile.price_usd_per_hour), _sourced(profile.power_w)
-    capacity = profile.memory_bytes.value
+    lacking = missing_figures(profile, question.rate_dtype)
+    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
     try:
         ceilings = ceilings_of(profile, question.rate_dtype)
     except UnknownHardwareError as error:
-        reason = missing_figures(profile, question.rate_dtype) or str(error)
-        return DevicePlan(hardware=profile.name, rung=None, reason=reason, price_usd_per_hour=price, power_w=power)
-    if capacity is None:
-        reason = missing_figures(profile, question.rate_dtype)
-        return DevicePlan(hardware=profile.name, rung=ceilings.rung, reason=reason, price_usd_per_hour=price, power_w=power)
-    budget_bytes = capacity * (1 - question.memory_reserve)
+        return replace(unplanned, reason=lacking or str(error))
+    if profile.memory_bytes.value is None:
+        return replace(unplanned, rung=ceilings.rung)
+    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
     device = _Device(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
     sbd = _arm_plan(device, "sbd")
     contexts = sorted({question.workload.context_tokens, *question.contexts})
-    return DevicePlan(
-        hardware=profile.name,
+    return replace(
+        unplanned,
         rung=ceilings.rung,
         reason=None,
-        price_usd_per_hour=price,
-        power_w=power,
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,
         wall_speedup=_speedup(device, sbd),
@@ -173,9 +167,8 @@ def _arm_plan(device: _Device, method: Method) -> ArmPlan:
         if isinstance(found, str):
             reasons.append(found)
             continue
-        possible.append(
-            figures_at(device.replica(degree), device.profile, question.workload, question.goal, method, found, need)
-        )
+        replica = device.replica(degree)
+        possible.append(figures_at(replica, device.profile, question.workload, question.goal, method, found, need))
         if question.goal.tokens_per_s_per_user is None:
             break
     return max(possible, key=_per_gpu) if possible else ArmPlan(method=method, reason=_joined(reasons))

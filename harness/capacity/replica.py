@@ -34,7 +34,7 @@ BATCHES_SEARCHED = 8192
 class Replica:
     """``deployment.tensor_parallel`` devices of the kind that ``ceilings`` describe.
 
-    Its methods raise UnknownHardwareError for several devices whose link rate is not known.
+    Its methods, and the functions of this module, raise UnknownHardwareError for several devices whose link rate is not known.
     """
 
     shape: ModelShape
@@ -90,11 +90,7 @@ def _at_batches_to(
 
 
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:
-    """Where SBD pays at this context, over all batches of the replica, whether they fit (``largest_batch``) or not.
-
-    Raises:
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
+    """Where SBD pays at this context, over all batches of the replica, whether they fit (``largest_batch``) or not."""
     everywhere = replica.at_all(context_tokens)
     sides: tuple[Any, ...] = (everywhere.wall_speedup, everywhere.wall_speedup_overlapped, everywhere.wall_speedup_serial)
     (pays, overlapped, serial), searched = map(paying_ranges, sides), len(replica.batches)
@@ -130,11 +126,7 @@ def figures_at(
     replica: Replica, profile: HardwareProfile, workload: Workload, goal: Goal, method: Literal["ntp", "sbd"], batch: int,
     need: MemoryNeed,
 ) -> ArmPlan:  # fmt: skip
-    """Every figure of ``method`` at ``batch`` rows per replica.
-
-    Raises:
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
+    """Every figure of ``method`` at ``batch`` rows per replica."""
     decoding = _tokens_per_s(replica.at(batch, workload.context_tokens), method)
     prefill_s = _prefill_s(replica, workload)
     whole = _with_prefill(decoding, prefill_s, workload.output_tokens)

@@ -8,7 +8,6 @@ from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.results import BreakEven, DevicePlan, Plan, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
-from harness.models.deployment import Deployment
 
 
 def answer(plan: Plan) -> str:
@@ -35,8 +34,7 @@ def fitting_ranges(found: BreakEven) -> tuple[tuple[int, int], ...]:
 
 def pays_wherever_it_fits(found: BreakEven) -> bool:
     """Whether SBD pays at every searched batch that fits."""
-    ranges, searched = fitting_ranges(found), found.searched_batch or 0
-    return bool(ranges) and ranges[0] == (1, min(found.largest_batch or 0, searched))
+    return fitting_ranges(found)[:1] == ((1, min(found.largest_batch or 0, found.searched_batch or 0)),)
 
 
 def pays_words(found: BreakEven) -> str:
@@ -96,11 +94,8 @@ def _span(batches: Sequence[tuple[int, str]]) -> str:
 
 
 def _cheapest(planned: Sequence[DevicePlan]) -> Iterator[str]:
-    prices = [
-        (device.sbd.usd_per_million_tokens.expected, device)
-        for device in planned
-        if device.sbd and device.sbd.usd_per_million_tokens
-    ]
+    priced = [(device.sbd.usd_per_million_tokens, device) for device in planned if device.sbd]
+    prices = [(usd.expected, device) for usd, device in priced if usd]
     if not prices:
         yield "no price is known"
         return
@@ -119,22 +114,20 @@ def missing_figures(profile: HardwareProfile, dtype: str) -> str:
     )
 
 
-def notes_of(
-    shape: ModelShape, deployment: Deployment, acceptance: AssumedAcceptance, workload: Workload, memory_reserve: float,
-    rate_dtype: str, rungs: Sequence[str],
-) -> tuple[str, ...]:  # fmt: skip
-    """The assumptions behind every figure, the most important first."""
+def notes_of(shape: ModelShape, plan: Plan) -> tuple[str, ...]:
+    """The assumptions behind every figure of a plan for ``shape``, the most important first."""
     return (
-        *_of_prices(rungs),
-        *_of_acceptance(acceptance),
-        *_of_work(shape, workload),
-        *_of_storage(deployment, memory_reserve, rate_dtype),
+        *_of_prices(plan.devices),
+        *_of_acceptance(plan.acceptance),
+        *_of_work(shape, plan.workload),
+        *_of_storage(plan),
         "USD: list price of the profile, power: the board's, an upper bound; both at full load, without host, idle time or "
         "cooling",
     )
 
 
-def _of_prices(rungs: Sequence[str]) -> Iterator[str]:
+def _of_prices(devices: Sequence[DevicePlan]) -> Iterator[str]:
+    rungs = sorted({device.rung for device in devices if device.rung})
     yield (
         f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run; a band runs from nothing overlapped to memory and "
         "arithmetic fully overlapped"
@@ -177,14 +170,14 @@ def _of_work(shape: ModelShape, workload: Workload) -> Iterator[str]:
         )
 
 
-def _of_storage(deployment: Deployment, memory_reserve: float, rate_dtype: str) -> Iterator[str]:
+def _of_storage(plan: Plan) -> Iterator[str]:
     yield (
-        f"memory: weights, KV cache at its longest, logits and one layer's activations, in {1 - memory_reserve:.0%} of the "
-        "device's label; the rest is kept for the runtime, fragmentation and prefill (an assumption)"
+        f"memory: weights, KV cache at its longest, logits and one layer's activations, in {1 - plan.memory_reserve:.0%} of "
+        "the device's label; the rest is kept for the runtime, fragmentation and prefill (an assumption)"
     )
     yield (
         "GPUs of one replica share every layer (tensor parallel); the profile's link is taken to join them all, and the "
         "latency of collectives is not priced"
     )
-    if rate_dtype != deployment.dtype:
-        yield f"all matrix products, attention's too, at the {rate_dtype} peak"
+    if plan.matrix_dtype != plan.deployment.dtype:
+        yield f"all matrix products, attention's too, at the {plan.matrix_dtype} peak"

@@ -11,8 +11,9 @@ from harness.cli.output import grid, json_text
 if TYPE_CHECKING:
     from harness.models import ModelShape
     from harness.roofline.ceilings import Ceilings
-    from harness.roofline.methods.calls import MethodPrice, MethodTrace, Setting
+    from harness.roofline.methods.calls import MethodTrace, Setting
     from harness.roofline.methods.systems import System
+    from harness.roofline.pricing import SummedPrice
 
 METHODS_VERSION = 1
 MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
@@ -102,7 +103,7 @@ def _trace(trace: MethodTrace) -> dict[str, Any]:
     }
 
 
-def _price(price: MethodPrice, baseline: MethodPrice) -> dict[str, float]:
+def _price(price: SummedPrice, baseline: SummedPrice) -> dict[str, float]:
     low, expected, high = baseline.speedup_of(price)
     return {
         "low_s_per_token": price.low_s,

@@ -183,9 +183,9 @@ def _print_batches(
 
 
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:
-    from harness.roofline.paper import paper_tables, side_by_side
+    from harness.roofline.paper import paper_tables
 
-    tables = paper_tables(mode) if mode else side_by_side()
+    tables = paper_tables(mode)
     if as_json:
         rows = [*tables["table3"], *tables["table4"]]
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))

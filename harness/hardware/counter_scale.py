@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import AwareDatetime, PositiveFloat, PositiveInt
+
+from harness.config_file import StrictModel
 
 AGREEMENT = 0.1
 """Largest difference between two scales that count as the same."""
@@ -16,11 +18,7 @@ DATA_RATE = 2
 """Transfers per clock of double data rate memory: right for HBM; GDDR6X and GDDR7 may count otherwise."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Streamed(_Frozen):
+class Streamed(StrictModel):
     """Known bytes that a kernel moved in ``seconds``, and the counter's mean over exactly that time, in percent."""
 
     kernel: Literal["copy", "read"]
@@ -34,7 +32,7 @@ class Streamed(_Frozen):
         return self.bytes_ / self.seconds / self.percent
 
 
-class MemoryInterface(_Frozen):
+class MemoryInterface(StrictModel):
     """The device's memory clock and bus as ``source`` reports them."""
 
     clock_hz: PositiveFloat
@@ -47,7 +45,7 @@ class MemoryInterface(_Frozen):
         return DATA_RATE * self.clock_hz * self.bus_bits / 8
 
 
-class BandwidthScale(_Frozen):
+class BandwidthScale(StrictModel):
     """One calibration of a counter: a copy, which reads and writes, and a read-only reduction.
 
     ``counter`` names the source of the percentage. ``read`` and ``interface`` are None with their reason.

@@ -1,8 +1,7 @@
 """What a device can do: published figures with their sources (HardwareProfile), or measured on the spot (Calibration).
 
 A profile is a file that people can check line by line; an unknown device is refused, never guessed. Figures of one profile
-may contradict each other (a wrong unit, a sparse rate). They are refused with their keys when the file is read, so earlier
-runs stay readable.
+may contradict each other (a wrong unit, a sparse rate). Reading the file refuses them by key; earlier runs stay readable.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from harness.hardware.figures import (
     Power,
     Price,
     SourcedFigure,
-)
+)  # fmt: skip
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
 
@@ -55,10 +54,8 @@ def contradictions(profile: HardwareProfile) -> Iterator[Contradiction]:
     yield from _ceilings_above_peaks(profile)
     seen = profile.memory_seen_mib
     if seen is not None and seen.value is not None and not memory_agrees(profile, round(seen.value * MIB)):
-        yield (
-            ("memory_seen_mib",),
-            (f"got {seen.value:g} MiB, more than {MEMORY_TOLERANCE:.0%} away from memory_bytes; check the units of both"),
-        )
+        what = f"got {seen.value:g} MiB, more than {MEMORY_TOLERANCE:.0%} away from memory_bytes; check the units of both"
+        yield ("memory_seen_mib",), what
 
 
 def memory_agrees(profile: HardwareProfile, memory_bytes: int | None) -> bool:
@@ -76,23 +73,18 @@ def _sparse_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
         if dtype == "int8" and profile.halved_in_float32:
             allowed = INT8_RATIO_WHERE_HALVED
         if value is not None and value > allowed * ROUNDING * reference:
-            yield (
-                ("peak_flops_per_s", dtype),
-                (
-                    f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is "
-                    f"{allowed:g} times; is this a sparse rate (halve it), or are the others halved "
-                    "(say halved_in_float32: true)?"
-                ),
+            what = (
+                f"got {value:g} FLOP/s, {value / reference:.3g} times the {reference:g} of bfloat16, allowed is {allowed:g} "
+                "times; is this a sparse rate (halve it), or are the others halved (say halved_in_float32: true)?"
             )
+            yield ("peak_flops_per_s", dtype), what
 
 
 def _odd_ridge(profile: HardwareProfile) -> Iterator[Contradiction]:
     ridge, (low, high) = profile.ridge_flops_per_byte(), RIDGE_RANGE
     if ridge is not None and not low <= ridge <= high:
-        yield (
-            ("bandwidth_bytes_per_s",),
-            (f"the bfloat16 peak is {ridge:g} FLOP per byte of it, allowed are {low:g} to {high:g}; check the units of both"),
-        )
+        what = f"the bfloat16 peak is {ridge:g} FLOP per byte of it, allowed are {low:g} to {high:g}; check the units of both"
+        yield ("bandwidth_bytes_per_s",), what
 
 
 def _ceilings_above_peaks(profile: HardwareProfile) -> Iterator[Contradiction]:
@@ -124,8 +116,7 @@ class HardwareProfile(StrictModel):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
-    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` what a driver
-    reports.
+    a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` a driver's.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
     ``measured``: what `sbd calibrate` found one such device to reach.
     """
@@ -217,8 +208,7 @@ def known_profiles() -> dict[str, HardwareProfile]:
     Raises:
         UnknownHardwareError: a profile file is refused; the message names file and line.
     """
-    files = sorted(data_dir("hardware_profiles").glob("*.yaml"), key=lambda file: file.stem)
-    return {profile.name: profile for profile in map(_read_profile, files)}
+    return _profiles_in(data_dir("hardware_profiles"))
 
 
 def local_profiles() -> dict[str, HardwareProfile]:
@@ -227,20 +217,21 @@ def local_profiles() -> dict[str, HardwareProfile]:
     Raises:
         UnknownHardwareError: one cannot be read; the message names it.
     """
-    profiles = (_read_profile(path) for path in sorted(user_data_dir("hardware_profiles").glob("*.yaml")))
-    return {profile.name: profile for profile in profiles}
+    return _profiles_in(user_data_dir("hardware_profiles"))
+
+
+def _profiles_in(folder: Path) -> dict[str, HardwareProfile]:
+    files = sorted(folder.glob("*.yaml"), key=lambda file: file.stem)
+    return {profile.name: profile for profile in map(_read_profile, files)}
 
 
 def find_local_profile(device_name: str, memory_bytes: int | None = None) -> HardwareProfile | None:
     """The local profile of the device that reports exactly this name, and this much memory where both are known."""
-    return next(
-        (
-            profile for profile in local_profiles().values()
-            if profile.measured and profile.measured.device_name.lower() == device_name.lower()
-            and memory_agrees(profile, memory_bytes)
-        ),
-        None,
-    )  # fmt: skip
+    for profile in local_profiles().values():
+        named = profile.measured is not None and profile.measured.device_name.lower() == device_name.lower()
+        if named and memory_agrees(profile, memory_bytes):
+            return profile
+    return None
 
 
 def load_profile(name: str) -> HardwareProfile:
@@ -277,11 +268,12 @@ def match_profile(device_name: str, memory_bytes: int | None, multiprocessors: i
         return None
     found = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
     longest = max((length for length, _ in found), default=0)
-    candidates = [
-        profile
-        for length, profile in found
-        if length == longest and memory_agrees(profile, memory_bytes) and _multiprocessors_agree(profile, multiprocessors)
-    ]
+    candidates = []
+    for length, profile in found:
+        published = profile.multiprocessors and profile.multiprocessors.value
+        agree = multiprocessors is None or published in (None, multiprocessors)
+        if length == longest and agree and memory_agrees(profile, memory_bytes):
+            candidates.append(profile)
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -294,11 +286,6 @@ def _longest_alias(profile: HardwareProfile, device_name: str) -> str | None:
 def _contains_words(text: str, words: str) -> bool:
     """Whole words only: "L4" is not in "L40S", "H200" is not in "GH200"."""
     return re.search(rf"(?<![a-z0-9]){re.escape(words.lower())}(?![a-z0-9])", text.lower()) is not None
-
-
-def _multiprocessors_agree(profile: HardwareProfile, multiprocessors: int | None) -> bool:
-    published = profile.multiprocessors and profile.multiprocessors.value
-    return multiprocessors is None or published is None or multiprocessors == published
 
 
 def _read_profile(path: Path) -> HardwareProfile:

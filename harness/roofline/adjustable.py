@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.models import KNOWN_SHAPES
+from harness.models.deployment import element_bytes
 from harness.record.trace import ForwardPass
 from harness.roofline import paper
-from harness.roofline.operations import Operation, element_bytes, forward_operations, sampler_operation
+from harness.roofline.operation import Operation, linear
+from harness.roofline.operations import forward_operations, sampler_operation
 from harness.roofline.speedup import describe_pass
 
 # The model whose hidden width, heads and head width the paper's constants are (fig. 11; published: config.json).
@@ -74,14 +76,7 @@ class AdjustableModel:
         widths += [(MODEL.hidden, self.ffn_width)] * (2 if self.gated_ffn else 1) + [(self.ffn_width, MODEL.hidden)]
         size, lines = element_bytes(self.dtype), forward_pass.rows * forward_pass.padded_query
         return [
-            Operation(
-                name="product",
-                kind="linear",
-                tokens=lines,
-                flops=2 * MODEL.layers * lines * read * written,
-                weight_bytes=MODEL.layers * read * written * size,
-                activation_bytes=MODEL.layers * lines * (read + written) * size,
-            )
+            linear("product", MODEL.layers, lines, read * written, read * written * size, (read + written) * size)
             for read, written in widths
         ]
 

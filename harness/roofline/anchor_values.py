@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
@@ -110,7 +110,7 @@ class Anchor(StrictModel):
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        given = [name for name in ("tokens_per_s", "token_s", "first_token_s") if getattr(self, name) is not None]
+        given = [name for name in get_args(Measure) if getattr(self, name) is not None]
         if len(given) != 1 or (self.group is None) == (self.reason is None):
             raise ValueError(f"{self.name} gives {given or 'no figure'}; give one figure, and either a group or a reason")
         return self
@@ -123,8 +123,7 @@ class Anchor(StrictModel):
     @property
     def published(self) -> float:
         """The published figure, in the unit of its measure."""
-        value: float = getattr(self, self.measure)
-        return value
+        return float(getattr(self, self.measure))
 
     @property
     def deployment(self) -> Deployment:
@@ -169,7 +168,7 @@ class AnchorTable(StrictModel):
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         names = [anchor.name for anchor in self.anchors]
-        unknown = [one for one in {self.fixed_cost_from} if one not in names]
+        unknown = [] if self.fixed_cost_from in names else [self.fixed_cost_from]
         unknown += [one.group for one in self.anchors if one.group and one.group not in self.groups]
         unknown += [one.reason for one in self.anchors if one.reason and one.reason not in self.reasons]
         unknown += [one.shape for one in self.anchors if one.shape not in self.shapes and one.shape not in KNOWN_SHAPES]

@@ -98,23 +98,20 @@ def seconds(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> tuple[floa
     prefill = price_counts(
         shape, anchor.deployment, PassCounts(rows=rows, query=prompt, context=0, logits=1, kept=rows * prompt), ceilings
     )
-    sides = np.array([prefill.low_s, prefill.expected_s, prefill.high_s])
+    sides = (prefill.low_s, prefill.expected_s, prefill.high_s)
     if anchor.measure == "first_token_s":
-        return _three(sides)
+        return sides
     price = price_counts(shape, anchor.deployment, decode_counts(anchor), ceilings)
-    decode = np.array([np.sum(np.broadcast_to(side, decoded)) for side in (price.low_s, price.expected_s, price.high_s)])
-    return _three(decode / decoded if anchor.measure == "token_s" else sides + decode)
+    decode = [float(np.sum(np.broadcast_to(side, decoded))) for side in (price.low_s, price.expected_s, price.high_s)]
+    of_token = anchor.measure == "token_s"
+    low, expected, high = (s / decoded if of_token else before + s for before, s in zip(sides, decode, strict=True))
+    return low, expected, high
 
 
 def decode_counts(anchor: Anchor) -> PassCounts:
     """All passes after the prefill at once: an array over the growing context."""
     context = anchor.prompt_tokens + np.arange(anchor.new_tokens - 1)
     return PassCounts(rows=anchor.batch, query=1, context=context, logits=1, kept=anchor.batch)  # type: ignore[arg-type]
-
-
-def _three(sides: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float, float]:
-    low, expected, high = sides.tolist()
-    return low, expected, high
 
 
 def _published_s(anchor: Anchor) -> float:
@@ -183,7 +180,7 @@ def _modelled_bandwidth(anchor: Anchor, shape: ModelShape) -> float | None:
         return None
     ceilings = Ceilings(
         rung="datasheet", device_name="bytes only", dtype=anchor.dtype, bandwidth_bytes_per_s=1.0, matrix_rates=((1, 1.0),),
-        overlap=None, link_bytes_per_s=1.0,
+        link_bytes_per_s=1.0,
     )  # fmt: skip
     bytes_ = price_counts(shape, anchor.deployment, decode_counts(anchor), ceilings).bytes_
     return float(np.mean(bytes_)) * anchor.published

@@ -11,8 +11,7 @@ blocks it does not have. So lengths and the correlation between blocks are kept.
 
 Assumed, where only a mean is known (such as Table 1's): every block takes 1 + Binomial(k-1, (mean-1)/(k-1)) passes. Blocks
 are independent of each other and between rows, and all rows write equally many blocks. The largest of n rows lies below t
-with the n-th power of one row's probability. Results are labelled as assumed; harness.decoding.acceptance draws from the
-same distribution.
+with the n-th power of one row's probability. harness.decoding.acceptance draws from the same distribution.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPasses:
-    """Mean passes of a batch. ``assumed`` names the assumed distribution; None: it was recorded.
+    """Mean passes of a batch.
 
     ``row_passes`` is the mean over rows of the passes in which the row itself had something to decide.
     """
@@ -60,7 +59,6 @@ class BatchPasses:
     batching: Batching
     steps: tuple[Step, ...]
     row_passes: float
-    assumed: str | None = None
 
     @property
     def passes(self) -> float:
@@ -170,78 +168,14 @@ def _largest_given(values: NDArray[np.int64], ended: NDArray[np.bool_], happens:
     return float((happens - chance[below] + chance[below_and_ended]).sum() / happens)
 
 
-ASSUMPTION = "passes per block of a row: 1 + binomial with the given mean, blocks and rows independent, rows of equal length"
+def slowest_row_passes(block_size: int, mean_passes: float, rows: int, blocks: int = 1) -> float:
+    """Mean passes until the slowest of ``rows`` rows has written ``blocks`` blocks, none of them waiting in between.
 
-
-def assumed_batch(block_size: int, mean_passes: float, rows: int, blocks: int, batching: Batching) -> BatchPasses:
-    """Mean passes of a batch whose rows write ``blocks`` blocks each, at ``mean_passes`` per block and row.
-
-    Raises:
-        UserError: no row or no block, or a mean outside 1..k.
+    The largest of ``rows`` draws of blocks + Binomial(blocks (k-1), (mean-1)/(k-1)): E[max] = sum over n of 1 - F(n)^rows.
     """
-    if rows < 1 or blocks < 1 or not 1 <= mean_passes <= block_size:
-        raise UserError(
-            f"given were block size {block_size}, {mean_passes:g} passes per block, {rows} rows, {blocks} blocks; sizes must "
-            "be at least 1 and the mean must lie between 1 and the block size"
-        )
-    steps = _assumed_lockstep if batching == "lockstep" else _assumed_ragged
-    return BatchPasses(
-        rows=rows, batching=batching, steps=steps(block_size, mean_passes, rows, blocks), row_passes=blocks * mean_passes,
-        assumed=ASSUMPTION,
-    )  # fmt: skip
-
-
-def slowest_row_passes(block_size: int, mean_passes: float, rows: int) -> float:
-    """Mean passes of a block in lockstep: the largest of ``rows`` draws of 1 + Binomial(k-1, (mean-1)/(k-1)).
-
-    E[max] = sum over n of 1 - F(n)^rows.
-    """
-    mass = _binomial(block_size - 1, _chance(block_size, mean_passes))
-    return 1 + _mean_maximum(mass, rows)
-
-
-def _assumed_lockstep(block_size: int, mean_passes: float, rows: int, blocks: int) -> tuple[Step, ...]:
-    slowest = slowest_row_passes(block_size, mean_passes, rows)
-    steps = [Step(count=slowest, opening=False, committed_blocks=0)]
-    for block in range(1, blocks):
-        steps.append(Step(count=1, opening=True, committed_blocks=block - 1))
-        steps.append(Step(count=slowest - 1, opening=False, committed_blocks=block))
-    return tuple(step for step in steps if step.count > 0)
-
-
-def _assumed_ragged(block_size: int, mean_passes: float, rows: int, blocks: int) -> tuple[Step, ...]:
-    """Block j of a row opens behind j + Binomial(j(k-1), p) passes; the row takes blocks + Binomial(blocks(k-1), p)."""
-    chance = _chance(block_size, mean_passes)
-    # ends[j][t]: probability that the first j blocks take t passes.
-    ends = [[0.0] * j + _binomial(j * (block_size - 1), chance) for j in range(blocks + 1)]
-    committed = [0.0] * blocks  # [j]: probability that a row has committed more than j blocks before this pass
-    steps = []
-    ended = 0.0
-    for index in range(blocks * block_size):
-        ended += ends[blocks][index]
-        happens = 1 - min(1.0, ended) ** rows
-        opens = [ends[j][index] if index < len(ends[j]) else 0.0 for j in range(1, blocks)]
-        wide = min(happens, 1 - (1 - sum(opens)) ** rows)
-        context = sum(1 - (1 - min(1.0, share)) ** rows for share in committed)
-        steps.append(Step(count=wide, opening=True, committed_blocks=context))
-        steps.append(Step(count=happens - wide, opening=False, committed_blocks=context))
-        committed = [share + opened for share, opened in zip(committed, [*opens, 0.0], strict=True)]
-    return tuple(step for step in steps if step.count > 0)
-
-
-def _chance(block_size: int, mean_passes: float) -> float:
-    return (mean_passes - 1) / (block_size - 1) if block_size > 1 else 0.0
-
-
-def _binomial(tosses: int, chance: float) -> list[float]:
-    """Probability of 0..tosses heads."""
-    return [comb(tosses, n) * chance**n * (1 - chance) ** (tosses - n) for n in range(tosses + 1)]
-
-
-def _mean_maximum(mass: list[float], rows: int) -> float:
-    """Mean of the largest of ``rows`` draws of 0, 1, … with this probability mass."""
-    total, below = 0.0, 0.0
-    for share in mass[:-1]:
-        below += share
-        total += 1 - min(1.0, below) ** rows
-    return total
+    tosses, chance = blocks * (block_size - 1), (mean_passes - 1) / (block_size - 1) if block_size > 1 else 0.0
+    below = beyond = 0.0
+    for heads in range(tosses):
+        below += comb(tosses, heads) * chance**heads * (1 - chance) ** (tosses - heads)
+        beyond += 1 - min(1.0, below) ** rows
+    return blocks + beyond

@@ -12,12 +12,13 @@ The sources are rungs of one ladder.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
+from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models.deployment import element_bytes
-from harness.roofline.operation import interpolate
+from harness.roofline.operation import Points, interpolate
 from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
@@ -51,9 +52,9 @@ class Ceilings:
     device_name: str
     dtype: str
     bandwidth_bytes_per_s: float
-    matrix_rates: tuple[tuple[int, float], ...]
-    attention_rates: tuple[tuple[int, float], ...] | None = None
-    overlap: float | None
+    matrix_rates: Points
+    attention_rates: Points | None = None
+    overlap: float | None = None
     stall: float = 1.0
     fit_error: float | None = None
     fixed_s_per_pass: float | None = None
@@ -86,7 +87,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         UnknownHardwareError: the profile has no peak for ``dtype``, or no bandwidth.
     """
     peaks = {name: figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
-    peak = next((value for name, value in peaks.items() if name == dtype), None)
+    peak = {str(name): value for name, value in peaks.items()}.get(dtype)
     bandwidth = profile.bandwidth_bytes_per_s.value
     if peak is None or bandwidth is None:
         missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
@@ -99,7 +100,6 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=((1, peak),),
-        overlap=None,
         fixed_reason="a datasheet knows no launch cost",
         link_bytes_per_s=_link_bytes_per_s(profile),
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
@@ -130,7 +130,6 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
         dtype=dtype,
         bandwidth_bytes_per_s=copy.value,
         matrix_rates=((1, matrix.value),),
-        overlap=None,
         fixed_reason="rates measured by others come without a launch cost",
         link_bytes_per_s=_link_bytes_per_s(profile),  # no measured link rate is published
         share_reason=f"copy rate measured by others: {copy.source}",
@@ -157,24 +156,15 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
             f"streamed from memory is off by {fit.error:.0%} of the measured times (allowed {LARGEST_FIT_ERROR:.0%}); the "
             "machine was busy with something else, calibrate again when it is quiet"
         )
-    return Ceilings(
-        rung="calibrated",
-        device_name=calibration.device_name,
-        dtype=dtype,
-        bandwidth_bytes_per_s=bandwidth,
-        matrix_rates=rates.resident,
-        attention_rates=rates.attention,
-        overlap=fit.overlap,
-        stall=fit.stall,
-        fit_error=fit.error,
+    return _calibrated(
+        calibration, dtype, bandwidth, rates.resident, rates.attention, fit,
         fixed_s_per_pass=calibration.fixed_s_per_pass,
         fixed_s_per_layer=calibration.fixed_s_per_layer,
         fixed_reason=calibration.fixed_reason,
-        fixed_hidden=calibration.fixed_hidden,
         sampler_s_per_logit=calibration.sampler_s_per_logit,
         share_claimable=calibration.dram_bound is True,
         share_reason=calibration.dram_bound_reason,
-    )
+    )  # fmt: skip
 
 
 def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -198,8 +188,24 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         {str(name): curve.known or None for name, curve in held.items()}.get(dtype)
         for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
-    fit = fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None
     claimable, reason = measured.read_is_memory
+    return _calibrated(
+        measured, dtype, bandwidth, resident, attention,
+        fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None,
+        fixed_s_per_pass=measured.fixed_s_per_pass.value,
+        fixed_s_per_layer=measured.fixed_s_per_layer.value,
+        fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
+        sampler_s_per_logit=measured.sampler_s_per_logit.value,
+        link_bytes_per_s=_link_bytes_per_s(profile),  # one machine alone measures no link: as published
+        share_claimable=claimable,
+        share_reason=reason,
+    )  # fmt: skip
+
+
+def _calibrated(
+    measured: Calibration | MeasuredCeilings, dtype: str, bandwidth: float, resident: Points, attention: Points | None,
+    fit: OverlapFit | None, **others: Any,
+) -> Ceilings:  # fmt: skip
     return Ceilings(
         rung="calibrated",
         device_name=measured.device_name,
@@ -210,14 +216,8 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         overlap=fit.overlap if fit else None,
         stall=fit.stall if fit else 1.0,
         fit_error=fit.error if fit else None,
-        fixed_s_per_pass=measured.fixed_s_per_pass.value,
-        fixed_s_per_layer=measured.fixed_s_per_layer.value,
-        fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         fixed_hidden=measured.fixed_hidden,
-        sampler_s_per_logit=measured.sampler_s_per_logit.value,
-        link_bytes_per_s=_link_bytes_per_s(profile),  # one machine alone measures no link: as published
-        share_claimable=claimable,
-        share_reason=reason,
+        **others,
     )
 
 
@@ -247,12 +247,7 @@ class OverlapFit:
     error: float
 
 
-def fit_overlap(
-    streaming: tuple[tuple[int, float], ...],
-    resident: tuple[tuple[int, float], ...],
-    bandwidth_bytes_per_s: float,
-    bytes_per_element: int,
-) -> OverlapFit:
+def fit_overlap(streaming: Points, resident: Points, bandwidth_bytes_per_s: float, bytes_per_element: int) -> OverlapFit:
     """The overlap o with the least squared relative error of max + (1 - o) * min against measured streaming times.
 
     Where o = 0 is still too fast, the sum is multiplied by the stall factor that fits best.

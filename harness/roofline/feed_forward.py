@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from harness.models import MixtureOfExperts, ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.operation import Operation
+from harness.roofline.operation import Operation, linear
 
 
 def expected_experts(experts: int, per_token: int, tokens: float) -> float:
@@ -56,27 +56,14 @@ def _dense(
     name: str, shape: ModelShape, deployment: Deployment, lines: int, layers: int, intermediate: int, biases: int
 ) -> Operation:
     size, weights = deployment.element_bytes, shape.ffn_weights(intermediate)
-    return Operation(
-        name=name,
-        kind="linear",
-        tokens=lines,
-        flops=2 * layers * lines * weights,
-        weight_bytes=layers * (weights * deployment.weight_bytes + biases * size),
-        activation_bytes=layers * lines * _moved(shape, intermediate) * size,
-    )
+    weight_bytes = weights * deployment.weight_bytes + biases * size
+    return linear(name, layers, lines, weights, weight_bytes, _moved(shape, intermediate) * size)
 
 
 def _router(shape: ModelShape, moe: MixtureOfExperts, deployment: Deployment, lines: int) -> Operation:
-    size = deployment.element_bytes
-    bias = moe.experts if moe.router_bias else 0
-    return Operation(
-        name="router",
-        kind="linear",
-        tokens=lines,
-        flops=2 * moe.layers * lines * shape.hidden * moe.experts,
-        weight_bytes=moe.layers * (shape.hidden * moe.experts + bias) * size,
-        activation_bytes=moe.layers * lines * (shape.hidden + moe.experts) * size,
-    )
+    size, weights = deployment.element_bytes, shape.hidden * moe.experts
+    weight_bytes = (weights + moe.experts * moe.router_bias) * size
+    return linear("router", moe.layers, lines, weights, weight_bytes, (shape.hidden + moe.experts) * size)
 
 
 def _experts(

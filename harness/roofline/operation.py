@@ -81,6 +81,21 @@ class Operation:
         return self.weight_bytes + self.kv_bytes + self.activation_bytes
 
 
+def linear(name: str, layers: int, lines: int, weights: int, weight_bytes: float, moved_bytes: float) -> Operation:
+    """A matrix product of ``lines`` lines in each layer, with its ``weights`` and ``weight_bytes`` of one layer.
+
+    ``moved_bytes``: activations that one line reads and writes in one layer.
+    """
+    return Operation(
+        name=name,
+        kind="linear",
+        tokens=lines,
+        flops=2 * layers * lines * weights,
+        weight_bytes=layers * weight_bytes,
+        activation_bytes=layers * lines * moved_bytes,
+    )
+
+
 Points = tuple[tuple[int, float], ...]
 
 

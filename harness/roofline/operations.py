@@ -5,82 +5,18 @@ dense kernels: matrices have rows * padded_query lines. Every query meets all ca
 The counts hold the bytes that a pass cannot avoid (weights, KV cache), and the activations each operation reads and writes.
 What an implementation moves on top (a repeated K/V, a copied cache) is not counted. The number of kernel launches is not
 known here: their cost is the fixed cost of the ceilings.
-
-The score work of attention has two counts. As computed: every query meets every key in the cache or the pass, as in dense
-kernels. Ideal: the pairs that the mask lets see each other, over real tokens; no kernel needs less.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.errors import UserError
 from harness.models import ModelShape
-from harness.models.deployment import Deployment, as_deployment, element_bytes
+from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
-from harness.roofline.operation import Operation, PassCounts, choose, larger, smaller, some
+from harness.roofline.operation import Operation, PassCounts, choose, linear, smaller, some
 from harness.roofline.storage import shard
-
-CAUSAL_ROLES = ("verify",)
-
-
-class AttentionFlops(NamedTuple):
-    """Flops of scores and weighted sum over all layers: on cached keys, and among the tokens of the pass."""
-
-    context: float
-    query: float
-
-
-def attention_flops(shape: ModelShape, counts: PassCounts) -> AttentionFlops:
-    """As computed. Two flops per query, key and head element, for the scores and again for the weighted sum."""
-    pairs = counts.rows * counts.query * _head_elements(shape, counts)
-    return AttentionFlops(
-        context=2 * pairs * _cached_tokens(shape, counts.context), query=2 * pairs * shape.layers * counts.query
-    )
-
-
-def ideal_attention_flops(shape: ModelShape, forward_pass: ForwardPass) -> int:
-    """The flops of the (query, key) pairs that see each other, over real tokens; ``mla`` with K and V counted as available.
-
-    In a verify pass every token is causal. In the others the kept tokens are causal: the prompt, the previous block of SBD,
-    NTP's one token, all that a draft model is fed. The rest form a block whose tokens all see each other.
-
-    Raises:
-        UserError: a verify+draft pass, whose counts do not say which of its tokens were a draft and which were masks.
-    """
-    if forward_pass.role == "verify+draft":
-        raise UserError("of a verify+draft pass the counts do not say who sees whom, so its ideal attention is not known")
-    per_pair = 2 * (2 * shape.heads * shape.head_dim if shape.mla is None else shape.heads * _mla_head(shape))
-    total = 0
-    for query, context, kept in zip(
-        forward_pass.query_tokens, forward_pass.context_tokens, forward_pass.kept_tokens, strict=True
-    ):
-        causal = query if forward_pass.role in CAUSAL_ROLES else min(kept, query)
-        pairs = shape.full_layers * visible_pairs(context, causal, query - causal)
-        if shape.sliding_window is not None:
-            pairs += shape.sliding_layers * visible_pairs(context, causal, query - causal, shape.sliding_window)
-        total += per_pair * pairs
-    return total
-
-
-def visible_pairs(context: int, causal: int, block: int, window: int | None = None) -> int:
-    """(query, key) pairs that see each other: ``causal`` tokens after ``context`` cached ones, then a block of ``block``.
-
-    A causal token sees itself and what came before it; the block's tokens also see the whole block. With a window a token
-    sees ``window - 1`` tokens back besides itself; inside the block the window does not apply.
-    """
-    before = context + causal
-    if window is None:
-        pairs: int = _triangle(before) - _triangle(context) + block * (before + block)
-        return pairs
-    # Causal token n (counted from the start) sees min(n, window) keys.
-    narrow = smaller(before, window) - smaller(context, window)
-    causal_pairs = _triangle(smaller(before, window)) - _triangle(smaller(context, window)) + window * (causal - narrow)
-    # Token j = 1..block sees min(before, window - j) keys before the block: a sum of min(before, v) over v = window - j >= 0.
-    reach = _capped_sum(window - 1, before) - _capped_sum(larger(window - block, 0) - 1, before)
-    pairs = causal_pairs + reach + block * block
-    return pairs
 
 
 def attention_operations(shape: ModelShape, deployment: Deployment, counts: PassCounts) -> list[Operation]:
@@ -88,7 +24,8 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
     size, cached = deployment.element_bytes, _cached_tokens(shape, counts.context)
     query_width = shape.heads * shape.head_dim
     kv_width = shape.kv_width // 2 if shape.mla is None else shape.kv_width
-    flops = attention_flops(shape, counts)
+    # Two flops per query, key and head element, for the scores and again for the weighted sum.
+    pairs = counts.rows * counts.query * _head_elements(shape, counts)
     return [
         _qkv(shape, deployment, counts.lines),
         Operation(
@@ -96,7 +33,7 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
             kind="attention",
             tokens=counts.query,
             sharing=_sharing(shape, counts),
-            flops=flops.context + flops.query,
+            flops=2 * pairs * cached + 2 * pairs * shape.layers * counts.query,
             kv_bytes=counts.rows * cached * shape.kv_width * deployment.kv_element_bytes,
             activation_bytes=2 * shape.layers * counts.rows * counts.query * (query_width + kv_width) * size,
         ),
@@ -119,28 +56,14 @@ def _qkv(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     if shape.mla is not None:
         width = shape.heads * shape.head_dim + shape.kv_width + (shape.mla.q_lora_rank or 0)
-    weights = shape.qkv_weights * deployment.weight_bytes + shape.qkv_biases * size
-    return Operation(
-        name="qkv",
-        kind="linear",
-        tokens=lines,
-        flops=2 * shape.layers * lines * shape.qkv_weights,
-        weight_bytes=shape.layers * weights,
-        activation_bytes=shape.layers * lines * (shape.hidden + width) * size,
-    )
+    weight_bytes = shape.qkv_weights * deployment.weight_bytes + shape.qkv_biases * size
+    return linear("qkv", shape.layers, lines, shape.qkv_weights, weight_bytes, (shape.hidden + width) * size)
 
 
 def _output_projection(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
-    size, width = deployment.element_bytes, shape.o_width
-    bias = shape.hidden if shape.o_bias else 0
-    return Operation(
-        name="o",
-        kind="linear",
-        tokens=lines,
-        flops=2 * shape.layers * lines * width * shape.hidden,
-        weight_bytes=shape.layers * (width * shape.hidden * deployment.weight_bytes + bias * size),
-        activation_bytes=shape.layers * lines * (width + shape.hidden) * size,
-    )
+    size, weights = deployment.element_bytes, shape.o_width * shape.hidden
+    weight_bytes = weights * deployment.weight_bytes + shape.hidden * shape.o_bias * size
+    return linear("o", shape.layers, lines, weights, weight_bytes, (shape.o_width + shape.hidden) * size)
 
 
 def _cached_tokens(shape: ModelShape, context: int) -> int:
@@ -160,29 +83,13 @@ def _head_elements(shape: ModelShape, counts: PassCounts) -> Any:
     if shape.mla is None:
         return 2 * shape.heads * shape.head_dim
     absorbed = 2 * shape.mla.kv_lora_rank + shape.mla.qk_rope_head_dim
-    return shape.heads * choose(counts.context > 0, absorbed, _mla_head(shape))
+    return shape.heads * choose(counts.context > 0, absorbed, shape.head_dim + shape.mla.v_head_dim)
 
 
 def _sharing(shape: ModelShape, counts: PassCounts) -> Any:
     """Query heads that meet the same key."""
     return shape.heads / shape.kv_heads if shape.mla is None else choose(counts.context > 0, shape.heads, 1)
 
-
-def _mla_head(shape: ModelShape) -> int:
-    assert shape.mla is not None
-    return shape.head_dim + shape.mla.v_head_dim
-
-
-def _triangle(count: Any) -> Any:
-    return count * (count + 1) // 2
-
-
-def _capped_sum(last: Any, cap: Any) -> Any:
-    """Sum of min(v, cap) over v = 0..last; 0 for last = -1."""
-    return _triangle(smaller(last, cap)) + cap * larger(last - cap, 0)
-
-
-__all__ = ["Operation", "count_operations", "element_bytes", "forward_operations", "sampler_operation"]
 
 LOGIT_BYTES = 4  # the sampler works in float32 whatever the model's dtype
 # Sweeps over the logits: write as float32, softmax (read, write), entropy (read), argmax (read). A fused sampler needs fewer.
@@ -192,11 +99,7 @@ SAMPLER_SWEEPS = 5
 def forward_operations(
     shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, *, visited_experts: float | None = None
 ) -> tuple[Operation, ...]:
-    """The operations of one recorded forward pass: see count_operations.
-
-    Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
-    """
+    """The operations of one recorded forward pass: see count_operations, also for its errors."""
     return count_operations(shape, deployment, PassCounts.of(forward_pass), visited_experts=visited_experts)
 
 
@@ -256,14 +159,9 @@ def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
 
 
 def _lm_head(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
-    return Operation(
-        name="lm_head",
-        kind="linear",
-        tokens=lines,
-        flops=2 * lines * shape.hidden * shape.vocab,
-        weight_bytes=shape.embedding_params * (lines > 0) * deployment.lm_head_bytes,
-        activation_bytes=lines * (shape.hidden + shape.vocab) * deployment.element_bytes,
-    )
+    weight_bytes = shape.embedding_params * (lines > 0) * deployment.lm_head_bytes
+    moved = (shape.hidden + shape.vocab) * deployment.element_bytes
+    return linear("lm_head", 1, lines, shape.hidden * shape.vocab, weight_bytes, moved)
 
 
 def _collectives(shape: ModelShape, part: ModelShape, deployment: Deployment, counts: PassCounts) -> Operation:

@@ -5,14 +5,14 @@ inner width is hidden * 16384 where 16384 is meant. The K/V projections are head
 kv_heads = 1024 is meant. ``corrected`` changes these two dimensions only. The bandwidth (3.35 * 1024^4, 10 % above the
 part's), the missing gate, LM head, launches and sampler stay as in the paper. harness.roofline.pricing repairs them.
 
-The published tables, to three decimals, are the two files beside this module. ``paper_tables`` and ``side_by_side`` give the
-computed ones for the command line and ``--json``.
+The published tables, to three decimals, are the two files beside this module. ``paper_tables`` gives the computed ones.
 """
 
 from __future__ import annotations
 
 import csv
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -76,80 +76,53 @@ def slowdown(batch_size: int, kv_length: int, block_size: int, mode: PaperMode) 
 
 def wall_speedup(batch_size: int, kv_length: int, block_size: int, nfe_speedup: float, mode: PaperMode) -> float:
     """k * time(1) / (time(2k) + (l - 1) * time(k)) with l = k / NFE speedup passes per block (eq. 16, Table 4)."""
-
-    def time_s(query_tokens: int) -> float:
-        return layer_s(query_tokens, batch_size, kv_length, mode)
-
-    passes = block_size / nfe_speedup
-    return block_size * time_s(1) / (time_s(2 * block_size) + (passes - 1) * time_s(block_size))
+    ntp_s, first_s, later_s = (layer_s(tokens, batch_size, kv_length, mode) for tokens in (1, 2 * block_size, block_size))
+    return block_size * ntp_s / (first_s + (block_size / nfe_speedup - 1) * later_s)
 
 
-def table3_rows(mode: PaperMode) -> list[dict[str, float]]:
-    """The 224 cells of Table 3: ``batch_size``, ``kv_length``, ``block_size``, ``slowdown``."""
+def _table3(mode: PaperMode) -> list[dict[str, float]]:
     return [
         {"batch_size": b, "kv_length": kv, "block_size": k, "slowdown": slowdown(b, kv, k, mode)}
-        for b in BATCH_SIZES
-        for kv in KV_LENGTHS
-        for k in BLOCK_SIZES
+        for b, kv, k in product(BATCH_SIZES, KV_LENGTHS, BLOCK_SIZES)
     ]
 
 
-def table4_rows(mode: PaperMode) -> list[dict[str, float]]:
-    """The 288 cells of Table 4: ``batch_size``, ``nfe_speedup``, ``kv_length``, ``block_size``, ``wall_speedup``."""
+def _table4(mode: PaperMode) -> list[dict[str, float]]:
     return [
         {"batch_size": b, "nfe_speedup": x, "kv_length": kv, "block_size": k, "wall_speedup": wall_speedup(b, kv, k, x, mode)}
-        for b in SPEEDUP_BATCH_SIZES
-        for x in NFE_SPEEDUPS
-        for kv in KV_LENGTHS
-        for k in SPEEDUP_BLOCK_SIZES
+        for b, x, kv, k in product(SPEEDUP_BATCH_SIZES, NFE_SPEEDUPS, KV_LENGTHS, SPEEDUP_BLOCK_SIZES)
     ]
-
-
-def paper_rows(mode: PaperMode) -> list[dict[str, float]]:
-    """All 512 cells: Table 3 first (rows with ``slowdown``), then Table 4 (rows with ``wall_speedup``)."""
-    return table3_rows(mode) + table4_rows(mode)
-
-
-@cache
-def published_slowdowns() -> dict[tuple[int, int, int], float]:
-    """Table 3: (batch size, KV length, block size) to time(k) / time(1), 224 cells."""
-    return {
-        (int(row["batch_size"]), int(row["kv_length"]), int(row["block_size"])): float(row["slowdown"])
-        for row in _rows("paper_table3.csv")
-    }
-
-
-@cache
-def published_speedups() -> dict[tuple[int, int, int, int], float]:
-    """Table 4: (batch size, KV length, block size, NFE speedup) to the wall speedup, 288 cells."""
-    return {
-        (int(row["batch_size"]), int(row["kv_length"]), int(row["block_size"]), int(row["nfe_speedup"])): float(row["speedup"])
-        for row in _rows("paper_table4.csv")
-    }
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 TABLES_VERSION = 1
 
 
-def paper_tables(mode: PaperMode) -> dict[str, Any]:
-    """``{"version", "mode", "table3": rows with ``slowdown``, "table4": rows with ``wall_speedup``}``."""
-    return {"version": TABLES_VERSION, "mode": mode, "table3": table3_rows(mode), "table4": table4_rows(mode)}
+def paper_tables(mode: PaperMode | None) -> dict[str, Any]:
+    """``{"version", "mode", "table3": 224 rows with ``slowdown``, "table4": 288 rows with ``wall_speedup``}``.
+
+    Without a mode (``both`` in the answer) the printed figure stands under its name, beside it ``<name>_corrected``.
+    """
+    tables = {"table3": _table3(mode or "as_printed"), "table4": _table4(mode or "as_printed")}
+    if mode is None:
+        corrected = paper_tables("corrected")
+        for name, figure in (("table3", "slowdown"), ("table4", "wall_speedup")):
+            for row, other in zip(tables[name], corrected[name], strict=True):
+                row[f"{figure}_corrected"] = other[figure]
+    return {"version": TABLES_VERSION, "mode": mode or "both", **tables}
 
 
-def side_by_side() -> dict[str, Any]:
-    """As ``paper_tables`` in mode ``both``: the printed figure under its name, beside it ``<name>_corrected``."""
-    return {
-        "version": TABLES_VERSION,
-        "mode": "both",
-        "table3": _joined(table3_rows("as_printed"), table3_rows("corrected"), "slowdown"),
-        "table4": _joined(table4_rows("as_printed"), table4_rows("corrected"), "wall_speedup"),
-    }
+@cache
+def published_slowdowns() -> dict[tuple[int, ...], float]:
+    """Table 3: (batch size, KV length, block size) to time(k) / time(1), 224 cells."""
+    return _published("paper_table3.csv", "slowdown", "batch_size", "kv_length", "block_size")
 
 
-def _joined(printed: list[dict[str, float]], corrected: list[dict[str, float]], figure: str) -> list[dict[str, float]]:
-    return [{**left, f"{figure}_corrected": right[figure]} for left, right in zip(printed, corrected, strict=True)]
+@cache
+def published_speedups() -> dict[tuple[int, ...], float]:
+    """Table 4: (batch size, KV length, block size, NFE speedup) to the wall speedup, 288 cells."""
+    return _published("paper_table4.csv", "speedup", "batch_size", "kv_length", "block_size", "nfe_speedup")
+
+
+def _published(file: str, figure: str, *axes: str) -> dict[tuple[int, ...], float]:
+    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
+        return {tuple(int(row[axis]) for axis in axes): float(row[figure]) for row in csv.DictReader(lines)}

@@ -7,25 +7,26 @@ field of AdjustableModel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UserError
+from harness.models.deployment import element_bytes
 from harness.roofline import paper
 from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.operations import SAMPLER_SWEEPS, element_bytes
+from harness.roofline.operations import SAMPLER_SWEEPS
 from harness.roofline.paper import published_slowdowns, published_speedups
-from harness.roofline.speedup import predict_speedup
+from harness.roofline.speedup import SpeedupPrediction, predict_speedup
 
 StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
 OPS = "harness/roofline/operations.py"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Correction:
     """One difference. ``changes`` are fields of AdjustableModel.
 
@@ -36,9 +37,9 @@ class Correction:
 
     name: str
     kind: StepKind
-    reason: str
+    changes: dict[str, Any]
     source: str
-    changes: dict[str, Any] = field(default_factory=dict)
+    reason: str
 
 
 def corrections(ceilings: Ceilings) -> tuple[Correction, ...]:
@@ -46,108 +47,81 @@ def corrections(ceilings: Ceilings) -> tuple[Correction, ...]:
     return (*_faults(ceilings), *_what_is_priced(ceilings), *_what_is_left_out())
 
 
-def _faults(ceilings: Ceilings) -> Iterator[Correction]:
+def _faults(ceilings: Ceilings) -> tuple[Correction, ...]:
     bandwidth = ceilings.bandwidth_bytes_per_s
     excess = paper.BANDWIDTH_BYTES_PER_S / bandwidth - 1
-    yield Correction(
-        name="FFN width",
-        kind="fault",
-        reason=f"the code's inner width is hidden * (4 * hidden) where 4 * hidden = {paper.FFN} is meant, so the feed-forward "
-        f"network weighs {paper.HIDDEN} times too much and hides everything else",
-        source="paper, fig. 11",
-        changes={"ffn_width": paper.FFN},
-    )
-    yield Correction(
-        name="K/V width",
-        kind="fault",
-        reason=f"K and V are projected to head_dim * kv_heads = {paper.HEAD_DIM * paper.KV_HEADS} elements, not to "
-        f"heads * kv_heads = {paper.HEADS * paper.KV_HEADS}",
-        source="paper, fig. 11",
-        changes={"kv_width": paper.HEAD_DIM * paper.KV_HEADS},
-    )
-    yield Correction(
-        name="decimal bandwidth",
-        kind="fault",
-        reason=f"the part reads {bandwidth:.4g} bytes/s; 3.35 * 1024^4 is {excess:.0%} more",
-        source=f"paper, fig. 11; hardware profile {ceilings.device_name}",
-        changes={"bandwidth_bytes_per_s": bandwidth},
-    )
+    return (
+        Correction(
+            "FFN width", "fault", {"ffn_width": paper.FFN}, "paper, fig. 11",
+            f"the code's inner width is hidden * (4 * hidden) where 4 * hidden = {paper.FFN} is meant, so the feed-forward "
+            f"network weighs {paper.HIDDEN} times too much and hides everything else",
+        ),
+        Correction(
+            "K/V width", "fault", {"kv_width": paper.HEAD_DIM * paper.KV_HEADS}, "paper, fig. 11",
+            f"K and V are projected to head_dim * kv_heads = {paper.HEAD_DIM * paper.KV_HEADS} elements, not to "
+            f"heads * kv_heads = {paper.HEADS * paper.KV_HEADS}",
+        ),
+        Correction(
+            "decimal bandwidth", "fault", {"bandwidth_bytes_per_s": bandwidth},
+            f"paper, fig. 11; hardware profile {ceilings.device_name}",
+            f"the part reads {bandwidth:.4g} bytes/s; 3.35 * 1024^4 is {excess:.0%} more",
+        ),
+    )  # fmt: skip
 
 
-def _what_is_priced(ceilings: Ceilings) -> Iterator[Correction]:
+def _what_is_priced(ceilings: Ceilings) -> tuple[Correction, ...]:
     peak, size = ceilings.matrix_flops_per_s(1), element_bytes(ceilings.dtype)
-    yield Correction(
-        name="gate",
-        kind="omission",
-        reason="the feed-forward network has three matrices, gate, up and down, where the paper prices two",
-        source=f"{CONFIG}; arXiv 2002.05202",
-        changes={"gated_ffn": True},
-    )
-    yield Correction(
-        name="FFN of the model",
-        kind="choice",
-        reason=f"beside a gate the model's inner width is {MODEL.intermediate}; the paper takes 4 * hidden = {paper.FFN}",
-        source=f"paper, fig. 11; {CONFIG}",
-        changes={"ffn_width": MODEL.intermediate},
-    )
-    yield Correction(
-        name="fused projections",
-        kind="choice",
-        reason="Q, K and V are one operation and so is the feed-forward network: each reads the hidden state once, and its "
-        "memory and arithmetic overlap as a whole",
-        source=OPS,
-        changes={"inputs_read_once": True},
-    )
-    yield Correction(
-        name=f"{ceilings.dtype} throughout",
-        kind="choice",
-        reason=f"weights, activations and KV cache take {size} byte{'s' * (size > 1)} an element, and linear layers and "
-        f"attention run at {peak:.4g} FLOP/s; the paper takes 1 byte (FP8), {paper.PEAK_FLOPS_PER_S:.4g} FLOP/s, and "
-        f"{paper.ATTENTION_PEAK_FLOPS_PER_S:.4g} in attention",
-        source=f"paper, section 4 and fig. 11; hardware profile {ceilings.device_name}",
-        changes={"dtype": ceilings.dtype, "linear_flops_per_s": peak, "attention_flops_per_s": peak},
-    )
+    return (
+        Correction(
+            "gate", "omission", {"gated_ffn": True}, f"{CONFIG}; arXiv 2002.05202",
+            "the feed-forward network has three matrices, gate, up and down, where the paper prices two",
+        ),
+        Correction(
+            "FFN of the model", "choice", {"ffn_width": MODEL.intermediate}, f"paper, fig. 11; {CONFIG}",
+            f"beside a gate the model's inner width is {MODEL.intermediate}; the paper takes 4 * hidden = {paper.FFN}",
+        ),
+        Correction(
+            "fused projections", "choice", {"inputs_read_once": True}, OPS,
+            "Q, K and V are one operation and so is the feed-forward network: each reads the hidden state once, and its "
+            "memory and arithmetic overlap as a whole",
+        ),
+        Correction(
+            f"{ceilings.dtype} throughout", "choice",
+            {"dtype": ceilings.dtype, "linear_flops_per_s": peak, "attention_flops_per_s": peak},
+            f"paper, section 4 and fig. 11; hardware profile {ceilings.device_name}",
+            f"weights, activations and KV cache take {size} byte{'s' * (size > 1)} an element, and linear layers and "
+            f"attention run at {peak:.4g} FLOP/s; the paper takes 1 byte (FP8), {paper.PEAK_FLOPS_PER_S:.4g} FLOP/s, and "
+            f"{paper.ATTENTION_PEAK_FLOPS_PER_S:.4g} in attention",
+        ),
+    )  # fmt: skip
 
 
-def _what_is_left_out() -> Iterator[Correction]:
-    yield Correction(
-        name="LM head",
-        kind="omission",
-        reason=f"every pass multiplies each position it decides by a vocabulary of {MODEL.vocab}; it does so once, so the "
-        f"{MODEL.layers} layers no longer cancel",
-        source=f"{CONFIG}; {OPS}",
-        changes={"lm_head": True},
-    )
-    yield Correction(
-        name="norms, elementwise",
-        kind="omission",
-        reason="norms, residual additions, rotation, activation and the embedding look-up read and write activations",
-        source=OPS,
-        changes={"elementwise": True},
-    )
-    yield Correction(
-        name="tokens of the pass",
-        kind="omission",
-        reason="attention covers the pass's own tokens too and writes the K and V that stay; the first pass of a block feeds "
-        "the block before again (2k tokens) and so finds that much less in the cache",
-        source=f"paper, algorithm 2; {OPS}",
-        changes={"own_tokens": True},
-    )
-    yield Correction(
-        name="sampler",
-        kind="omission",
-        reason=f"softmax, entropy and argmax go over the float32 logits of every position {SAMPLER_SWEEPS} times",
-        source=f"paper, algorithm 3; {OPS}",
-        changes={"sampler": True},
-    )
-    yield Correction(
-        name="slowest row",
-        kind="omission",
-        reason="a batch in lockstep makes the passes of its slowest row where the paper takes the mean; how rows spread is "
-        "assumed (1 + binomial), and one row, or Table 3, has nothing to wait for",
-        source="harness/runner/estimates.py",
-        changes={"lockstep": True},
-    )
+def _what_is_left_out() -> tuple[Correction, ...]:
+    return (
+        Correction(
+            "LM head", "omission", {"lm_head": True}, f"{CONFIG}; {OPS}",
+            f"every pass multiplies each position it decides by a vocabulary of {MODEL.vocab}; it does so once, so the "
+            f"{MODEL.layers} layers no longer cancel",
+        ),
+        Correction(
+            "norms, elementwise", "omission", {"elementwise": True}, OPS,
+            "norms, residual additions, rotation, activation and the embedding look-up read and write activations",
+        ),
+        Correction(
+            "tokens of the pass", "omission", {"own_tokens": True}, f"paper, algorithm 2; {OPS}",
+            "attention covers the pass's own tokens too and writes the K and V that stay; the first pass of a block feeds "
+            "the block before again (2k tokens) and so finds that much less in the cache",
+        ),
+        Correction(
+            "sampler", "omission", {"sampler": True}, f"paper, algorithm 3; {OPS}",
+            f"softmax, entropy and argmax go over the float32 logits of every position {SAMPLER_SWEEPS} times",
+        ),
+        Correction(
+            "slowest row", "omission", {"lockstep": True}, "harness/runner/estimates.py",
+            "a batch in lockstep makes the passes of its slowest row where the paper takes the mean; how rows spread is "
+            "assumed (1 + binomial), and one row, or Table 3, has nothing to wait for",
+        ),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,14 +174,11 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
     key = (cell.batch_size, cell.kv_length, cell.block_size)
     published = _published(3, key, published_slowdowns())
     steps = _steps(published, lambda model: slowdown(model, cell), ceilings)
-    priced = predict_speedup(
-        MODEL, ceilings.dtype, ceilings, block_size=cell.block_size, passes_per_block=1, batch=cell.batch_size,
-        context_tokens=cell.kv_length,
-    )  # fmt: skip
-    ours = priced.later.expected_s / priced.ntp.expected_s
+    priced = _priced(cell, 1, ceilings)
     return Waterfall(
-        figure="slowdown", cell=cell, nfe_speedup=None, passes_per_block=None, published=published, steps=steps, ours=ours
-    )
+        figure="slowdown", cell=cell, nfe_speedup=None, passes_per_block=None, published=published, steps=steps,
+        ours=priced.later.expected_s / priced.ntp.expected_s,
+    )  # fmt: skip
 
 
 def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
@@ -223,13 +194,16 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
     mean_passes = cell.block_size / nfe_speedup
     slowest_passes = slowest_row_passes(cell.block_size, mean_passes, cell.batch_size)
     steps = _steps(published, lambda model: wall_speedup(model, cell, mean_passes, slowest_passes), ceilings)
-    ours = predict_speedup(
-        MODEL, ceilings.dtype, ceilings, block_size=cell.block_size, passes_per_block=slowest_passes,
-        batch=cell.batch_size, context_tokens=cell.kv_length,
-    ).wall_speedup  # fmt: skip
     return Waterfall(
         figure="wall_speedup", cell=cell, nfe_speedup=nfe_speedup, passes_per_block=slowest_passes, published=published,
-        steps=steps, ours=ours,
+        steps=steps, ours=_priced(cell, slowest_passes, ceilings).wall_speedup,
+    )  # fmt: skip
+
+
+def _priced(cell: PaperCell, passes_per_block: float, ceilings: Ceilings) -> SpeedupPrediction:
+    return predict_speedup(
+        MODEL, ceilings.dtype, ceilings, block_size=cell.block_size, passes_per_block=passes_per_block,
+        batch=cell.batch_size, context_tokens=cell.kv_length,
     )  # fmt: skip
 
 

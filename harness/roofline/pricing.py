@@ -105,18 +105,8 @@ def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: Fo
     return sum(operation.bytes_ for operation in forward_operations(shape, deployment, forward_pass))
 
 
-def pass_flops(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass) -> float:
-    """Floating-point operations of one forward pass (a multiplication and an addition are two), without the sampler."""
-    return sum(operation.flops for operation in forward_operations(shape, deployment, forward_pass))
-
-
 def price_pass(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, ceilings: Ceilings) -> PassPrice:
-    """Price one recorded pass: see price_counts.
-
-    Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
+    """Price one recorded pass: see price_counts, also for its errors."""
     return price_counts(shape, deployment, PassCounts.of(forward_pass), ceilings)
 
 
@@ -153,11 +143,7 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
 def price_trace(
     shape: ModelShape, deployment: Deployment | str, passes: Iterable[ForwardPass], ceilings: Ceilings
 ) -> PassPrice:
-    """Sum over the passes; operations of the same name are added up. An empty trace costs 0.
-
-    Raises:
-        UserError, UnknownHardwareError: as price_counts.
-    """
+    """Sum over the passes; operations of the same name are added up. An empty trace costs 0. Errors as in price_counts."""
     known: dict[PassCounts, PassPrice] = {}
     prices = []
     for counts in map(PassCounts.of, passes):
@@ -174,6 +160,36 @@ def price_trace(
         operations=_added(operation for price in prices for operation in price.operations),
         sampler=_added(samplers)[0] if samplers else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummedPrice:
+    """Modelled seconds and bytes of passes, each as often as it is expected.
+
+    ``low_s`` memory and arithmetic overlapped, ``expected_s`` as the ceilings say, ``high_s`` nothing overlapped.
+    """
+
+    low_s: float
+    expected_s: float
+    high_s: float
+    bytes_: float
+
+    def speedup_of(self, other: SummedPrice) -> tuple[float, float, float]:
+        """(low, expected, high) wall speedup of ``other`` over this one; both overlap alike, or neither does."""
+        ends = (self.low_s / other.low_s, self.high_s / other.high_s)
+        expected = self.expected_s / other.expected_s
+        return min(*ends, expected), expected, max(*ends, expected)
+
+
+def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
+    """The sum of prices, each times its expected count."""
+    low_s = expected_s = high_s = moved = 0.0
+    for count, price in prices:
+        low_s += count * price.low_s
+        expected_s += count * price.expected_s
+        high_s += count * price.high_s
+        moved += count * price.bytes_
+    return SummedPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved)
 
 
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:

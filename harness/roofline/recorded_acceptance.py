@@ -6,10 +6,9 @@ how far the next-token head agreed with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
@@ -34,24 +33,16 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
         RecordError: the run holds no full block of this size.
     """
     run = read_run(run_dir)
-    sizes = {
-        case.case_id: case.arm.get("block_size")
-        for case in run.header.cases
-        if _replayable(case) and label in (None, case.label)
-    }
     found = [
         passes
-        for sample in run.samples
-        if not sample.warmup and sizes.get(sample.case_id) == block_size
-        for row in range(len(sample.rows))
-        for passes, decided in blocks_of_row(sample.passes, row)
+        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd", block_size, label)})
+        for passes, decided in blocks_of_row(columns, row)
         if decided == block_size
     ]
     if not found:
         raise RecordError(
             f"{run_dir}: no full block of size {block_size}{'' if label is None else f' and label {label!r}'} in its samples "
-            f"(block sizes there: {_known(run)}); "
-            "replay with one of those, or give an nfe_speedup"
+            f"(block sizes there: {_known(run)}); replay with one of those, or give an nfe_speedup"
         )
     return found
 
@@ -76,8 +67,8 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
                 for row, result in enumerate(sample.rows)
             )
     smallest: dict[str, CaseHeader] = {}
-    for case in sorted(run.header.cases, key=lambda case: case.batch_size):
-        if _replayable(case) and case.arm.get("block_size") == block_size and case.case_id in taken:
+    for case in sorted(_cases(run, "sbd", block_size), key=lambda case: case.batch_size):
+        if case.case_id in taken:
             arm = {name: value for name, value in case.arm.items() if name != "batching"}
             smallest.setdefault(repr((case.part, case.task, sorted(arm.items()))), case)
     if not smallest:
@@ -105,13 +96,24 @@ def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     yield taken, decided
 
 
-def _replayable(case: CaseHeader) -> bool:
-    """Whether the case decoded whole blocks and chose what to accept by itself."""
-    return case.replayed is None and case.arm.get("method") == "sbd"
+def _cases(run: Run, method: str, block_size: int | None = None, label: str | None = None) -> Iterator[CaseHeader]:
+    """The cases that decoded or checked whole blocks and chose by themselves what to accept; with a size or label, of that."""
+    for case in run.header.cases:
+        whole = case.replayed is None and case.arm.get("method") == method and "least_confidence" not in case.arm
+        if whole and block_size in (None, case.arm.get("block_size")) and label in (None, case.label):
+            yield case
+
+
+def _rows_of(run: Run, cases: Collection[str]) -> Iterator[tuple[PassColumns, int]]:
+    """Every row of the samples of these cases after their warm-up."""
+    for sample in run.samples:
+        if sample.case_id in cases and not sample.warmup:
+            for row in range(len(sample.rows)):
+                yield sample.passes, row
 
 
 def _known(run: Run) -> str:
-    sizes = {case.arm.get("block_size") for case in run.header.cases if _replayable(case)}
+    sizes = {case.arm.get("block_size") for case in _cases(run, "sbd")}
     return ", ".join(sorted({str(size) for size in sizes if size})) or "none"
 
 
@@ -145,22 +147,18 @@ def recorded_checks(run_dir: Path, block_size: int, label: str | None) -> Record
         RecordError: the run holds no such sample, or no block in it was checked to its end.
     """
     run = read_run(run_dir)
-    cases = {
-        case.case_id for case in run.header.cases if _checks_replayable(case, block_size) and label in (None, case.label)
-    }  # fmt: skip
     checks = [
         check
-        for sample in run.samples
-        if sample.case_id in cases and not sample.warmup
-        for row in range(len(sample.rows))
-        for check in checks_of_row(sample.passes, row, block_size)
+        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd_verified", block_size, label)})
+        for check in checks_of_row(columns, row, block_size)
     ]
     whole = tuple(check.draft_passes for check in checks if not check.last)
     if not whole:
         wanted = "" if label is None else f" and label {label!r}"
+        labels = dict.fromkeys(case.label for case in _cases(run, "sbd_verified"))
         raise RecordError(
             f"{run_dir}: no block of size {block_size}{wanted} that the next-token head checked to its end; verified SBD "
-            f"there: {_known_checks(run)}"
+            f"there: {', '.join(map(repr, labels)) or 'none'}"
         )
     return RecordedChecks(draft_passes=whole, misses=miss_rates(checks, block_size - 1))
 
@@ -193,15 +191,3 @@ def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
         reached = missed + sum(check.agreed > place for check in checks)
         rates.append(missed / reached if reached else rates[-1])
     return tuple(rates)
-
-
-def _checks_replayable(case: CaseHeader, block_size: int | None = None) -> bool:
-    """Whether the case checked whole blocks with the model itself, without replayed acceptance."""
-    arm: dict[str, Any] = case.arm
-    mine = case.replayed is None and arm.get("method") == "sbd_verified" and "least_confidence" not in arm
-    return mine and block_size in (None, arm.get("block_size"))
-
-
-def _known_checks(run: Run) -> str:
-    labels = dict.fromkeys(case.label for case in run.header.cases if _checks_replayable(case))
-    return ", ".join(map(repr, labels)) or "none"

@@ -25,8 +25,32 @@ from harness.roofline.operation import PassCounts, smaller
 from harness.roofline.pricing import PassPrice, price_counts
 
 
+class WallSpeedups:
+    """The wall speedups of a prediction whose times are known for every overlap of memory and arithmetic."""
+
+    __slots__ = ()
+
+    def _speedup(self, side: str) -> float:
+        raise NotImplementedError
+
+    @property
+    def wall_speedup(self) -> float:
+        """Ratio of expected times per decode token, NTP / SBD."""
+        return self._speedup("expected_s")
+
+    @property
+    def wall_speedup_overlapped(self) -> float:
+        """The same with memory and arithmetic fully overlapped in both arms."""
+        return self._speedup("low_s")
+
+    @property
+    def wall_speedup_serial(self) -> float:
+        """The same with nothing overlapped in either arm."""
+        return self._speedup("high_s")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupPrediction:
+class SpeedupPrediction(WallSpeedups):
     """Prices of the three kinds of pass, and the figures from them. ``passes_per_block`` includes the committing one."""
 
     block_size: int
@@ -41,21 +65,6 @@ class SpeedupPrediction:
     def nfe_speedup(self) -> float:
         """Tokens per pass: k / l."""
         return self.block_size / self.passes_per_block
-
-    @property
-    def wall_speedup(self) -> float:
-        """Ratio of expected times per token, NTP / SBD."""
-        return self._speedup("expected_s")
-
-    @property
-    def wall_speedup_overlapped(self) -> float:
-        """The same with memory and arithmetic fully overlapped in both arms."""
-        return self._speedup("low_s")
-
-    @property
-    def wall_speedup_serial(self) -> float:
-        """The same with nothing overlapped in either arm."""
-        return self._speedup("high_s")
 
     @property
     def ntp_tokens_per_s(self) -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.roofline.batch_interval import passes_interval
-from harness.roofline.batches import BatchPasses, RecordedRow, assumed_batch, recorded_batch, slowest_row_passes
+from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch, slowest_row_passes
 
 Passes = tuple[tuple[bool, int], ...]
 BATCHINGS = ("lockstep", "ragged")
@@ -99,7 +99,6 @@ def test_order_of_the_batchings(prompts: list[list[int]]) -> None:
         if rows == 1:
             assert lockstep == pytest.approx(ragged) == pytest.approx(found["ragged"].row_passes)
     assert last["ragged"] == pytest.approx(max(map(sum, prompts))), "all prompts in one batch: its largest row"
-    assert found["lockstep"].assumed is None
 
 
 def test_a_batch_larger_than_the_record_is_refused() -> None:
@@ -128,24 +127,18 @@ def test_the_slowest_row_agrees_with_enumeration(k: int, rows: int, share: float
 @pytest.mark.parametrize("batching", BATCHINGS)
 @pytest.mark.parametrize(("k", "rows", "blocks"), [(1, 2, 3), (3, 1, 3), (3, 2, 2), (2, 2, 3), (2, 3, 2)])
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_the_assumed_batch_agrees_with_enumeration(batching: str, k: int, rows: int, blocks: int, share: float) -> None:
-    """Against every outcome of all the coin tosses, each walked through; passes and wide passes. It says what it assumes."""
-    expected = np.zeros(2)
+def test_several_blocks_agree_with_enumeration(batching: str, k: int, rows: int, blocks: int, share: float) -> None:
+    """Against every outcome of all the coin tosses, each walked through: in lockstep block by block, ragged all at once."""
+    expected = 0.0
     for tosses in itertools.product((0, 1), repeat=rows * blocks * (k - 1)):
         block = iter(np.array(tosses, dtype=int).reshape(rows * blocks, k - 1).sum(axis=1) + 1)
         batch = [[int(next(block)) for _ in range(blocks)] for _ in range(rows)]
         weight = share ** sum(tosses) * (1 - share) ** (len(tosses) - sum(tosses))
-        expected += weight * summed(walk(batch, batching))[:2]
-    found = assumed_batch(k, 1 + share * (k - 1), rows, blocks, batching)
-    assert figures(found)[:2] == pytest.approx(expected)
-    assert found.row_passes == pytest.approx(blocks * (1 + share * (k - 1)))
-    assert found.assumed is not None and "binomial" in found.assumed
-
-
-def test_an_assumed_mean_outside_the_block_is_refused() -> None:
-    """5 passes cannot be had with 4 slots."""
-    with pytest.raises(UserError, match="5 passes per block"):
-        assumed_batch(4, 5.0, 2, 1, "lockstep")
+        expected += weight * float(summed(walk(batch, batching))[0])
+    mean = 1 + share * (k - 1)
+    together = slowest_row_passes(k, mean, rows, blocks)
+    found = blocks * slowest_row_passes(k, mean, rows) if batching == "lockstep" else together
+    assert found == pytest.approx(expected)
 
 
 def drawn(count: int, seed: int) -> list[RecordedRow]:

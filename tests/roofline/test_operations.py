@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
+from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.feed_forward import expected_experts
-from harness.roofline.operation import Operation, PassCounts
-from harness.roofline.operations import attention_flops, forward_operations, ideal_attention_flops, visible_pairs
+from harness.roofline.operation import Operation
+from harness.roofline.operations import forward_operations
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass, predict_speedup
 from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
@@ -45,9 +44,6 @@ def test_a_sliding_layer_by_hand() -> None:
     assert found["attention"].flops == 4 * 2 * 3 * (4 * 2) * ((5 + 3) + (3 + 3))
     # K and V of 2 heads of 2, 2 bytes each.
     assert found["attention"].kv_bytes == 2 * (5 + 3) * (2 * 2 * 2) * 2
-    parts = attention_flops(SLIDING, PassCounts(rows=2, query=3, context=5, logits=1, kept=0))
-    assert parts.context == 4 * 2 * 3 * (4 * 2) * (5 + 3)
-    assert parts.query == 4 * 2 * 3 * (4 * 2) * (3 + 3)
     # Until the window is full the two layers are alike.
     assert operations(SLIDING, "bfloat16", 2, 3, 3)["attention"] == operations(TINY, "bfloat16", 2, 3, 3)["attention"]
 
@@ -82,38 +78,13 @@ def test_latent_attention_by_hand() -> None:
     assert written == LATENT.kv_bytes_per_token("bfloat16") == 2 * 8 * 2
 
 
-def brute_force_pairs(context: int, causal: int, block: int, window: int | None) -> int:
-    """The mask itself, pair by pair."""
-    count, tokens = 0, context + causal + block
-    for query in range(context, tokens):
-        for key in range(tokens):
-            in_block = query >= context + causal and key >= context + causal
-            near = window is None or query - key < window
-            count += in_block or (key <= query and near)
-    return count
-
-
-@given(st.integers(0, 20), st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(1, 25))
-def test_visible_pairs_are_those_of_the_mask(context: int, causal: int, block: int, window: int | None) -> None:
-    """Causal tokens and a block that sees itself, with and without a window."""
-    assert visible_pairs(context, causal, block, window) == brute_force_pairs(context, causal, block, window)
-
-
-def test_ideal_flops_by_role() -> None:
-    """A prefill is causal; a committing pass has its kept tokens causal and a block after them; padding is not counted."""
+def test_padding_is_computed() -> None:
+    """Two rows of 1 and 3 query tokens on 5 and 2 cached ones cost what two rows of 3 on 5 cost."""
     per_pair = 2 * 2 * 4 * 2
-    prefill = describe_pass("prefill", 1, 6, 0, logits=1, kept=6)
-    assert ideal_attention_flops(TINY, prefill) == 2 * per_pair * (6 * 7 // 2)
-    # Full layer: 1..6 keys; sliding layer: 1, 2, 3, 4, 4, 4.
-    assert ideal_attention_flops(SLIDING, prefill) == per_pair * (21 + 18)
-    # 5 cached, 2 committed (6 and 7 keys), then 2 that see all 9.
-    commit = describe_pass("commit+decide", 1, 4, 5, logits=2, kept=2)
-    assert ideal_attention_flops(TINY, commit) == 2 * per_pair * (6 + 7 + 9 + 9)
-    padded = type(commit)(
+    padded = ForwardPass(
         role="decide", query_tokens=(1, 3), context_tokens=(5, 2), logit_tokens=(1, 3), kept_tokens=(1, 0),
         decided_tokens=(0, 0), final_tokens=(0, 0), active=(True, True), padded_query=3, padded_context=5,
     )  # fmt: skip
-    assert ideal_attention_flops(TINY, padded) == 2 * per_pair * (6 + 3 * 5)
     computed = {operation.name: operation.flops for operation in forward_operations(TINY, "bfloat16", padded)}
     assert computed["attention"] == 2 * per_pair * (2 * 3 * 8)
 

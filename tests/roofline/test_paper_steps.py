@@ -43,7 +43,8 @@ def corrected(ceilings: Ceilings) -> AdjustableModel:
 def test_uncorrected_it_is_the_papers_model_in_all_512_cells(mode: paper.PaperMode, changes: dict[str, int]) -> None:
     """Nothing changed is harness.roofline.paper as printed, the two widths alone are its corrected mode: to 14 digits."""
     model = AdjustableModel(**changes)  # type: ignore[arg-type]  # widths only, no other field's type
-    rows = paper.paper_rows(mode)
+    tables = paper.paper_tables(mode)
+    rows = [*tables["table3"], *tables["table4"]]
     assert len(rows) == 512
     for row in rows:
         k = int(row["block_size"])

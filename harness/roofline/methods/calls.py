@@ -8,13 +8,13 @@ All rows of a batch progress alike: none waits for the slowest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.pricing import price_pass
+from harness.roofline.pricing import SummedPrice, price_pass, sum_prices
 from harness.roofline.speedup import describe_pass
 
 # Shares and probabilities are typed in decimal; a sum of them may miss 1 by their rounding.
@@ -88,20 +88,23 @@ def target_call(
     at: Setting, role: Role, count_per_token: float, *, query: int, logits: int, kept: int = 0, context: int | None = None
 ) -> ModelCall:
     """A pass through the whole target, at the context of the setting unless another is given."""
-    forward_pass = describe_pass(
-        role, at.batch, query, at.context_tokens if context is None else context, logits=logits, kept=kept
-    )
+    tokens = at.context_tokens if context is None else context
     return ModelCall(
-        model="target", shape=at.target, forward_pass=forward_pass, count_per_token=count_per_token, share_of_layers=1.0
+        model="target",
+        shape=at.target,
+        forward_pass=describe_pass(role, at.batch, query, tokens, logits=logits, kept=kept),
+        count_per_token=count_per_token,
+        share_of_layers=1.0,
     )
 
 
 def other_call(
-    at: Setting, model: str, shape: ModelShape, role: Role, count_per_token: float, *, query: int, logits: int
-) -> ModelCall:
-    """A pass through another model at the same context; it keeps the KV of all it is fed."""
-    forward_pass = describe_pass(role, at.batch, query, at.context_tokens, logits=logits, kept=query)
-    return ModelCall(model=model, shape=shape, forward_pass=forward_pass, count_per_token=count_per_token, share_of_layers=0.0)
+    at: Setting, model: str, shape: ModelShape, role: Role, count_per_token: float, *, query: int, logits: int,
+    share_of_layers: float = 0.0,
+) -> ModelCall:  # fmt: skip
+    """A pass through another model, or a part of the target, at the same context; it keeps the KV of all it is fed."""
+    call = target_call(at, role, count_per_token, query=query, logits=logits, kept=query)
+    return replace(call, model=model, shape=shape, share_of_layers=share_of_layers)
 
 
 def whole_widths(mean: float) -> tuple[tuple[int, float], ...]:
@@ -133,36 +136,12 @@ def at_least(name: str, value: float, lowest: float) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MethodPrice:
-    """Modelled seconds and bytes per token that a row emits; in a batch, every row emits one in that time.
-
-    ``low_s`` memory and arithmetic overlapped, ``expected_s`` as the ceilings say, ``high_s`` nothing overlapped.
-    """
-
-    low_s: float
-    expected_s: float
-    high_s: float
-    bytes_: float
-
-    def speedup_of(self, other: MethodPrice) -> tuple[float, float, float]:
-        """(low, expected, high) wall speedup of ``other`` over this one; both overlap alike, or neither does."""
-        ends = (self.low_s / other.low_s, self.high_s / other.high_s)
-        expected = self.expected_s / other.expected_s
-        return min(*ends, expected), expected, max(*ends, expected)
-
-
-def price_method(trace: MethodTrace, dtype: str, ceilings: Ceilings) -> MethodPrice:
-    """Price every call with its sampler and add them up by count.
+def price_method(trace: MethodTrace, dtype: str, ceilings: Ceilings) -> SummedPrice:
+    """Price per token that a row emits: every call with its sampler. In a batch, every row emits one in that time.
 
     Raises:
         UserError: unknown dtype.
     """
-    low_s = expected_s = high_s = moved = 0.0
-    for call in trace.calls:
-        price = price_pass(call.shape, dtype, call.forward_pass, ceilings)
-        low_s += call.count_per_token * price.low_s
-        expected_s += call.count_per_token * price.expected_s
-        high_s += call.count_per_token * price.high_s
-        moved += call.count_per_token * price.bytes_
-    return MethodPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved)
+    return sum_prices(
+        (call.count_per_token, price_pass(call.shape, dtype, call.forward_pass, ceilings)) for call in trace.calls
+    )

@@ -31,7 +31,6 @@ from harness.roofline.methods.calls import (
     target_call,
     whole_widths,
 )
-from harness.roofline.speedup import describe_pass
 
 # (drafter, width of its pass) -> expected passes
 Passes = Mapping[tuple[int, int], float]
@@ -87,7 +86,10 @@ def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
     verify = target_call(at, "verify" if drafted else "decide", 1 / per_round, query=drafted + 1, logits=drafted + 1,
                          kept=drafted + 1)  # fmt: skip
     made = _passes_to_make(drafters, 0, drafted)
-    calls = [verify, *(_draft_call(at, drafters, key, count / per_round) for key, count in sorted(made.items()))]
+    calls = [verify]
+    for (index, width), count in sorted(made.items()):
+        name = "draft" if len(drafters) == 1 else f"draft {index + 1}"
+        calls.append(other_call(at, name, drafters[index].shape, "draft", count / per_round, query=width, logits=width))
     family = "draft model" if len(drafters) == 1 else "hierarchy of draft models"
     return MethodTrace(family=family, calls=tuple(calls), notes="acceptance independent from token to token")
 
@@ -115,12 +117,6 @@ def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> P
         for gained, chance in outcomes(below.acceptance, drafted):
             visits[lacking - gained] += often * chance
     return passes
-
-
-def _draft_call(at: Setting, drafters: tuple[Drafter, ...], key: tuple[int, int], count: float) -> ModelCall:
-    index, width = key
-    name = "draft" if len(drafters) == 1 else f"draft {index + 1}"
-    return other_call(at, name, drafters[index].shape, "draft", count, query=width, logits=width)
 
 
 # (layers passed, share of the tokens that leave there), in rising order, the last one being the whole model
@@ -177,15 +173,11 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
 
 
 def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
-    whole = layers == at.target.layers
-    role: Role = "verify" if logits > 1 else "decide"
-    return ModelCall(
-        model="target" if whole else f"{layers} layers of the target",
-        shape=with_layers(at.target, layers),
-        forward_pass=describe_pass(role, at.batch, width, at.context_tokens, logits=logits, kept=width),
-        count_per_token=count,
+    model = "target" if layers == at.target.layers else f"{layers} layers of the target"
+    return other_call(
+        at, model, with_layers(at.target, layers), "verify" if logits > 1 else "decide", count, query=width, logits=logits,
         share_of_layers=layers / at.target.layers,
-    )
+    )  # fmt: skip
 
 
 def _segments(exits: Exits) -> list[tuple[int, int]]:

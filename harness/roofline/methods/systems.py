@@ -7,10 +7,10 @@ the reason, and then the system has no trace. A recipe names the figures that it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -38,159 +38,125 @@ from harness.roofline.methods.speculative import (
     tree_drafting,
 )
 
-Given = Mapping[str, float]
-Build = Callable[[Setting, Given, ModelShape | None], MethodTrace]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """``needs``: figures without which there is no trace; ``may_have``: refinements; ``auxiliary``: a second model's shape."""
+    """A method as a function of the figures it takes, which are its parameters behind the setting.
 
-    build: Build
-    needs: tuple[str, ...] = ()
-    may_have: tuple[str, ...] = ()
-    auxiliary: bool = False
+    ``needs``: figures without which there is no trace; ``may_have``: refinements, which have a default; ``auxiliary``: whether
+    it takes a second model's shape. A figure is a whole number where its parameter is annotated so.
+    """
 
+    def __init__(self, build: Callable[..., MethodTrace]) -> None:
+        _, *taken = signature(build).parameters.values()
+        figures = [one for one in taken if one.name != "auxiliary"]
+        self.build = build
+        self.needs = tuple(one.name for one in figures if one.default is one.empty)
+        self.may_have = tuple(one.name for one in figures if one.default is not one.empty)
+        self.auxiliary = len(figures) < len(taken)
+        self._whole = {one.name for one in figures if one.annotation.startswith("int")}
 
-def _next_token(at: Setting, _: Given, __: ModelShape | None) -> MethodTrace:
-    return next_token(at)
-
-
-def _set_block(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    block = int(given["block_size"])
-    return set_block(at, block_size=block, passes_per_block=block / given["nfe_speedup"])
-
-
-def _verified_set_block(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return verified_set_block(
-        at, block_size=int(given["block_size"]), draft_passes=given["draft_passes"], acceptance=given["acceptance"]
-    )
+    def trace(self, at: Setting, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
+        """The model calls at these figures."""
+        given: dict[str, Any] = {name: int(value) if name in self._whole else value for name, value in figures.items()}
+        return self.build(at, **given, **({"auxiliary": auxiliary} if self.auxiliary else {}))
 
 
-def _tree(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    layers = given.get("drafter_layers")
+def _set_block(at: Setting, *, block_size: int, nfe_speedup: float) -> MethodTrace:
+    return set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
+
+
+def _tree(
+    at: Setting, *, tree_tokens: int, tokens_per_pass: float, drafter_layers: int | None = None,
+    drafter_intermediate_of_hidden: float | None = None, drafter_passes: int = 1, drafter_query_tokens: int = 1,
+) -> MethodTrace:  # fmt: skip
     drafter = None
-    if layers is not None:
-        drafter = small_drafter(
-            at.target, layers=int(layers), intermediate_of_hidden=given.get("drafter_intermediate_of_hidden")
-        )
+    if drafter_layers is not None:
+        drafter = small_drafter(at.target, layers=drafter_layers, intermediate_of_hidden=drafter_intermediate_of_hidden)
     return tree_drafting(
-        at, tree_tokens=int(given["tree_tokens"]), tokens_per_pass=given["tokens_per_pass"], drafter=drafter,
-        drafter_passes=int(given.get("drafter_passes", 1)) if drafter else 0,
-        drafter_query=int(given.get("drafter_query_tokens", 1)),
+        at, tree_tokens=tree_tokens, tokens_per_pass=tokens_per_pass, drafter=drafter,
+        drafter_passes=drafter_passes if drafter else 0, drafter_query=drafter_query_tokens,
     )  # fmt: skip
 
 
-def _draft_model(at: Setting, given: Given, auxiliary: ModelShape | None) -> MethodTrace:
-    assert auxiliary is not None  # the reader of systems.yaml refuses an entry without it
-    return speculative(at, draft=auxiliary, drafted_tokens=int(given["drafted_tokens"]), acceptance=given["acceptance"])
+def _draft_model(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
+    return speculative(at, draft=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance)
 
 
-def _hierarchy(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
+def _hierarchy(
+    at: Setting, *, large_draft_share_of_layers: float, large_draft_tokens: int, large_draft_acceptance: float,
+    small_draft_share_of_layers: float, small_draft_tokens: int, small_draft_acceptance: float,
+) -> MethodTrace:  # fmt: skip
     drafters = []
-    for name in ("large_draft", "small_draft"):
-        share = probability(f"{name}_share_of_layers", given[f"{name}_share_of_layers"])
-        layers = max(1, round(at.target.layers * share))
-        drafters.append(
-            Drafter(
-                shape=with_layers(at.target, layers),
-                drafted_tokens=int(given[f"{name}_tokens"]),
-                acceptance=given[f"{name}_acceptance"],
-            )
-        )
+    for name, share, tokens, acceptance in (
+        ("large_draft", large_draft_share_of_layers, large_draft_tokens, large_draft_acceptance),
+        ("small_draft", small_draft_share_of_layers, small_draft_tokens, small_draft_acceptance),
+    ):
+        layers = max(1, round(at.target.layers * probability(f"{name}_share_of_layers", share)))
+        drafters.append(Drafter(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
     return hierarchy(at, tuple(drafters))
 
 
-def _copied_state(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
+def _copied_state(at: Setting, *, mean_exit_share_of_layers: float) -> MethodTrace:
     """The two layers around the published mean exit; in a batch the row that goes further decides."""
-    mean = at.target.layers * probability("mean exit as a share of the layers", given["mean_exit_share_of_layers"])
+    mean = at.target.layers * probability("mean exit as a share of the layers", mean_exit_share_of_layers)
     exits = whole_widths(max(1.0, mean))
     last = () if exits[-1][0] == at.target.layers else ((at.target.layers, 0.0),)
     return copied_state(at, (*exits, *last), head_at_every_exit=False)
 
 
-def _caught_up(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    early = probability("early share of the tokens", given["early_share"])
-    return caught_up(at, ((_exit_layer(at, given), early), (at.target.layers, 1 - early)), verified=False)
+def _caught_up(at: Setting, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
+    early = probability("early share of the tokens", early_share)
+    layer = min(at.target.layers - 1, max(1, round(at.target.layers * exit_share_of_layers)))
+    return caught_up(at, ((layer, early), (at.target.layers, 1 - early)), verified=False)
 
 
-def _verified_exits(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    count = int(given["exit_heads"])
-    step = at_least("layers between exits", at.target.layers // (count + 1), 1)
-    shares = [given[f"early_share_{number}"] for number in range(1, count + 1)]
+def _verified_exits(
+    at: Setting, *, exit_heads: int, early_share_1: float, early_share_2: float, early_share_3: float, rejected: float
+) -> MethodTrace:
+    shares = (early_share_1, early_share_2, early_share_3)[:exit_heads]
+    if exit_heads > len(shares):
+        raise UserError(f"exit heads: given were {exit_heads}, but the shares of {len(shares)}")
+    step = at_least("layers between exits", at.target.layers // (exit_heads + 1), 1)
     exits = [(int(step) * (number + 1), share) for number, share in enumerate(shares)]
-    return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=given["rejected"])
+    return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=rejected)
 
 
-def _exit_layer(at: Setting, given: Given) -> int:
-    return min(at.target.layers - 1, max(1, round(at.target.layers * given["exit_share_of_layers"])))
+def _chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
+    return chunks(at, chunk_tokens=tokens_per_pass)
 
 
-def _chunks(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return chunks(at, chunk_tokens=int(given["tokens_per_pass"]))
+def _pruned(at: Setting, *, width_share: float) -> MethodTrace:
+    return pruned_decoding(at, decoder=pruned(at.target, width_share=width_share))
 
 
-def _pruned(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return pruned_decoding(at, decoder=pruned(at.target, width_share=given["width_share"]))
-
-
-def _whole_sequence(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return whole_sequence(at, new_tokens=int(given["new_tokens"]), passes=given["passes"])
-
-
-def _approximate_cache(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
+def _approximate_cache(at: Setting, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
     return approximate_cache(
-        at, new_tokens=int(given["new_tokens"]), block_size=int(given["block_size"]),
-        passes_per_block=given["passes_per_block"], cached="prefix",
-    )  # fmt: skip
-
-
-def _block_diffusion(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return block_diffusion(
-        at, block_size=int(given["block_size"]), decide_passes=given["passes_per_block"] - 1, drafts=int(given["drafts"])
+        at, new_tokens=new_tokens, block_size=block_size, passes_per_block=passes_per_block, cached="prefix"
     )
 
 
-def _longest_prefix(at: Setting, given: Given, _: ModelShape | None) -> MethodTrace:
-    return longest_prefix(at, block_size=int(given["block_size"]), tokens_per_pass=given["tokens_per_pass"])
+def _block_diffusion(at: Setting, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
+    return block_diffusion(at, block_size=block_size, decide_passes=passes_per_block - 1, drafts=drafts)
 
 
-def _with_auxiliary(at: Setting, given: Given, auxiliary: ModelShape | None) -> MethodTrace:
-    assert auxiliary is not None  # the reader of systems.yaml refuses an entry without it
-    return with_auxiliary(
-        at, auxiliary=auxiliary, window=int(given["window"]), lookahead=int(given["lookahead"]),
-        tokens_per_pass=given["tokens_per_pass"],
-    )  # fmt: skip
-
-
-_DRAFT = ("share_of_layers", "tokens", "acceptance")
-RECIPES: dict[str, Recipe] = {
-    "next_token": Recipe(build=_next_token),
-    "set_block": Recipe(build=_set_block, needs=("block_size", "nfe_speedup")),
-    "verified_set_block": Recipe(build=_verified_set_block, needs=("block_size", "draft_passes", "acceptance")),
-    "tree": Recipe(
-        build=_tree,
-        needs=("tree_tokens", "tokens_per_pass"),
-        may_have=("drafter_layers", "drafter_intermediate_of_hidden", "drafter_passes", "drafter_query_tokens"),
-    ),
-    "draft_model": Recipe(build=_draft_model, needs=("drafted_tokens", "acceptance"), auxiliary=True),
-    "hierarchy": Recipe(
-        build=_hierarchy, needs=tuple(f"{size}_draft_{figure}" for size in ("large", "small") for figure in _DRAFT)
-    ),
-    "copied_state": Recipe(build=_copied_state, needs=("mean_exit_share_of_layers",)),
-    "caught_up": Recipe(build=_caught_up, needs=("exit_share_of_layers", "early_share")),
-    "verified_exits": Recipe(
-        build=_verified_exits, needs=("exit_heads", "early_share_1", "early_share_2", "early_share_3", "rejected")
-    ),
-    "chunks": Recipe(build=_chunks, needs=("tokens_per_pass",)),
-    "pruned": Recipe(build=_pruned, needs=("width_share",)),
-    "whole_sequence": Recipe(build=_whole_sequence, needs=("new_tokens", "passes")),
-    "approximate_cache": Recipe(build=_approximate_cache, needs=("new_tokens", "block_size", "passes_per_block")),
-    "block_diffusion": Recipe(build=_block_diffusion, needs=("block_size", "passes_per_block", "drafts")),
-    "longest_prefix": Recipe(build=_longest_prefix, needs=("block_size", "tokens_per_pass")),
-    "with_auxiliary": Recipe(build=_with_auxiliary, needs=("window", "lookahead", "tokens_per_pass"), auxiliary=True),
+RECIPES = {
+    "next_token": Recipe(next_token),
+    "set_block": Recipe(_set_block),
+    "verified_set_block": Recipe(verified_set_block),
+    "tree": Recipe(_tree),
+    "draft_model": Recipe(_draft_model),
+    "hierarchy": Recipe(_hierarchy),
+    "copied_state": Recipe(_copied_state),
+    "caught_up": Recipe(_caught_up),
+    "verified_exits": Recipe(_verified_exits),
+    "chunks": Recipe(_chunks),
+    "pruned": Recipe(_pruned),
+    "whole_sequence": Recipe(whole_sequence),
+    "approximate_cache": Recipe(_approximate_cache),
+    "block_diffusion": Recipe(_block_diffusion),
+    "longest_prefix": Recipe(longest_prefix),
+    "with_auxiliary": Recipe(with_auxiliary),
 }
-
 
 MARK = "priced, not run"
 _FILE = Path(__file__).with_name("systems.yaml")
@@ -258,7 +224,7 @@ class System(StrictModel):
         if self.missing:
             return None
         given = {name: figure.value for name, figure in self.figures.items() if figure.value is not None}
-        return RECIPES[self.recipe].build(at, given, self.auxiliary)
+        return RECIPES[self.recipe].trace(at, given, self.auxiliary)
 
 
 class Systems(StrictModel):
