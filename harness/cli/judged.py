@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
+from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
+from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
-
-if TYPE_CHECKING:
-    from harness.analysis.judgement import Judgements
-
+from harness.errors import StorageError, UserError
+from harness.record.journal import write_whole
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
@@ -62,8 +61,6 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
     Raises:
         UserError: an unknown format, an unwritable file, or one file or standard output given twice.
     """
-    from harness.errors import UserError
-
     found = [_target(text) for text in to or ()]
     if as_json:
         found.append(Target("json", None))
@@ -77,7 +74,6 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
 
 
 def _target(text: str) -> Target:
-    from harness.errors import UserError
     from harness.reporting.exports.formats import FORMATS
 
     name, _, file = text.partition("=")
@@ -126,9 +122,6 @@ def _is_special(file: Path) -> bool:
 
 def _write(file: Path, text: str) -> Exception | None:
     """Write the whole file or nothing; returns the disk's error."""
-    from harness.errors import StorageError
-    from harness.record.journal import write_whole
-
     try:
         if _is_special(file):
             file.write_bytes(text.encode())

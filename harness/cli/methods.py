@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from harness.models import ModelShape
-    from harness.roofline.ceilings import Ceilings
-    from harness.roofline.methods.calls import MethodPrice, MethodTrace, Setting
-    from harness.roofline.methods.systems import System
+from harness.hardware.profile import load_profile
+from harness.models import KNOWN_SHAPES, ModelShape
+from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.methods.calls import MethodPrice, MethodTrace, Setting, price_method
+from harness.roofline.methods.set_block import next_token
+from harness.roofline.methods.systems import MARK, System, known_systems, read_systems
 
 METHODS_VERSION = 1
 MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
@@ -33,12 +33,6 @@ def print_methods(
     Raises:
         UserError: an unknown device or dtype, a size out of range, or a refused file.
     """
-    from harness.hardware.profile import load_profile
-    from harness.models import KNOWN_SHAPES
-    from harness.roofline.ceilings import ceilings_of
-    from harness.roofline.methods.calls import Setting
-    from harness.roofline.methods.systems import known_systems, read_systems
-
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
@@ -51,10 +45,6 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     Raises:
         UserError: unknown dtype, or figures that do not fit this model.
     """
-    from harness.roofline.methods.calls import price_method
-    from harness.roofline.methods.set_block import next_token
-    from harness.roofline.methods.systems import MARK
-
     baseline = price_method(next_token(at), dtype, ceilings)
     methods = []
     for system in systems:
