@@ -59,7 +59,7 @@ class StorageError(SbdError):
 
 
 class ProcessEndedError(SbdError):
-    """A fresh process of a run, or a command of a gate, ended before it took its samples; exit code 5, or the 2 it ended with."""
+    """A fresh process of a run, or a command of a gate, ended before it took its samples; exit code 5, or 2 if it ended so."""
 
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)
