@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import need_torch
-from harness.cli.output import json_text
+from harness.cli.output import by_reason, json_text
 from harness.errors import MissingExtraError, UserError
 from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
@@ -207,22 +207,13 @@ def examine(device: str) -> dict[str, Any]:
     available.windows.open()
     time.sleep(0.5)  # GPM needs two snapshots more than 100 ms apart, DCGM a window of 300 ms
     readings = available.windows.close()
-    figures = [
-        {
-            "figure": name,
-            "unit": figure.unit,
-            "source": figure.source,
-            "value": readings.values.get(name),
-            "reason": readings.reasons.get(name),
-            "remedy": None,
-        }
+    rows: list[tuple[Any, ...]] = [
+        (name, figure.unit, figure.source, readings.values.get(name), readings.reasons.get(name), None)
         for name, figure in available.windows.figures.items()
     ]
-    figures += [
-        {"figure": name, "unit": None, "source": None, "value": None, "reason": one.reason, "remedy": one.remedy}
-        for one in available.absent
-        for name in one.figures
-    ]
+    rows += [(name, None, None, None, one.reason, one.remedy) for one in available.absent for name in one.figures]
+    keys = ("figure", "unit", "source", "value", "reason", "remedy")
+    figures = [dict(zip(keys, row, strict=True)) for row in rows]
     return {"version": DOCTOR_VERSION, "device": device, "figures": figures} | machine_facts(device, available.scale)
 
 
@@ -235,10 +226,8 @@ def render(found: dict[str, Any]) -> str:
     for one in found["figures"]:
         if one["value"] is not None:
             lines.append(f"  {one['figure']:26}{one['value']:14,.6g} {one['unit']:6} {one['source']}")
-    missing: dict[tuple[str, str | None], list[str]] = {}
-    for one in found["figures"]:
-        if one["value"] is None:
-            missing.setdefault((one["reason"], one["remedy"]), []).append(one["figure"])
+    absent = ((one["figure"], (one["reason"], one["remedy"])) for one in found["figures"] if one["value"] is None)
+    missing = by_reason(absent)
     lines += ["", "cannot be read here"] if missing else []
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
@@ -258,7 +247,6 @@ def check_command(
     Exit code 1: an engine does not compute on it what the reference computes.
     """
     need_torch("sbd check")
-    from harness.cli.doctor import examine
     from harness.engine.loading import device_here
 
     device = "cpu" if dry_run else "cuda"

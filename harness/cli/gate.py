@@ -100,10 +100,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
     """The answers from two revisions, measured now or continued."""
-    commands = Commands(base=base_cmd, new=new_cmd)
-    progress = TerminalProgress(sys.stderr, what="runs")
-    revisions = Revisions(commands, work or default_work(commands), progress)
-    progress.note(f"runs are kept in {revisions.work}")
+    revisions, progress = _revisions(base_cmd, new_cmd, work)
     try:
         answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
     except KeyboardInterrupt:
@@ -112,6 +109,15 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions)
         raise
     progress.end_line()
     return answers
+
+
+def _revisions(base: str, new: str, work: Path | None) -> tuple[Revisions, TerminalProgress]:
+    """Both revisions with the folder that keeps their runs, and the progress that names it."""
+    commands = Commands(base=base, new=new)
+    progress = TerminalProgress(sys.stderr, what="runs")
+    revisions = Revisions(commands, work or default_work(commands), progress)
+    progress.note(f"runs are kept in {revisions.work}")
+    return revisions, progress
 
 
 DEFAULT_GATES = 20
@@ -157,10 +163,7 @@ def _file(scenario: str | None) -> str:
 
 
 def _measured_noise(command: str, work: Path | None, wish: Any) -> StoredFloors:
-    commands = Commands(base=command, new=command)
-    progress = TerminalProgress(sys.stderr, what="runs")
-    revisions = Revisions(commands, work or default_work(commands), progress)
-    progress.note(f"runs are kept in {revisions.work}")
+    revisions, progress = _revisions(command, command, work)
     like, floors = measure_noise(revisions, wish, progress)
     progress.end_line()
     file = save_floors(like.header, floors)

@@ -113,12 +113,8 @@ def list_command(
     """List the newest runs."""
 
     with open_history(db) as history:
-        found = history.records(_wanted(scenario, branch, fingerprint), limit)
+        found = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
         print(json_text([described(one) for one in found]) if as_json else records_table(found))
-
-
-def _wanted(scenario: str | None, branch: str | None, fingerprint: str | None) -> Wanted:
-    return Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
 
 
 @history_app.command("show", short_help="one run with its figures")
@@ -139,7 +135,7 @@ def rebuild_command(
 ) -> None:
     """Derive the figures of older formulas again, from the runs where they lie."""
     with open_history(db) as history:
-        records = history.records(_wanted(scenario, branch, fingerprint))
+        records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
         outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
         for one in outdated:
             print(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}")
@@ -189,7 +185,8 @@ def trend_command(
     with _without_search_for_cycles():
         metrics = known_metrics(metric or [])
         with open_history(db) as history:
-            found = trend(history, _wanted(scenario, branch, fingerprint), metrics, cell, min_change_pct / 100, last, outdated)
+            wanted = Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
+            found = trend(history, wanted, metrics, cell, min_change_pct / 100, last, outdated)
     print(json_text(to_json(found), indent=None) if as_json else trend_table(found))
     if html is not None:
         from harness.reporting.trend import write_trend

@@ -18,6 +18,8 @@ from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
 from harness.errors import StorageError, UserError
 from harness.record.journal import write_whole
+from harness.reporting.exports.formats import FORMATS, export
+from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
@@ -74,8 +76,6 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
 
 
 def _target(text: str) -> Target:
-    from harness.reporting.exports.formats import FORMATS
-
     name, _, file = text.partition("=")
     if name not in FORMATS:
         raise UserError(f"--to {text}: unknown format {name!r}; known are {', '.join(FORMATS)}; write FORMAT=FILE, - is stdout")
@@ -101,8 +101,6 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others and the table are.
     """
-    from harness.reporting.exports.formats import export
-
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
@@ -142,8 +140,6 @@ def table(judgements: Judgements, exit_code: int) -> str:
 
     No line starts with outside text: a CI runner obeys a line that starts with ``::`` (or has ``##[`` anywhere).
     """
-    from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
-
     ordered = gravest_first(judgements)
     rows = [
         [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]

@@ -6,7 +6,9 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.bar import Bar
 
 from harness.cli.output import grid, json_text
 from harness.errors import UserError
@@ -14,10 +16,6 @@ from harness.hardware.profile import load_profile
 from harness.roofline.adjustable import MODEL, PaperCell
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.paper_steps import Waterfall, explain_slowdown, explain_speedup
-
-if TYPE_CHECKING:
-    from rich.bar import Bar
-
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -115,8 +113,6 @@ def _title(found: dict[str, Any]) -> str:
 
 def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
     """A bar between two figures on a logarithmic scale, where equal factors are equally long; a tick where they agree."""
-    from rich.bar import Bar
-
     low, high = scale
     span = math.log(high / low) or 1.0
     tick = 1 / (8 * BAR_WIDTH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -57,14 +58,10 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
     known = [time for time in times if time is not None]
     missing = len(times) - len(known)
     return {
-        "version": PLAN_VERSION,
-        "scenario": plan.scenario.name,
-        "question": plan.scenario.question,
-        "samples": sum(case["samples"] for case in cases),
-        "total_s": None if missing else sum(known),
-        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None,
-        "cases": cases,
-    }
+        "version": PLAN_VERSION, "scenario": plan.scenario.name, "question": plan.scenario.question,
+        "samples": sum(case["samples"] for case in cases), "total_s": None if missing else sum(known),
+        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None, "cases": cases,
+    }  # fmt: skip
 
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
@@ -73,25 +70,14 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
     time = None
     if ceilings is not None:
         time, time_reason = estimate_time(case, ceilings)
+    parts = ("weight_bytes", "kv_bytes", "logit_bytes", "total_bytes", "margin_bytes")
     return {
-        "case_id": case.case_id,
-        "label": case.label,
-        "model": model_name(case.part.model),
-        "device": case.part.device,
-        "dtype": case.part.dtype,
-        "batch_size": case.batch_size,
-        "prompts": case.workload.prompt_count,
-        "max_new_tokens": case.workload.max_new_tokens,
-        "processes": case.part.processes,
-        "samples": case.sample_count,
+        "case_id": case.case_id, "label": case.label, "model": model_name(case.part.model), "device": case.part.device,
+        "dtype": case.part.dtype, "batch_size": case.batch_size, "prompts": case.workload.prompt_count,
+        "max_new_tokens": case.workload.max_new_tokens, "processes": case.part.processes, "samples": case.sample_count,
         "replayed": case.replay.to_dict() if case.replay else None,
-        "memory": memory and {
-            "weight_bytes": memory.weight_bytes, "kv_bytes": memory.kv_bytes, "logit_bytes": memory.logit_bytes,
-            "total_bytes": memory.total_bytes, "margin_bytes": memory.margin_bytes,
-        },
-        "memory_reason": memory_reason,
-        "time": time and {"total_s": time.total_s, "bound": time.bound, "rung": time.rung},
-        "time_reason": time_reason,
+        "memory": memory and {name: getattr(memory, name) for name in parts}, "memory_reason": memory_reason,
+        "time": time and asdict(time), "time_reason": time_reason,
     }  # fmt: skip
 
 

@@ -93,7 +93,12 @@ def roofline_command(
         hardware = profile_here(None, [dtype], given=hardware).name
     assert hardware is not None
     if from_run is not None:
-        _print_batches(shape, hardware, dtype, from_run, block_size, nfe_speedup, batch, context, as_json)
+        if nfe_speedup is not None:
+            raise UserError(
+                f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
+            )
+        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context)
+        print(json_text(batches) if as_json else render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
@@ -158,16 +163,6 @@ def _render_prediction(found: dict[str, Any]) -> str:
 def _was_given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
-
-
-def _print_batches(
-    shape: ModelShape, hardware: str, dtype: str, run: Path, block_size: int, nfe_speedup: float | None, batch: int,
-    context: int, as_json: bool,
-) -> None:  # fmt: skip
-    if nfe_speedup is not None:
-        raise UserError(f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out")
-    described = describe_batches(shape, hardware, dtype, run, block_size, batch, context)
-    print(json_text(described) if as_json else render_batches(described))
 
 
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:
