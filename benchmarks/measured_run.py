@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from harness.analysis.comparison import Comparison
-from harness.cli.report import take_and_tell
+from harness.cli.run import take_and_tell
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run

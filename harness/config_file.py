@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -55,10 +55,8 @@ class StrictModel(BaseModel):
             if key not in allowed:
                 near = difflib.get_close_matches(str(key), allowed, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "remove it"
-                message = "unknown key {key}; allowed here: {allowed}; {hint}"
-                raise PydanticCustomError(
-                    "unknown_key", message, {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
-                )
+                found = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
+                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", found)
         return data
 
 
@@ -66,12 +64,8 @@ def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
     """A discriminator for a union whose members have one key each: the first of ``kinds`` present."""
 
     def kind_of(value: Any) -> str | None:
-        keys: Collection[str] = ()
-        if isinstance(value, Mapping):
-            keys = value.keys()
-        elif isinstance(value, StrictModel):
-            keys = type(value).model_fields.keys()
-        return next((kind for kind in kinds if kind in keys), None)
+        keys = type(value).model_fields if isinstance(value, StrictModel) else value
+        return next((kind for kind in kinds if isinstance(keys, Mapping) and kind in keys), None)
 
     return kind_of
 
@@ -201,10 +195,14 @@ def _values(node: yaml.Node, known: dict[int, float]) -> float:
     """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
     if id(node) not in known:
         known[id(node)] = math.inf  # until it is known: if met again before, it is inside itself
-        inner = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else []
-        pairs = [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
-        known[id(node)] = 1 + sum(_values(one, known) for one in pairs)
+        known[id(node)] = 1 + sum(_values(one, known) for one in _inner(node))
     return known[id(node)]
+
+
+def _inner(node: yaml.Node) -> list[yaml.Node]:
+    """The items of a list, or the keys and values of a mapping."""
+    inner = [] if isinstance(node, yaml.ScalarNode) else node.value
+    return [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
 
 
 def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
@@ -212,19 +210,16 @@ def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: typ
     if id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_duplicates(file, item, seen, refusal)
-    if isinstance(node, yaml.MappingNode):
-        first: dict[str, int] = {}
-        for key, value in node.value:
+    first: dict[str, int] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode):
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in first:
+            if key.value in first:
                 earlier = first[key.value]
                 raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
-            if isinstance(key, yaml.ScalarNode):
-                first[key.value] = line
-            _refuse_duplicates(file, value, seen, refusal)
+            first[key.value] = line
+    for one in _inner(node):
+        _refuse_duplicates(file, one, seen, refusal)
 
 
 def in_words(details: ErrorDetails) -> str:
@@ -278,15 +273,11 @@ def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-Counts = Annotated[
-    tuple[Count, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Count | list[Count]),
-    AfterValidator(distinct),
-]  # fmt: skip
-Numbers = Annotated[
-    tuple[NonNegative, ...], Field(min_length=1),
-    BeforeValidator(as_list, json_schema_input_type=NonNegative | list[NonNegative]), AfterValidator(distinct),
-]  # fmt: skip
-Shares = Annotated[
-    tuple[Share, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Share | list[Share]),
-    AfterValidator(distinct),
-]  # fmt: skip
+def _one_or_several(kind: Any) -> tuple[Any, ...]:
+    """What makes a tuple of ``kind`` an axis: one value or a list of distinct ones."""
+    return Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=kind | list[kind]), AfterValidator(distinct)
+
+
+Counts = Annotated[tuple[Count, ...], *_one_or_several(Count)]
+Numbers = Annotated[tuple[NonNegative, ...], *_one_or_several(NonNegative)]
+Shares = Annotated[tuple[Share, ...], *_one_or_several(Share)]

@@ -1,24 +1,6 @@
 """Every exception this program raises on purpose, so that the command line catches them in one place.
 
-Catching SbdError catches all of them.
-
-    SbdError
-    ├── UserError                 the input is wrong; the message has what was given, what is allowed, what to do (exit code 2)
-    │   ├── ScenarioError         a scenario file, with file and line
-    │   ├── UnknownModelError     a model, shape or tokenizer that cannot be found
-    │   ├── UnknownHardwareError  a device that no profile describes, never guessed; or a refused profile, with file and line
-    │   ├── UnknownTaskError      a built-in task or split that does not exist
-    │   └── MissingExtraError     a command needs an extra that is not installed
-    ├── RecordError               a run directory that cannot be read (exit code 5)
-    ├── StorageError              the disk refused to take a record (exit code 5)
-    ├── ProcessEndedError         a fresh process of a run or a gate ended early (exit code 5, or the 2 it ended with)
-    ├── HungError                 a fresh process took longer for one step than its deadline, and was ended (exit code 5)
-    ├── CaseError                 a case that cannot be run; recorded as its outcome, not fatal
-    │   ├── DoesNotFitError       it needs more memory than there is
-    │   ├── NoTokenError          its logits name no token: NaN, infinite, or all tokens impossible
-    │   └── NotPossibleError      it needs something that this machine does not have
-    ├── CheckFailedError          a device does not compute what the reference computes (exit code 1)
-    └── InvariantError            a conservation law is broken: a fault of this program (exit code 5)
+Catching SbdError catches all of them. A message says what was given, what is allowed and what to do.
 """
 
 from __future__ import annotations
@@ -77,7 +59,7 @@ class StorageError(SbdError):
 
 
 class ProcessEndedError(SbdError):
-    """A fresh process of a run, or a command of a gate, ended before it took its samples; with its exit status."""
+    """A fresh process of a run, or a command of a gate, ended before it took its samples; exit code 5, or 2 if it ended so."""
 
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)
@@ -89,7 +71,7 @@ class HungError(SbdError):
 
 
 class CaseError(SbdError):
-    """A case that cannot be run: an ``outcome`` of the case, not of the run."""
+    """A case that cannot be run: recorded as its ``outcome``, not fatal to the run."""
 
     outcome: ClassVar[Literal["does_not_fit", "failed"]]
 

@@ -12,8 +12,8 @@ _NO_NUMBER = "not a number"
 _GAP = "\u00a0"  # a number and its unit stay on one line
 
 
-def _significant(value: float, digits: int) -> str:
-    """``value`` with ``digits`` significant digits, without exponent, thousands grouped."""
+def figure(value: float, digits: int) -> str:
+    """A number with its unit beside it and so many significant digits, thousands grouped, no exponent: ``2.400``."""
     if not math.isfinite(value):
         return _NO_NUMBER
     if value == 0:
@@ -26,14 +26,14 @@ def ratio(value: float) -> str:
     """A speedup or cost ratio: ``2.93x``, ``0.87x``, ``12.4x``."""
     if not math.isfinite(value):
         return _NO_NUMBER
-    return f"{value:.2f}x" if abs(value) < 9.995 else f"{_significant(value, 3)}x"
+    return f"{value:.2f}x" if abs(value) < 9.995 else f"{figure(value, 3)}x"
 
 
 def seconds(value: float) -> str:
     """A duration in the unit that keeps it readable: ``1.24 s``, ``31.5 ms``, ``8.20 µs``."""
     if abs(value) >= 1 or value == 0:
-        return f"{_significant(value, 3)}{_GAP}s"
-    return f"{_significant(value * 1e3, 3)}{_GAP}ms" if abs(value) >= 1e-3 else f"{_significant(value * 1e6, 3)}{_GAP}µs"
+        return f"{figure(value, 3)}{_GAP}s"
+    return f"{figure(value * 1e3, 3)}{_GAP}ms" if abs(value) >= 1e-3 else f"{figure(value * 1e6, 3)}{_GAP}µs"
 
 
 def percent(share: float, decimals: int = 1) -> str:
@@ -43,33 +43,29 @@ def percent(share: float, decimals: int = 1) -> str:
 
 def points(difference: float) -> str:
     """A difference of two shares in percentage points, always signed: ``-0.7 points``."""
-    if not math.isfinite(difference):
-        return _NO_NUMBER
-    shown = round(100 * difference, 1) + 0.0  # + 0.0 turns -0.0 into 0.0
-    return f"{shown:+.1f}{_GAP}points" if shown else f"0.0{_GAP}points"
+    return _signed(difference, "points")
 
 
 def signed_percent(share: float) -> str:
     """A relative error: ``0.043`` becomes ``+4.3 %``."""
+    return _signed(share, "%")
+
+
+def _signed(share: float, unit: str) -> str:
     if not math.isfinite(share):
         return _NO_NUMBER
-    shown = round(100 * share, 1) + 0.0
-    return f"{shown:+.1f}{_GAP}%" if shown else f"0.0{_GAP}%"
+    shown = round(100 * share, 1) + 0.0  # + 0.0 turns -0.0 into 0.0
+    return f"{shown:+.1f}{_GAP}{unit}" if shown else f"0.0{_GAP}{unit}"
 
 
 def rate(per_s: float) -> str:
     """A rate with its unit in the column head: ``182``, ``7.31``."""
-    return _significant(per_s, 3)
-
-
-def figure(value: float, digits: int) -> str:
-    """A number with its unit beside it and so many significant digits: ``2.400``."""
-    return _significant(value, digits)
+    return figure(per_s, 3)
 
 
 def gigabytes(bytes_: float) -> str:
     """Bytes (or bytes per second) in decimal giga, with the unit in the column head: ``11.8``."""
-    return _significant(bytes_ / 1e9, 3)
+    return figure(bytes_ / 1e9, 3)
 
 
 def count(value: float) -> str:

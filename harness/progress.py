@@ -1,13 +1,12 @@
-"""How a long run reports its progress. The runner calls this protocol; the command line draws it."""
+"""How a long run reports its progress. The runner calls this class; the command line draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 
-class Progress(Protocol):
-    """Receives the progress of a run."""
+class Progress:
+    """Receives the progress of a run, and does nothing with it."""
 
     def note(self, message: str) -> None:
         """One line about a step that is not a sample."""
@@ -22,17 +21,5 @@ class Progress(Protocol):
         """One sample of that case need not be taken."""
 
 
-class Silent:
+class Silent(Progress):
     """Says nothing."""
-
-    def note(self, message: str) -> None:
-        """Nothing."""
-
-    def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
-        """Nothing."""
-
-    def advance(self, case_id: str) -> None:
-        """Nothing."""
-
-    def skip(self, case_id: str) -> None:
-        """Nothing."""

@@ -97,8 +97,8 @@ def refusal(words: tuple[str, ...]) -> str | None:
 
 
 def _hollow(command: Any) -> None:
-    for one in getattr(command, "commands", {}).values():
-        _hollow(one)
+    for name in getattr(command, "commands", ()):
+        _hollow(command.get_command(None, name))
     if not hasattr(command, "commands"):
         command.callback = lambda **_: None
 

@@ -282,8 +282,8 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
 @pytest.mark.parametrize(("command", "kind"), [("plan", "ZeroDivisionError"), ("hardware", "hang"), ("schema", "wrote open /")])
 def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A traceback, an endless loop and a file written elsewhere are told as such."""
-    from harness.hardware import profile
-    from harness.scenario import loading, scenario
+    from harness.cli import hardware, plan
+    from harness.scenario import scenario
 
     def endless(name: str) -> None:
         while True:
@@ -295,8 +295,8 @@ def test_the_watch_sees_what_it_is_there_for(command: str, kind: str, world: Wor
         return {}
 
     monkeypatch.setattr("tests.helpers.watched_command.LONGEST_CPU_S", 0.3)
-    monkeypatch.setattr(loading, "load_scenario", lambda path: 1 / 0)
-    monkeypatch.setattr(profile, "load_profile", endless)
+    monkeypatch.setattr(plan, "load_scenario", lambda path: 1 / 0)
+    monkeypatch.setattr(hardware, "load_profile", endless)
     monkeypatch.setattr(scenario.Scenario, "model_json_schema", elsewhere)
     fault = fault_of([command] if command == "schema" else [command, "x"], world.root)
     assert isinstance(fault, Fault) and fault.kind.startswith(kind)

@@ -35,7 +35,7 @@ from harness.models.choice import shape_of
 from harness.record import journal
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.cluster import ray_cluster
-from harness.runner.cluster.ray_worker import machine_here
+from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part

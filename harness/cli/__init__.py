@@ -1,69 +1,78 @@
 """The command line: turns arguments into plain calls, and errors into a message and an exit code, in one place.
 
-Each sub-command imports its heavy modules itself, so that `sbd --help` answers at once.
+A command's module is imported when the command is called, so that `sbd --help` answers at once.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from harness import __version__
-from harness.cli.calibrate import calibrate_command
-from harness.cli.capacity import capacity_command
-from harness.cli.compare import compare_command
-from harness.cli.doctor import check_command, doctor_command
-from harness.cli.gate import gate_command, noise_command
-from harness.cli.hardware import hardware_command
-from harness.cli.history import history_app
-from harness.cli.output import json_text
-from harness.cli.plan import plan_command
-from harness.cli.report import gallery_command, report_command, take_and_tell
-from harness.cli.roofline import roofline_command
-from harness.cli.run import followed, process_command
-from harness.cli.train import train_command
-from harness.cli.verify import verify_command
-from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, MissingExtraError, SbdError
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, SbdError
 
-# lm_eval reads everything after the command, --help too.
-EVAL_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+COMMANDS = {
+    "plan": ("plan:plan_command", "list the cases, with memory and time"),
+    "run": ("run:run_command", "measure a scenario"),
+    "run-process": ("run:process_command", None),
+    "report": ("report:report_command", "the HTML report of runs"),
+    "gallery": ("report:gallery_command", "an index page of published runs"),
+    "verify": ("verify:verify_command", "is what is claimed of a run true?"),
+    "publish": ("report:publish_command", "copy a run for keeping"),
+    "schema": ("plan:schema_command", "JSON schema of scenario files"),
+    "roofline": ("roofline:roofline_command", "predict; the paper, other methods, anchors"),
+    "capacity": ("capacity:capacity_command", "GPUs, cost, and where SBD pays"),
+    "doctor": ("doctor:doctor_command", "what this machine can measure"),
+    "calibrate": ("calibrate:calibrate_command", "measure this machine's ceilings"),
+    "check": ("doctor:check_command", "what only a GPU can show"),
+    "compare": ("compare:compare_command", "what changed between runs"),
+    "gate": ("gate:gate_command", "has a revision regressed"),
+    "noise": ("gate:noise_command", "measure this machine's A/A noise floor"),
+    "hardware": ("hardware:hardware_command", "devices a prediction can be asked for"),
+    "train": ("train:train_command", "train an SBD model"),
+    "eval": ("train:eval_app", "tasks of lm_eval with our decoders"),
+    "history": ("history:history_app", "keep figures, find where they changed"),
+}
+"""The function, or the typer application, of every command, and its line in `sbd --help`; None: it is not listed."""
+PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None}
 
 
-def eval_command(context: typer.Context) -> None:
-    """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
+class Commands(TyperGroup):
+    """The commands by name; the module of one is imported when it is asked for."""
 
-    lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
-    """
-    try:
-        from lm_eval.__main__ import cli_evaluate
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": dict.fromkeys(COMMANDS)})
 
-        import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
-    except ImportError as error:
-        raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
-    given = context.args
-    named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
-    before = sys.argv
-    sys.argv = ["lm_eval", "run", *named, *given]
-    try:
-        cli_evaluate()
-    finally:
-        sys.argv = before
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or None if there is no such one."""
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            module, _, name = COMMANDS[cmd_name][0].partition(":")
+            found = getattr(import_module(f"harness.cli.{module}"), name)
+            if not isinstance(found, typer.Typer):
+                function, found = found, typer.Typer(**PLAIN)
+                found.command(cmd_name)(function)
+            self.commands[cmd_name] = typer.main.get_command(found)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items() if text])
 
 
 app = typer.Typer(
     name="sbd",
+    cls=Commands,
     help="Does Set Block Decoding really make this model 3-5x faster on this hardware? Measure it, or predict it.",
-    add_completion=False,
     no_args_is_help=True,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    **PLAIN,
 )
-Directory = Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,92 +89,6 @@ def _options(
     ] = False,
 ) -> None:
     """Options before the command; main reads --debug and handles errors."""
-
-
-app.command("plan", short_help="list the cases, with memory and time")(plan_command)
-
-
-@app.command("run", short_help="measure a scenario")
-def run_command(
-    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    out: Annotated[
-        Path | None, typer.Option(help="run directory; default: a new one under reports/, or the unfinished one")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="write the report when the run is finished")] = True,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
-    ] = False,
-    on: Annotated[
-        str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
-    ] = None,
-) -> None:
-    """Measure: take every sample of a scenario that its run directory does not hold yet."""
-    if on is not None:
-        from harness.cli.run import run_on_cluster
-
-        run_on_cluster(scenario, out, report, on)
-        return
-    from harness.scenario.loading import find_scenario, load_scenario
-    from harness.scenario.ranks import ranks_here
-
-    if followed():
-        return
-    loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import
-    _need_run_extra("sbd run")
-    sent_out = loaded.in_fresh_processes and ranks_here() is None
-    if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
-        from harness.cli.calibrate import profile_of_scenario
-
-        profile_of_scenario(loaded)
-    from harness.runner.runner import run
-    from harness.runner.subprocesses import FreshInterpreter
-
-    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
-    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)
-
-
-app.command("run-process", hidden=True)(process_command)
-
-
-app.command("report", short_help="the HTML report of runs")(report_command)
-app.command("gallery", short_help="an index page of published runs")(gallery_command)
-app.command("verify", short_help="is what is claimed of a run true?")(verify_command)
-
-
-@app.command("publish", short_help="copy a run for keeping")
-def publish_command(
-    run: Directory, target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")]
-) -> None:
-    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes.
-
-    A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
-    TARGET.
-    """
-    from harness.record.store import publish
-
-    print(publish(run, target))
-
-
-@app.command("schema", short_help="JSON schema of scenario files")
-def schema_command() -> None:
-    """Print the JSON schema of scenario files, for editors that complete them."""
-    from harness.scenario.scenario import Scenario
-
-    print(json_text(Scenario.model_json_schema()))
-
-
-app.command("roofline", short_help="predict; the paper, other methods, anchors")(roofline_command)
-app.command("capacity", short_help="GPUs, cost, and where SBD pays")(capacity_command)
-app.command("doctor", short_help="what this machine can measure")(doctor_command)
-app.command("calibrate", short_help="measure this machine's ceilings")(calibrate_command)
-app.command("check", short_help="what only a GPU can show")(check_command)
-app.command("compare", short_help="what changed between runs")(compare_command)
-app.command("gate", short_help="has a revision regressed")(gate_command)
-app.command("noise", short_help="measure this machine's A/A noise floor")(noise_command)
-app.command("hardware", short_help="devices a prediction can be asked for")(hardware_command)
-app.add_typer(history_app, name="history", short_help="keep figures, find where they changed")
-app.command("train", short_help="train an SBD model")(train_command)
-app.command("eval", short_help="tasks of lm_eval with our decoders", context_settings=EVAL_CONTEXT)(eval_command)
 
 
 def main() -> None:
@@ -186,12 +109,3 @@ def _fail(message: str, code: int) -> None:
         traceback.print_exc()
     print(f"sbd: {message}", file=sys.stderr)
     sys.exit(code)
-
-
-def _need_run_extra(command: str) -> None:
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            f"{command} needs {' and '.join(missing)}, not installed here; pip install 'sbd-bench[run]' (in a checkout: "
-            "pip install '.[run]'). sbd plan, roofline and report work without"
-        )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from harness.roofline.anchor_values import AnchorTable, Group
-    from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung
+from harness.hardware.profile import known_profiles
+from harness.roofline.anchor_values import AnchorTable, Group, known_anchors
+from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung, compare_anchors
 
 ANCHORS_VERSION = 1
 MS_PER_S = 1e3
@@ -29,10 +27,6 @@ Percentages are predicted over published, less 1."""
 
 def print_anchors(as_json: bool) -> None:
     """Print the table, or all of it as JSON."""
-    from harness.hardware.profile import known_profiles
-    from harness.roofline.anchor_values import known_anchors
-    from harness.roofline.anchors import compare_anchors
-
     table = known_anchors()
     report = compare_anchors(table, known_profiles())
     print(json_text(describe(table, report)) if as_json else render(table, report))

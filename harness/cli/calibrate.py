@@ -10,19 +10,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
 from harness.cli.output import grid
-
-if TYPE_CHECKING:
-    from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
-if TYPE_CHECKING:
-    from harness.hardware.measured_ceilings import MeasuredDtype
-    from harness.hardware.profile import HardwareProfile
-    from harness.scenario.scenario import Scenario
-
+from harness.cli.progress import TerminalProgress
+from harness.errors import MissingExtraError, UserError
+from harness.hardware.local_profile import local_profile, save_profile
+from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
+from harness.hardware.profile import HardwareProfile
+from harness.scenario.scenario import Scenario
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
@@ -46,9 +44,6 @@ def calibrate_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
-    from harness.cli.progress import TerminalProgress
-    from harness.hardware.local_profile import local_profile, save_profile
-
     dtypes = measurable(dtype or DTYPES)
     need_torch()
     from harness.engine.loading import device_here
@@ -69,11 +64,6 @@ def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
     Raises:
         UserError: torch multiplies no matrices in a dtype here.
     """
-    from typing import get_args
-
-    from harness.errors import UserError
-    from harness.hardware.measured_ceilings import MeasuredDtype
-
     allowed: tuple[MeasuredDtype, ...] = get_args(MeasuredDtype)
     wrong = [name for name in dtypes if name not in allowed]
     if wrong:
@@ -131,14 +121,14 @@ def _reasons(measured: MeasuredCeilings) -> list[str]:
     ]  # fmt: skip
 
 
-def need_torch(command: str = "sbd calibrate") -> None:
+def need_torch(command: str = "sbd calibrate", more: str = "") -> None:
     """Raises:
-    MissingExtraError: torch or transformers is not installed.
+    MissingExtraError: torch or transformers is not installed; ``more`` ends its message.
     """
-    from harness.errors import MissingExtraError
-
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        raise MissingExtraError(f"{command} needs torch and transformers, not installed here; pip install 'sbd-bench[run]'")
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        needed = " and ".join(missing)
+        raise MissingExtraError(f"{command} needs {needed}, not installed here; pip install 'sbd-bench[run]'{more}")
 
 
 def profile_of_scenario(scenario: Scenario, given: str | None = None) -> HardwareProfile:
@@ -159,8 +149,6 @@ def profile_here(
     Raises:
         UserError: another profile was ``given`` too, a dtype cannot be measured, or measuring failed.
     """
-    from harness.errors import UserError
-
     if given is not None:
         raise UserError(f"got --hardware {given} and --calibrate; give one: --calibrate takes this machine's own profile")
     wanted = measurable(dtypes)
@@ -189,8 +177,6 @@ def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threa
     Raises:
         UserError: it failed; its message is on stderr.
     """
-    from harness.errors import UserError
-
     command = [sys.executable, "-m", "harness", "calibrate", "--device", device]
     command += [word for dtype in dtypes for word in ("--dtype", dtype)]
     command += [] if threads is None else ["--threads", str(threads)]

@@ -9,17 +9,20 @@ import csv
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
+from harness.capacity.plan import DEGREES, Question, plan
+from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
+from harness.cli.capacity_table import in_order, render, render_break_even
 from harness.cli.output import json_text
-
-if TYPE_CHECKING:
-    from harness.capacity.acceptance import AssumedAcceptance
-    from harness.capacity.results import DevicePlan, Goal, Plan, Workload
-    from harness.models.deployment import Deployment
-
+from harness.errors import UserError
+from harness.hardware.profile import known_profiles, load_profile
+from harness.models.choice import shape_called
+from harness.models.deployment import WEIGHT_FORMATS, Deployment
+from harness.roofline.recorded_acceptance import passes_per_block
 
 CONTEXTS = (1024, 8192, 32_768, 131_072)
 CONTEXT = 4096
@@ -91,12 +94,6 @@ def capacity_command(
         --tokens-per-s 50 --requests-per-s 20 --sort cost
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
-    from harness.capacity.plan import Question, plan
-    from harness.cli.capacity_table import in_order, render, render_break_even
-    from harness.errors import UserError
-    from harness.hardware.profile import known_profiles, load_profile
-    from harness.models.choice import shape_called
-
     if as_json and as_csv:
         raise UserError("--json and --csv were given; choose one")
     question = Question(
@@ -123,9 +120,6 @@ def capacity_command(
 def _acceptance(
     block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str]
 ) -> AssumedAcceptance:
-    from harness.capacity.acceptance import from_passes, from_speedup, from_table1
-    from harness.errors import UserError
-
     sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
@@ -138,16 +132,12 @@ def _acceptance(
     elif table1 is not None:
         found = from_table1(block_size, table1)
     else:
-        from harness.roofline.recorded_acceptance import passes_per_block
-
         assert run is not None
         found = from_passes(block_size, passes_per_block(run, block_size), str(run))
     return found.in_lockstep([_passes_at(text) for text in passes_at]) if passes_at else found
 
 
 def _passes_at(text: str) -> tuple[int, float]:
-    from harness.errors import UserError
-
     batch, _, passes = text.partition("=")
     try:
         return int(batch), float(passes)
@@ -156,9 +146,6 @@ def _passes_at(text: str) -> tuple[int, float]:
 
 
 def _workload(context: int | None, prompt_tokens: int | None, output_tokens: int | None) -> Workload:
-    from harness.capacity.results import Workload
-    from harness.errors import UserError
-
     if prompt_tokens is None:
         tokens = CONTEXT if context is None else context
         return Workload(context_tokens=tokens, longest_tokens=tokens, output_tokens=output_tokens)
@@ -170,9 +157,6 @@ def _workload(context: int | None, prompt_tokens: int | None, output_tokens: int
 
 
 def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | None, requests_per_s: float | None) -> Goal:
-    from harness.capacity.results import Goal
-    from harness.errors import UserError
-
     if latency_ms is not None:
         if tokens_per_s is not None or not latency_ms > 0:
             raise UserError(
@@ -183,18 +167,12 @@ def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | Non
 
 
 def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deployment:
-    from harness.errors import UserError
-    from harness.models.deployment import WEIGHT_FORMATS, Deployment
-
     if weights is not None and weights not in WEIGHT_FORMATS:
         raise UserError(f"unknown weight format {weights!r}; allowed are {', '.join(WEIGHT_FORMATS)}")
     return Deployment(dtype=dtype, weights=WEIGHT_FORMATS[weights] if weights else None, kv_dtype=kv_dtype)
 
 
 def _degrees(tensor_parallel: str) -> tuple[int, ...]:
-    from harness.capacity.plan import DEGREES
-    from harness.errors import UserError
-
     if tensor_parallel == "auto":
         return DEGREES
     if not tensor_parallel.isdecimal() or int(tensor_parallel) < 1:
@@ -233,8 +211,6 @@ _SIDES = {"": "expected", "_low": "low", "_high": "high"}
 
 
 def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
-    from harness.capacity.results import BreakEven
-
     for device in plan.devices:
         for found in device.break_even or (None,):
             line = _of_device(plan, device) | {"reason": device.reason or (found and found.reason)}

@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan
 from harness.capacity.wording import answer, own_break_even, pays_words
-from harness.cli.output import grid, wrapped
+from harness.cli.output import by_reason, grid, wrapped
 from harness.formatting import rate, ratio
 
 ABSENT = "?"
@@ -84,11 +84,11 @@ def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
         ("GPUs per\nreplica", _pair(lambda arm: str(arm.tensor_parallel))),
         ("\nbatch", _pair(lambda arm: f"{arm.batch:,}")),
         ("tokens/s\nper user", _pair(lambda arm: _expected(arm.tokens_per_s_per_user))),
-        ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None)),
+        ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None, rate)),
         ("tokens/s\nper GPU", _pair(lambda arm: _expected(arm.tokens_per_s_per_gpu))),
         ("wall\nspeedup", lambda device: ratio(device.wall_speedup.expected) if device.wall_speedup else ABSENT),
-        ("\nits band", lambda device: _speedups(device.wall_speedup)),
-        ("SBD pays\nat batch", lambda device: _pays(own_break_even(plan, device))),
+        ("\nits band", lambda device: _band(device.wall_speedup, ratio)),
+        ("SBD pays\nat batch", lambda device: pays_words(found) if (found := own_break_even(plan, device)) else ABSENT),
         ("USD per\nM tokens", _pair(lambda arm: _expected(arm.usd_per_million_tokens))),
         ("kWh per\nM tokens", _pair(lambda arm: _expected(arm.kwh_per_million_tokens))),
     ]
@@ -116,16 +116,8 @@ def _expected(band: Band | None) -> str:
     return ABSENT if band is None else rate(band.expected)
 
 
-def _band(band: Band | None) -> str:
-    return ABSENT if band is None else f"{rate(band.low)}..{rate(band.high)}"
-
-
-def _speedups(band: Band | None) -> str:
-    return ABSENT if band is None else f"{ratio(band.low)}..{ratio(band.high)}"
-
-
-def _pays(found: BreakEven | None) -> str:
-    return ABSENT if found is None else pays_words(found)
+def _band(band: Band | None, write: Callable[[float], str]) -> str:
+    return ABSENT if band is None else f"{write(band.low)}..{write(band.high)}"
 
 
 def _planned(device: DevicePlan) -> bool:
@@ -148,19 +140,16 @@ def _unplanned(plan: Plan) -> str:
 
 def _prices(planned: Iterable[DevicePlan]) -> str:
     """USD per device and hour with source, date and grade; then the devices without a price."""
-    lines = []
+    lines, unpriced = [], []
     for device in planned:
         price = device.price_usd_per_hour
-        if price.value is not None:
+        if price.value is None:
+            unpriced.append((device.hardware, price.source))
+        else:
             date = f", {price.date}" if price.date else ""
             lines.append(f"  {device.hardware}: {price.value:.2f} ({price.source}{date}; grade {price.grade})")
     known = "\n".join(["USD per GPU and hour (`sbd hardware NAME` shows what other sources say)", *lines]) if lines else ""
-    unknown = _listed("price not known", ((d.hardware, d.price_usd_per_hour.source) for d in planned if not _priced(d)))
-    return "\n".join(part for part in (known, unknown) if part)
-
-
-def _priced(device: DevicePlan) -> bool:
-    return device.price_usd_per_hour.value is not None
+    return "\n".join(part for part in (known, _listed("price not known", unpriced)) if part)
 
 
 def _assumed(plan: Plan) -> str:
@@ -169,10 +158,7 @@ def _assumed(plan: Plan) -> str:
 
 def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
     """Names grouped by reason, each reason once."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in named:
-        by_reason.setdefault(str(reason), []).append(name)
-    lines = [wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason.items()]
+    lines = [wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason(named).items()]
     return "\n".join([title, *lines]) if lines else ""
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from harness.regression.changes import Change
-    from harness.regression.run_comparison import RunsCompared
+from harness.errors import UserError
+from harness.formatting import count, points, ratio, seconds, signed_percent
+from harness.record.store import read_on_one_machine
+from harness.regression.changes import OUTCOME_WORDS, Change
+from harness.regression.comparability import refuse_unlike, shared_prompts
+from harness.regression.run_comparison import RunsCompared, compare_runs, runs_json
 
 AllowOption = Annotated[
     list[str] | None,
@@ -34,11 +36,6 @@ def compare_command(
     Times have 95 % intervals over the same prompts. All figures shown are judged together (Holm): of runs of one code at most
     one in twenty shows a change. Refuses unlike runs.
     """
-    from harness.errors import UserError
-    from harness.record.store import read_on_one_machine
-    from harness.regression.comparability import refuse_unlike, shared_prompts
-    from harness.regression.run_comparison import compare_runs, runs_json
-
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
     base, *others = [read_on_one_machine(run) for run in runs]
@@ -60,8 +57,6 @@ def words(given: list[str] | None) -> list[str]:
 
 def render(compared: RunsCompared, base: str, new: str) -> str:
     """A table of the figures of both runs, the reasons for missing ones, and the allowed differences."""
-    from harness.regression.changes import OUTCOME_WORDS
-
     values = ("BASE", "NEW", "change (95 %)")
     rows = [
         [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
@@ -80,8 +75,6 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
 
 
 def _shown(change: Change, value: float | str | None) -> str:
-    from harness.formatting import count, ratio, seconds
-
     if value is None:
         return "?"
     if isinstance(value, str):
@@ -92,8 +85,6 @@ def _shown(change: Change, value: float | str | None) -> str:
 
 
 def _changed(change: Change) -> str:
-    from harness.formatting import points, signed_percent
-
     if change.kind != "timed" and change.base is not None and change.base == change.new:
         return ""
     if isinstance(change.base, str):

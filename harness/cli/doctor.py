@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import importlib.util
 import textwrap
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from harness.cli.output import json_text
+from harness.cli.calibrate import need_torch
+from harness.cli.output import by_reason, json_text
+from harness.errors import MissingExtraError, UserError
+from harness.hardware.counter_scale import BandwidthScale
+from harness.meters.environment import snapshot
+from harness.models import KNOWN_SHAPES
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
+from harness.scenario.scenario import Part
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
-
-if TYPE_CHECKING:
-    from harness.hardware.counter_scale import BandwidthScale
-
 
 MODEL_VERSION = 1
 
@@ -106,8 +109,6 @@ MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
 
 def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
     """Plain JSON values; a None has its reason beside it."""
-    from harness.meters.environment import snapshot
-
     return {
         "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
         "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
@@ -124,8 +125,6 @@ def machine_lines(found: dict[str, Any]) -> list[str]:
 def _attention(device: str) -> list[dict[str, Any]]:
     """The kernel that torch picks for one sequence of an 8B model, per width, with and without a mask."""
     from harness.engine.fingerprint import sdpa_backend
-    from harness.models import KNOWN_SHAPES
-    from harness.scenario.scenario import Part
 
     part = Part.model_validate({
         "name": "doctor", "model": {"random": MODEL}, "device": device, "dtype": DTYPE, "arms": [{"method": "ntp"}],
@@ -138,8 +137,6 @@ def _attention(device: str) -> list[dict[str, Any]]:
 
 
 def _scale_lines(found: dict[str, Any]) -> list[str]:
-    from harness.hardware.counter_scale import BandwidthScale
-
     lines = ["", "one percent of the memory counter"]
     if found["bandwidth_scale"] is None:
         return [*lines, f"  not known: {found['bandwidth_scale_reason']}"]
@@ -188,8 +185,6 @@ def doctor_command(
 
     With --model: no meter is opened and no weight loaded; what is printed is a scenario, with what is known as comments.
     """
-    from harness.errors import MissingExtraError, UserError
-
     if model is not None:
         print_model(model, device, as_json)
         return
@@ -206,30 +201,19 @@ def doctor_command(
 
 def examine(device: str) -> dict[str, Any]:
     """Readable figures with a first value, the others with reason and remedy, and the machine."""
-    import time
-
     from harness.meters.available import find_meters
 
     available = find_meters(device)
     available.windows.open()
     time.sleep(0.5)  # GPM needs two snapshots more than 100 ms apart, DCGM a window of 300 ms
     readings = available.windows.close()
-    figures = [
-        {
-            "figure": name,
-            "unit": figure.unit,
-            "source": figure.source,
-            "value": readings.values.get(name),
-            "reason": readings.reasons.get(name),
-            "remedy": None,
-        }
+    rows: list[tuple[Any, ...]] = [
+        (name, figure.unit, figure.source, readings.values.get(name), readings.reasons.get(name), None)
         for name, figure in available.windows.figures.items()
     ]
-    figures += [
-        {"figure": name, "unit": None, "source": None, "value": None, "reason": one.reason, "remedy": one.remedy}
-        for one in available.absent
-        for name in one.figures
-    ]
+    rows += [(name, None, None, None, one.reason, one.remedy) for one in available.absent for name in one.figures]
+    keys = ("figure", "unit", "source", "value", "reason", "remedy")
+    figures = [dict(zip(keys, row, strict=True)) for row in rows]
     return {"version": DOCTOR_VERSION, "device": device, "figures": figures} | machine_facts(device, available.scale)
 
 
@@ -242,10 +226,8 @@ def render(found: dict[str, Any]) -> str:
     for one in found["figures"]:
         if one["value"] is not None:
             lines.append(f"  {one['figure']:26}{one['value']:14,.6g} {one['unit']:6} {one['source']}")
-    missing: dict[tuple[str, str | None], list[str]] = {}
-    for one in found["figures"]:
-        if one["value"] is None:
-            missing.setdefault((one["reason"], one["remedy"]), []).append(one["figure"])
+    absent = ((one["figure"], (one["reason"], one["remedy"])) for one in found["figures"] if one["value"] is None)
+    missing = by_reason(absent)
     lines += ["", "cannot be read here"] if missing else []
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
@@ -264,11 +246,7 @@ def check_command(
 
     Exit code 1: an engine does not compute on it what the reference computes.
     """
-    from harness.cli.calibrate import need_torch
-    from harness.errors import UserError
-
     need_torch("sbd check")
-    from harness.cli.doctor import examine
     from harness.engine.loading import device_here
 
     device = "cpu" if dry_run else "cuda"

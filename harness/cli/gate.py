@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from harness.analysis.judgement import Judgements
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.output import json_text
-
-if TYPE_CHECKING:
-    from harness.analysis.judgement import Judgements
-    from harness.regression.revision_gate import GateOptions
-if TYPE_CHECKING:
-    from harness.regression.noise_floor import StoredFloors
-
+from harness.cli.progress import TerminalProgress
+from harness.errors import UserError
+from harness.formatting import percent
+from harness.record.store import read_on_one_machine
+from harness.regression.comparability import refuse_unlike, shared_prompts
+from harness.regression.gate_decision import plan_of
+from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+from harness.regression.metrics import primary_metrics
+from harness.regression.noise_floor import StoredFloors, every_floor, known_floors, save_floors
+from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
+from harness.regression.revisions import Commands, Revisions, default_work
+from harness.regression.timed import processes_of
+from harness.scenario.loading import find_scenario, load_scenario
 
 MetricOption = Annotated[
     list[str] | None,
@@ -59,10 +67,6 @@ def gate_command(
     """Gate NEW against BASE: counts by equality, times by interval against a margin. Exit code 0 passed, 1 regressed,
     3 inconclusive, 4 void, 2 your mistake, 5 ours or a command's.
     """
-    from harness.errors import UserError
-    from harness.regression.gate_decision import plan_of
-    from harness.regression.revision_gate import GateOptions
-
     wish = GateOptions(
         metrics=metric or (), deterministic_only=deterministic_only, allow=words(allow), least_margin=margin,
         plan=plan_of(pairs or DEFAULT_PAIRS),
@@ -81,14 +85,6 @@ def gate_command(
 
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
     """The answers from two stored runs."""
-    from harness.analysis.judgement import Judgements
-    from harness.record.store import read_on_one_machine
-    from harness.regression.comparability import refuse_unlike, shared_prompts
-    from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
-    from harness.regression.metrics import primary_metrics
-    from harness.regression.noise_floor import known_floors
-    from harness.regression.timed import processes_of
-
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
     allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
@@ -104,15 +100,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
     """The answers from two revisions, measured now or continued."""
-    from harness.cli.progress import TerminalProgress
-    from harness.regression.noise_floor import known_floors
-    from harness.regression.revision_gate import gate_revisions
-    from harness.regression.revisions import Commands, Revisions, default_work
-
-    commands = Commands(base=base_cmd, new=new_cmd)
-    progress = TerminalProgress(sys.stderr, what="runs")
-    revisions = Revisions(commands, work or default_work(commands), progress)
-    progress.note(f"runs are kept in {revisions.work}")
+    revisions, progress = _revisions(base_cmd, new_cmd, work)
     try:
         answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
     except KeyboardInterrupt:
@@ -121,6 +109,15 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions)
         raise
     progress.end_line()
     return answers
+
+
+def _revisions(base: str, new: str, work: Path | None) -> tuple[Revisions, TerminalProgress]:
+    """Both revisions with the folder that keeps their runs, and the progress that names it."""
+    commands = Commands(base=base, new=new)
+    progress = TerminalProgress(sys.stderr, what="runs")
+    revisions = Revisions(commands, work or default_work(commands), progress)
+    progress.note(f"runs are kept in {revisions.work}")
+    return revisions, progress
 
 
 DEFAULT_GATES = 20
@@ -149,16 +146,11 @@ def noise_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""
-    from harness.errors import UserError
-    from harness.regression.noise_floor import every_floor
-
     if scenario is not None and cmd is not None:
         raise UserError(f"sbd noise takes a scenario or --cmd, got both ({scenario} and {cmd!r}); leave one out")
     if show:
         _print(every_floor(), as_json)
         return
-    from harness.regression.revision_gate import NoiseWish
-
     command = cmd or shlex.join([sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", "--out"]) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())
     _print([_measured_noise(command, work, wish)], as_json)
@@ -166,22 +158,12 @@ def noise_command(
 
 def _file(scenario: str | None) -> str:
     """The scenario as a path, so that the command works from any folder; a wrong one fails before anything runs."""
-    from harness.scenario.loading import find_scenario, load_scenario
-
     load_scenario(scenario or "gate")
     return str(find_scenario(scenario or "gate").resolve())
 
 
 def _measured_noise(command: str, work: Path | None, wish: Any) -> StoredFloors:
-    from harness.cli.progress import TerminalProgress
-    from harness.regression.noise_floor import every_floor, save_floors
-    from harness.regression.revision_gate import measure_noise
-    from harness.regression.revisions import Commands, Revisions, default_work
-
-    commands = Commands(base=command, new=command)
-    progress = TerminalProgress(sys.stderr, what="runs")
-    revisions = Revisions(commands, work or default_work(commands), progress)
-    progress.note(f"runs are kept in {revisions.work}")
+    revisions, progress = _revisions(command, command, work)
     like, floors = measure_noise(revisions, wish, progress)
     progress.end_line()
     file = save_floors(like.header, floors)
@@ -189,10 +171,6 @@ def _measured_noise(command: str, work: Path | None, wish: Any) -> StoredFloors:
 
 
 def _print(stored: list[StoredFloors], as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from harness.formatting import percent
-
     if as_json:
         print(json_text([asdict(one) for one in stored]))
         return

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from harness.cli.calibrate import render
 from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from harness.hardware.figures import SourcedFigure
-    from harness.hardware.profile import HardwareProfile
+from harness.hardware.figures import SourcedFigure
+from harness.hardware.profile import HardwareProfile, known_profiles, load_profile, local_profiles
 
 HARDWARE_VERSION = 1
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
@@ -29,8 +28,6 @@ def hardware_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
-    from harness.hardware.profile import known_profiles, load_profile, local_profiles
-
     chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
     if as_json:
         print(json_text(describe(chosen)))
@@ -79,8 +76,6 @@ def render_one(profile: HardwareProfile) -> str:
     head = f"{profile.name} ({profile.kind}), driver's {names}"
     lines = [head, "", table, *([f"\n{profile.notes}"] if profile.notes else [])]
     if profile.measured is not None:
-        from harness.cli.calibrate import render
-
         lines += [f"\nmeasured on {profile.measured.measured_at}", "", render(profile.measured)]
     return "\n".join(lines)
 

@@ -6,28 +6,31 @@ It prints tables for people and records as plain data.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from harness.analysis.results import COMPARISON_VERSION
 from harness.cli.output import grid, json_text
-from harness.errors import EXIT_REGRESSION, UserError
+from harness.errors import EXIT_REGRESSION, RecordError, UserError
+from harness.meters.environment import branch_at, committed_at
+from harness.record.store import read_on_one_machine
+from harness.regression.history.database import default_database
+from harness.regression.history.derive import record_of
+from harness.regression.history.metrics import HistoryRecord, Revision, known_metrics, utc
+from harness.regression.history.store import Added, History, Wanted
+from harness.regression.history.trend import Trend, to_json, trend
+from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
 
-if TYPE_CHECKING:
-    from harness.regression.history.metrics import HistoryRecord, Revision
-    from harness.regression.history.store import Added, History, Wanted
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from harness.regression.history.metrics import HistoryRecord
-    from harness.regression.history.trend import Trend
-
-
-history_app = typer.Typer(no_args_is_help=True, help="Keep the figures of runs, and find where they changed.")
+history_app = typer.Typer(
+    no_args_is_help=True, help="Keep the figures of runs, and find where they changed.", add_completion=False,
+    rich_markup_mode=None,
+)  # fmt: skip
 
 Database = Annotated[
     str | None,
@@ -44,9 +47,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 def open_history(where: str | None) -> History:
     """The requested database, or this user's own file."""
-    from harness.regression.history.database import default_database
-    from harness.regression.history.store import History
-
     return History(where or str(default_database()))
 
 
@@ -68,10 +68,6 @@ def add_command(
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
     """
-    from harness.record.store import read_on_one_machine
-    from harness.regression.history.derive import record_of
-    from harness.regression.history.metrics import Revision
-
     if committed_at is not None:
         _time(committed_at)
     with open_history(db) as history:
@@ -83,9 +79,6 @@ def add_command(
 
 
 def _time(text: str) -> None:
-    from harness.errors import RecordError
-    from harness.regression.history.metrics import utc
-
     try:
         utc(text, "--committed-at")
     except RecordError as error:
@@ -100,10 +93,6 @@ def _directory(path: Path) -> Path:
 
 def _asked_git(given: Revision, recorded: str | None) -> Revision:
     """Complete the user's revision from the checkout here."""
-    from dataclasses import replace
-
-    from harness.meters.environment import branch_at, committed_at
-
     commit, here = given.commit or recorded, Path.cwd()
     if not isinstance(commit, str) or not commit:
         return given
@@ -124,14 +113,8 @@ def list_command(
     """List the newest runs."""
 
     with open_history(db) as history:
-        found = history.records(_wanted(scenario, branch, fingerprint), limit)
+        found = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
         print(json_text([described(one) for one in found]) if as_json else records_table(found))
-
-
-def _wanted(scenario: str | None, branch: str | None, fingerprint: str | None) -> Wanted:
-    from harness.regression.history.store import Wanted
-
-    return Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
 
 
 @history_app.command("show", short_help="one run with its figures")
@@ -151,10 +134,8 @@ def rebuild_command(
     scenario: Scenario = None, branch: Branch = None, fingerprint: Fingerprint = None, db: Database = None
 ) -> None:
     """Derive the figures of older formulas again, from the runs where they lie."""
-    from harness.analysis.results import COMPARISON_VERSION
-
     with open_history(db) as history:
-        records = history.records(_wanted(scenario, branch, fingerprint))
+        records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
         outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
         for one in outdated:
             print(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}")
@@ -163,10 +144,6 @@ def rebuild_command(
 
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """Derive a run again; a run that no longer exists keeps its figures."""
-    from harness.errors import RecordError
-    from harness.record.store import read_on_one_machine
-    from harness.regression.history.derive import record_of
-
     try:
         run = read_on_one_machine(Path(old.path))
     except RecordError:
@@ -206,12 +183,10 @@ def trend_command(
     a change all the same. Noise that a commit shares with the one before is allowed for.
     """
     with _without_search_for_cycles():
-        from harness.regression.history.metrics import known_metrics
-        from harness.regression.history.trend import to_json, trend
-
         metrics = known_metrics(metric or [])
         with open_history(db) as history:
-            found = trend(history, _wanted(scenario, branch, fingerprint), metrics, cell, min_change_pct / 100, last, outdated)
+            wanted = Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
+            found = trend(history, wanted, metrics, cell, min_change_pct / 100, last, outdated)
     print(json_text(to_json(found), indent=None) if as_json else trend_table(found))
     if html is not None:
         from harness.reporting.trend import write_trend
@@ -278,10 +253,6 @@ def record_table(record: HistoryRecord) -> str:
 
 def trend_table(found: Trend) -> str:
     """The changes by line of commits; omissions last."""
-    from itertools import groupby
-
-    from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
-
     lines = []
     for line, group in groupby(found.found, key=lambda one: one[0].series.line):
         lines.append(f"{line_words(line)}:")

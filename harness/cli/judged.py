@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, NoReturn
+from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
+from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
-
-if TYPE_CHECKING:
-    from harness.analysis.judgement import Judgements
-
+from harness.errors import StorageError, UserError
+from harness.record.journal import write_whole
+from harness.reporting.exports.formats import FORMATS, export
+from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
@@ -62,8 +63,6 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
     Raises:
         UserError: an unknown format, an unwritable file, or one file or standard output given twice.
     """
-    from harness.errors import UserError
-
     found = [_target(text) for text in to or ()]
     if as_json:
         found.append(Target("json", None))
@@ -77,9 +76,6 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
 
 
 def _target(text: str) -> Target:
-    from harness.errors import UserError
-    from harness.reporting.exports.formats import FORMATS
-
     name, _, file = text.partition("=")
     if name not in FORMATS:
         raise UserError(f"--to {text}: unknown format {name!r}; known are {', '.join(FORMATS)}; write FORMAT=FILE, - is stdout")
@@ -105,8 +101,6 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     Raises:
         StorageError: a file could not be written; the others and the table are.
     """
-    from harness.reporting.exports.formats import export
-
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
@@ -126,9 +120,6 @@ def _is_special(file: Path) -> bool:
 
 def _write(file: Path, text: str) -> Exception | None:
     """Write the whole file or nothing; returns the disk's error."""
-    from harness.errors import StorageError
-    from harness.record.journal import write_whole
-
     try:
         if _is_special(file):
             file.write_bytes(text.encode())
@@ -149,8 +140,6 @@ def table(judgements: Judgements, exit_code: int) -> str:
 
     No line starts with outside text: a CI runner obeys a line that starts with ``::`` (or has ``##[`` anywhere).
     """
-    from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
-
     ordered = gravest_first(judgements)
     rows = [
         [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]

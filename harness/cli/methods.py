@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from harness.models import ModelShape
-    from harness.roofline.ceilings import Ceilings
-    from harness.roofline.methods.calls import MethodTrace, Setting
-    from harness.roofline.methods.systems import System
-    from harness.roofline.pricing import SummedPrice
+from harness.cli.output import by_reason, grid, json_text
+from harness.hardware.profile import load_profile
+from harness.models import KNOWN_SHAPES, ModelShape
+from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.methods.calls import MethodTrace, Setting, price_method
+from harness.roofline.methods.set_block import next_token
+from harness.roofline.methods.systems import MARK, System, known_systems, read_systems
+from harness.roofline.pricing import SummedPrice
 
 METHODS_VERSION = 1
 MODEL, HARDWARE = "llama-3.1-8b", "h100-sxm"
@@ -34,12 +34,6 @@ def print_methods(
     Raises:
         UserError: an unknown device or dtype, a size out of range, or a refused file.
     """
-    from harness.hardware.profile import load_profile
-    from harness.models import KNOWN_SHAPES
-    from harness.roofline.ceilings import ceilings_of
-    from harness.roofline.methods.calls import Setting
-    from harness.roofline.methods.systems import known_systems, read_systems
-
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
@@ -52,22 +46,14 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     Raises:
         UserError: unknown dtype, or figures that do not fit this model.
     """
-    from harness.roofline.methods.calls import price_method
-    from harness.roofline.methods.set_block import next_token
-    from harness.roofline.methods.systems import MARK
-
     baseline = price_method(next_token(at), dtype, ceilings)
     methods = []
     for system in systems:
         trace = system.trace(at)
-        price = None if trace is None else price_method(trace, dtype, ceilings)
         methods.append(
-            {
-                **_published(system),
-                "trace": None if trace is None else _trace(trace),
-                "price": None if price is None else _price(price, baseline),
-                "mark": MARK,
-            }
+            system.model_dump(mode="json")
+            | {"grade": system.grade, "missing": list(system.missing), "trace": trace and _trace(trace)}
+            | {"price": trace and _price(price_method(trace, dtype, ceilings), baseline), "mark": MARK}
         )
     return {
         "version": METHODS_VERSION, "model": at.target.name, "hardware": ceilings.device_name, "rung": ceilings.rung,
@@ -75,45 +61,26 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     }  # fmt: skip
 
 
-def _published(system: System) -> dict[str, Any]:
-    data = system.model_dump(mode="json")
-    return {**data, "grade": system.grade, "missing": list(system.missing)}
-
-
 def _trace(trace: MethodTrace) -> dict[str, Any]:
-    return {
-        "family": trace.family,
-        "notes": trace.notes,
-        "target_passes_per_token": trace.target_passes_per_token,
-        "tokens_per_target_pass": trace.tokens_per_target_pass,
-        "query_tokens_per_target_pass": trace.query_tokens_per_target_pass,
-        "calls": [
-            {
-                "model": call.model,
-                "shape": call.shape.name,
-                "role": call.forward_pass.role,
-                "query_tokens": call.forward_pass.padded_query,
-                "context_tokens": call.forward_pass.padded_context,
-                "logit_tokens": call.forward_pass.logit_tokens[0],
-                "share_of_layers": call.share_of_layers,
-                "count_per_token": call.count_per_token,
-            }
-            for call in trace.calls
-        ],
-    }
+    counts = ("target_passes_per_token", "tokens_per_target_pass", "query_tokens_per_target_pass")
+    calls = [
+        {
+            "model": call.model, "shape": call.shape.name, "role": call.forward_pass.role,
+            "query_tokens": call.forward_pass.padded_query, "context_tokens": call.forward_pass.padded_context,
+            "logit_tokens": call.forward_pass.logit_tokens[0], "share_of_layers": call.share_of_layers,
+            "count_per_token": call.count_per_token,
+        }
+        for call in trace.calls
+    ]  # fmt: skip
+    return {name: getattr(trace, name) for name in ("family", "notes", *counts)} | {"calls": calls}
 
 
 def _price(price: SummedPrice, baseline: SummedPrice) -> dict[str, float]:
     low, expected, high = baseline.speedup_of(price)
     return {
-        "low_s_per_token": price.low_s,
-        "expected_s_per_token": price.expected_s,
-        "high_s_per_token": price.high_s,
-        "bytes_per_token": price.bytes_,
-        "wall_speedup_low": low,
-        "wall_speedup": expected,
-        "wall_speedup_high": high,
-    }
+        "low_s_per_token": price.low_s, "expected_s_per_token": price.expected_s, "high_s_per_token": price.high_s,
+        "bytes_per_token": price.bytes_, "wall_speedup_low": low, "wall_speedup": expected, "wall_speedup_high": high,
+    }  # fmt: skip
 
 
 def render_methods(found: dict[str, Any]) -> str:
@@ -149,10 +116,8 @@ def _numbers(method: dict[str, Any]) -> tuple[str, str, str, str]:
 
 def _grouped(missing: list[str]) -> list[str]:
     """``figure, figure: reason``, one line per reason."""
-    by_reason: dict[str, list[str]] = {}
-    for name, _, reason in (line.partition(": ") for line in missing):
-        by_reason.setdefault(reason, []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    split = ((name, reason) for name, _, reason in (line.partition(": ") for line in missing))
+    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason(split).items()]
 
 
 def _reported(speedup: dict[str, Any]) -> str:

@@ -6,17 +6,14 @@ import json
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, TypeVar
+
+Reason = TypeVar("Reason")
 
 
 def json_text(value: Any, indent: int | None = 1) -> str:
     """Plain values as JSON; non-ASCII letters stay as they are."""
     return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
-
-
-def columns(at_least: int = 100) -> int:
-    """Characters per line of the terminal, at least ``at_least``; 160 without a terminal."""
-    return max(get_terminal_size(fallback=(160, 50)).columns, at_least)
 
 
 def wrapped(text: str, first: str = "", other: str = "") -> str:
@@ -25,11 +22,19 @@ def wrapped(text: str, first: str = "", other: str = "") -> str:
     return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
 
 
+def by_reason(named: Iterable[tuple[str, Reason]]) -> dict[Reason, list[str]]:
+    """The names of every reason, each reason once, in order."""
+    found: dict[Reason, list[str]] = {}
+    for name, reason in named:
+        found.setdefault(reason, []).append(name)
+    return found
+
+
 def grid(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str] = (), folds: Collection[str] = (),
     at_least: int = 100, ruled: bool = False,
 ) -> str:  # fmt: skip
-    """A table of texts (or drawings of rich) as text, at the terminal's width.
+    """A table of texts (or drawings of rich) as text, at the terminal's width; without a terminal it is 160.
 
     ``right``: right-aligned columns. ``folds``: columns that may wrap. ``ruled``: a frame and a rule below each row.
     """
@@ -47,6 +52,6 @@ def grid(
         )
     for row in rows:
         table.add_row(*row, end_section=ruled)
-    text = StringIO()
-    Console(file=text, width=columns(at_least), highlight=False, markup=False, emoji=False).print(table)
+    text, width = StringIO(), max(get_terminal_size(fallback=(160, 50)).columns, at_least)
+    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -6,14 +6,16 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.bar import Bar
 
 from harness.cli.output import grid, json_text
-
-if TYPE_CHECKING:
-    from rich.bar import Bar
-
-    from harness.roofline.paper_steps import Waterfall
+from harness.errors import UserError
+from harness.hardware.profile import load_profile
+from harness.roofline.adjustable import MODEL, PaperCell
+from harness.roofline.ceilings import ceilings_from_profile
+from harness.roofline.paper_steps import Waterfall, explain_slowdown, explain_speedup
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -36,8 +38,6 @@ def explain_paper(given: dict[str, Any]) -> str:
     Raises:
         UserError: an option without effect here, or a cell that is not in the paper.
     """
-    from harness.errors import UserError
-
     strange = [f"--{name.replace('_', '-')}" for name in given if name not in OPTIONS]
     if strange or "paper" not in given:
         wrong = f"{', '.join(strange)} was given with --explain" if strange else "--explain was given without --paper"
@@ -55,12 +55,6 @@ def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
     Raises:
         UserError: no such cell; unknown dtype. UnknownHardwareError: the part has no peak for ``dtype``.
     """
-    from harness.errors import UserError
-    from harness.hardware.profile import load_profile
-    from harness.roofline.adjustable import MODEL, PaperCell
-    from harness.roofline.ceilings import ceilings_from_profile
-    from harness.roofline.paper_steps import explain_slowdown, explain_speedup
-
     asked = DEFAULT_CELL | {name: value for name, value in given.items() if name in DEFAULT_CELL}
     ceilings = ceilings_from_profile(load_profile(PART), dtype)
     cell = PaperCell(batch_size=asked["batch"], kv_length=asked["context"], block_size=asked["block_size"])
@@ -119,8 +113,6 @@ def _title(found: dict[str, Any]) -> str:
 
 def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
     """A bar between two figures on a logarithmic scale, where equal factors are equally long; a tick where they agree."""
-    from rich.bar import Bar
-
     low, high = scale
     span = math.log(high / low) or 1.0
     tick = 1 / (8 * BAR_WIDTH)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
+from harness.cli.calibrate import profile_of_scenario
 from harness.cli.output import grid, json_text, wrapped
 from harness.cli.progress import format_duration
+from harness.errors import UnknownHardwareError
+from harness.hardware.profile import Calibration, engine_words, load_profile
+from harness.meters.calibration_cache import cache_dir, kept_at
+from harness.meters.environment_host import cpu_name
+from harness.models import DTYPE_BYTES
+from harness.models.choice import model_name
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
+from harness.roofline.storage import shard
+from harness.runner.estimates import estimate_memory, estimate_time
+from harness.scenario.loading import load_scenario
+from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
+from harness.scenario.scenario import EXECUTIONS, Part, Scenario
 
-if TYPE_CHECKING:
-    from harness.hardware.profile import Calibration
-    from harness.roofline.ceilings import Ceilings
-    from harness.scenario.plan import Case, Plan
-    from harness.scenario.scenario import Part
-
-    CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
+CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
 def plan_command(
@@ -30,66 +38,46 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time each will need. Touches no model."""
-    from harness.scenario.loading import load_scenario
-    from harness.scenario.plan import make_plan
-
     loaded = load_scenario(scenario)
     if calibrate:
-        from harness.cli.calibrate import profile_of_scenario
-
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
     described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
     print(json_text(described) if as_json else render(described), end="\n" if as_json else "")
 
 
+def schema_command() -> None:
+    """Print the JSON schema of scenario files, for editors that complete them."""
+    print(json_text(Scenario.model_json_schema()))
+
+
 def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
     """The plan as plain data: per case id, counts, memory and time, each absent value with its reason."""
-    from harness.scenario.plan import PLAN_VERSION
-
     cases = [_describe_case(case, ceilings_for) for case in plan.cases]
     times = [case["time"]["total_s"] if case["time"] else None for case in cases]
     known = [time for time in times if time is not None]
     missing = len(times) - len(known)
     return {
-        "version": PLAN_VERSION,
-        "scenario": plan.scenario.name,
-        "question": plan.scenario.question,
-        "samples": sum(case["samples"] for case in cases),
-        "total_s": None if missing else sum(known),
-        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None,
-        "cases": cases,
-    }
+        "version": PLAN_VERSION, "scenario": plan.scenario.name, "question": plan.scenario.question,
+        "samples": sum(case["samples"] for case in cases), "total_s": None if missing else sum(known),
+        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None, "cases": cases,
+    }  # fmt: skip
 
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
-    from harness.models.choice import model_name
-    from harness.runner.estimates import estimate_memory, estimate_time
-
     memory, memory_reason = estimate_memory(case)
     ceilings, time_reason = ceilings_for(case)
     time = None
     if ceilings is not None:
         time, time_reason = estimate_time(case, ceilings)
+    parts = ("weight_bytes", "kv_bytes", "logit_bytes", "total_bytes", "margin_bytes")
     return {
-        "case_id": case.case_id,
-        "label": case.label,
-        "model": model_name(case.part.model),
-        "device": case.part.device,
-        "dtype": case.part.dtype,
-        "batch_size": case.batch_size,
-        "prompts": case.workload.prompt_count,
-        "max_new_tokens": case.workload.max_new_tokens,
-        "processes": case.part.processes,
-        "samples": case.sample_count,
+        "case_id": case.case_id, "label": case.label, "model": model_name(case.part.model), "device": case.part.device,
+        "dtype": case.part.dtype, "batch_size": case.batch_size, "prompts": case.workload.prompt_count,
+        "max_new_tokens": case.workload.max_new_tokens, "processes": case.part.processes, "samples": case.sample_count,
         "replayed": case.replay.to_dict() if case.replay else None,
-        "memory": memory and {
-            "weight_bytes": memory.weight_bytes, "kv_bytes": memory.kv_bytes, "logit_bytes": memory.logit_bytes,
-            "total_bytes": memory.total_bytes, "margin_bytes": memory.margin_bytes,
-        },
-        "memory_reason": memory_reason,
-        "time": time and {"total_s": time.total_s, "bound": time.bound, "rung": time.rung},
-        "time_reason": time_reason,
+        "memory": memory and {name: getattr(memory, name) for name in parts}, "memory_reason": memory_reason,
+        "time": time and asdict(time), "time_reason": time_reason,
     }  # fmt: skip
 
 
@@ -132,10 +120,6 @@ def _time(time: dict[str, Any] | None) -> str:
 
 
 def _profile_ceilings(name: str) -> CeilingsFor:
-    from harness.errors import UnknownHardwareError
-    from harness.hardware.profile import load_profile
-    from harness.roofline.ceilings import ceilings_of
-
     profile = load_profile(name)
 
     def ceilings_for(case: Case) -> tuple[Ceilings | None, str | None]:
@@ -149,10 +133,6 @@ def _profile_ceilings(name: str) -> CeilingsFor:
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
     """Ceilings from this machine's cached calibration for the case's device, dtype and model size."""
-    from harness.models import DTYPE_BYTES
-    from harness.roofline.ceilings import ceilings_from_calibration
-    from harness.roofline.storage import shard
-
     if case.shape is None:
         return None, case.shape_reason
     model_bytes = shard(case.shape, case.part.tensor_parallel).streamed_params * DTYPE_BYTES[case.part.dtype]
@@ -164,11 +144,6 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest fitting cached calibration; file names depend on torch's version, so the contents are compared."""
-    from harness.hardware.profile import engine_words
-    from harness.meters.calibration_cache import cache_dir, kept_at
-    from harness.meters.environment_host import cpu_name
-    from harness.scenario.scenario import EXECUTIONS
-
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [
         one for one in kept

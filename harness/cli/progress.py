@@ -8,13 +8,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from harness.progress import Progress
+
 LINE_EVERY_S = 15.0
 RECENT = 32  # last samples of a case that give its pace
 CLEAR_TO_END = "\x1b[K"
 
 
-class TerminalProgress:
-    """A harness.progress.Progress on ``stream``.
+class TerminalProgress(Progress):
+    """Progress on ``stream``.
 
     Time left: a missing sample lasts as long as the median of its own case's last samples. A case that has not begun uses the
     average. It is the median because model loading and compilation come before the first, so one sample says nothing.

@@ -1,20 +1,28 @@
-"""`sbd report` and `sbd gallery`: pages for people, the same as JSON, and a summary for a pull request."""
+"""`sbd report`, `sbd gallery` and `sbd publish`: pages for people, the same as JSON, and a summary for a pull request."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from harness.analysis.comparison import compare, to_json
+from harness.analysis.judgement import to_json as judgements_json
+from harness.analysis.verdict import claims_for, verdict
+from harness.cli.history import open_history
 from harness.cli.output import json_text
-
-if TYPE_CHECKING:
-    from harness.progress import Progress
-    from harness.record.schema import Run
-    from harness.regression.history.trend import Trend
+from harness.errors import UserError
+from harness.record.journal import write_whole
+from harness.record.machine import by_machine
+from harness.record.schema import Run
+from harness.record.store import publish, read_on_one_machine, read_run
+from harness.regression import run_comparison
+from harness.regression.history.metrics import known_metrics
+from harness.regression.history.store import Wanted
+from harness.regression.history.trend import Trend, trend
 
 REPORT_JSON_VERSION = 1
 SIDE_BY_SIDE = "side_by_side.html"
@@ -66,25 +74,16 @@ def gallery_command(
     print(f"gallery {write_gallery(folder)}")
 
 
-def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
-    """Take the samples of a run with progress on the terminal, print its record's place and, if wanted, make its page.
+def publish_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
+) -> None:
+    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes.
 
-    Returns the run directory.
+    A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
+    TARGET.
     """
-    from harness.cli.progress import TerminalProgress
-
-    progress = TerminalProgress(sys.stderr)
-    try:
-        directory = take(progress)
-    except KeyboardInterrupt:
-        progress.end_line()
-        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
-        raise
-    progress.end_line()
-    print(f"record  {directory}")
-    if report:
-        write_page(directory, None)
-    return directory
+    print(publish(run, target))
 
 
 def write_page(run: Path, out: Path | None) -> Path:
@@ -102,14 +101,10 @@ def _finish(page: Path, show: bool, pdf: bool) -> None:
 
         print(f"pdf     {print_pdf(page)}")
     if show:
-        import webbrowser
-
         webbrowser.open(page.resolve().as_uri())
 
 
 def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | None, history: str | None) -> None:
-    from harness.errors import UserError
-
     together = len(runs) > 1 and not each
     if out is not None and each and len(runs) > 1:
         raise UserError(f"--out {out} names one file, --each writes {len(runs)}; leave one of them out")
@@ -123,11 +118,6 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 
 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
-    from harness.analysis.comparison import compare, to_json
-    from harness.analysis.judgement import to_json as judgements_json
-    from harness.analysis.verdict import claims_for, verdict
-    from harness.record.journal import write_whole
-    from harness.record.store import read_on_one_machine
     from harness.reporting.exports.formats import export
 
     page = None if as_json else write_page(run, out)
@@ -149,14 +139,10 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
-    from harness.record.machine import by_machine
-    from harness.record.store import read_run
-    from harness.regression.run_comparison import compare_several, to_json
-
     records = [one for run in runs for one in by_machine(read_run(run))]
-    found = compare_several(records)
+    found = run_comparison.compare_several(records)
     if as_json:
-        print(json_text(to_json(found)))
+        print(json_text(run_comparison.to_json(found)))
         return []
     from harness.reporting.side_by_side import write_side_by_side
 
@@ -169,10 +155,5 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
 
 def _trend(where: str, run: Run) -> Trend:
     """The series of the first run's scenario; the page keeps those with a point of one of its runs."""
-    from harness.cli.history import open_history
-    from harness.regression.history.metrics import known_metrics
-    from harness.regression.history.store import Wanted
-    from harness.regression.history.trend import trend
-
     with open_history(where) as database:
         return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.cli.anchors import print_anchors
+from harness.cli.calibrate import profile_here
+from harness.cli.methods import print_methods
 from harness.cli.output import json_text
-
-if TYPE_CHECKING:
-    from harness.models import ModelShape
-    from harness.roofline.speedup import SpeedupPrediction
-if TYPE_CHECKING:
-    from harness.models import ModelShape
-    from harness.roofline.ceilings import Ceilings
-    from harness.roofline.recorded_acceptance import RecordedArm
-    from harness.scenario.arms import Batching
-
+from harness.cli.paper import explain_paper
+from harness.errors import UserError
+from harness.hardware.profile import load_profile
+from harness.models import ModelShape
+from harness.models.choice import shape_called
+from harness.record.store import read_run
+from harness.roofline.batch_decode import predict_batch
+from harness.roofline.batch_interval import passes_interval
+from harness.roofline.batches import recorded_batch, slowest_row_passes
+from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.paper import paper_tables
+from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
+from harness.roofline.speedup import SpeedupPrediction, predict_speedup
+from harness.scenario.arms import Batching
 
 WHAT_IF_VERSION = 1
 ASSUMED_NFE_SPEEDUP = 3.0
@@ -67,37 +74,31 @@ def roofline_command(
 
     Runs nothing.
     """
-    from harness.errors import UserError
-    from harness.models.choice import shape_called
-
     if explain:
-        from harness.cli.paper import explain_paper
-
         print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return
     if methods:
-        from harness.cli.methods import print_methods
-
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
         return
     if paper:
         _print_paper(mode, as_json)
         return
     if anchors:
-        from harness.cli.anchors import print_anchors
-
         print_anchors(as_json)
         return
     if model is None or (hardware is None and not calibrate):
         raise UserError("give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)")
     shape = shape_called(model)
     if calibrate:
-        from harness.cli.calibrate import profile_here
-
         hardware = profile_here(None, [dtype], given=hardware).name
     assert hardware is not None
     if from_run is not None:
-        _print_batches(shape, hardware, dtype, from_run, block_size, nfe_speedup, batch, context, as_json)
+        if nfe_speedup is not None:
+            raise UserError(
+                f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
+            )
+        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context)
+        print(json_text(batches) if as_json else render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
@@ -112,12 +113,6 @@ def describe_prediction(
     Raises:
         UnknownHardwareError: no such profile. UserError: a value out of range.
     """
-    from harness.errors import UserError
-    from harness.hardware.profile import load_profile
-    from harness.roofline.batches import slowest_row_passes
-    from harness.roofline.ceilings import ceilings_of
-    from harness.roofline.speedup import predict_speedup
-
     if block_size < 1 or batch < 1 or not 1 <= nfe_speedup <= block_size:
         raise UserError(
             f"got block size {block_size}, batch {batch}, NFE speedup {nfe_speedup}; sizes must be at least 1 and "
@@ -170,21 +165,7 @@ def _was_given(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _print_batches(
-    shape: ModelShape, hardware: str, dtype: str, run: Path, block_size: int, nfe_speedup: float | None, batch: int,
-    context: int, as_json: bool,
-) -> None:  # fmt: skip
-    from harness.errors import UserError
-
-    if nfe_speedup is not None:
-        raise UserError(f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out")
-    described = describe_batches(shape, hardware, dtype, run, block_size, batch, context)
-    print(json_text(described) if as_json else render_batches(described))
-
-
 def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:
-    from harness.roofline.paper import paper_tables
-
     tables = paper_tables(mode)
     if as_json:
         rows = [*tables["table3"], *tables["table4"]]
@@ -212,11 +193,6 @@ def describe_batches(
         RecordError: no run, or no SBD arm of this block size with real acceptance.
         UserError: more rows than recorded prompts.
     """
-    from harness.hardware.profile import load_profile
-    from harness.record.store import read_run
-    from harness.roofline.ceilings import ceilings_of
-    from harness.roofline.recorded_acceptance import recorded_arms
-
     ceilings = ceilings_of(load_profile(hardware), dtype)
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
     arms = [
@@ -236,10 +212,6 @@ def _predicted(
     arm: RecordedArm, batching: Batching, shape: ModelShape, dtype: str, ceilings: Ceilings, block_size: int, batch: int,
     context: int,
 ) -> dict[str, Any]:  # fmt: skip
-    from harness.roofline.batch_decode import predict_batch
-    from harness.roofline.batch_interval import passes_interval
-    from harness.roofline.batches import recorded_batch
-
     passes = recorded_batch(arm.rows, batch, batching)
     interval = passes_interval(arm.rows, batch, batching)
     found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)

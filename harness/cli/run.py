@@ -1,25 +1,89 @@
-"""`sbd run-process` (hidden), which starts a fresh process of a run (harness.runner.subprocesses), and `sbd run --on ray`.
+"""`sbd run`, and `sbd run-process` (hidden), which starts a fresh process of a run (harness.runner.subprocesses).
 
-With --on ray the nodes of a cluster take the run's units. This process loads no model and no torch.
+With --on ray the nodes of a cluster take the run's units. This process then loads no model and no torch.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.report import take_and_tell
+from harness.cli.calibrate import need_torch, profile_of_scenario
+from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
 from harness.progress import Progress
+from harness.runner.cluster.ray_cluster import RayCluster
+from harness.runner.runner import run, run_errand
+from harness.runner.subprocesses import ChildTask, FreshInterpreter, end_with_parent
+from harness.scenario.loading import find_scenario, load_scenario
+from harness.scenario.plan import Share
+from harness.scenario.ranks import ranks_here
+
+KIND = "ray"
+
+
+def run_command(
+    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    out: Annotated[
+        Path | None, typer.Option(help="run directory; default: a new one under reports/, or the unfinished one")
+    ] = None,
+    report: Annotated[bool, typer.Option(help="write the report when the run is finished")] = True,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
+    ] = False,
+    on: Annotated[
+        str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
+    ] = None,
+) -> None:
+    """Measure: take every sample of a scenario that its run directory does not hold yet."""
+    if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
+        raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
+    if on is None and followed():
+        return
+    loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import or a connection
+    if on is not None:
+        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress), report)
+        return
+    need_torch("sbd run", " (in a checkout: pip install '.[run]'). sbd plan, roofline and report work without")
+    sent_out = loaded.in_fresh_processes and ranks_here() is None
+    if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
+        profile_of_scenario(loaded)
+    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)
+
+
+def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress) -> Path:
+    with RayCluster(where) as cluster:
+        return run(find_scenario(scenario), out, progress, cluster=cluster)
+
+
+def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
+    """Take the samples of a run with progress on the terminal, print its record's place and, if wanted, make its page.
+
+    Returns the run directory.
+    """
+    progress = TerminalProgress(sys.stderr)
+    try:
+        directory = take(progress)
+    except KeyboardInterrupt:
+        progress.end_line()
+        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
+        raise
+    progress.end_line()
+    print(f"record  {directory}")
+    if report:
+        from harness.cli.report import write_page  # loads what a measuring process does not need
+
+        write_page(directory, None)
+    return directory
 
 
 def followed() -> bool:
     """Follow another process and return True where this rank follows; then there is nothing else to do."""
-    from harness.scenario.ranks import ranks_here
-
     ranks = ranks_here()
     if ranks is None or ranks.leads:
         return False
@@ -38,49 +102,16 @@ def process_command(
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
-    from harness.cli.progress import TerminalProgress
-    from harness.runner.subprocesses import ChildTask, end_with_parent
-    from harness.scenario.plan import Share
-
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
     end_with_parent()
     if followed():
         return
     if calibrate:
-        from harness.cli.calibrate import profile_of_scenario
-        from harness.scenario.loading import load_scenario
-
         profile_of_scenario(load_scenario(scenario))
-    from harness.runner.runner import run_errand
-
     share = None if part is None or process is None else Share(part=part, process=process)
     progress = TerminalProgress(sys.stderr)
     try:
         run_errand(ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1])), progress)
     finally:
         progress.end_line()
-
-
-KIND = "ray"
-
-
-def run_on_cluster(scenario: str, out: Path | None, report: bool, on: str) -> None:
-    """Take every sample that the run directory does not hold yet.
-
-    Raises:
-        UserError and its kind: an unknown cluster; otherwise as harness.runner.runner.run.
-    """
-    from harness.runner.cluster.ray_cluster import RayCluster
-    from harness.runner.runner import run
-    from harness.scenario.loading import find_scenario, load_scenario
-
-    if on != KIND and not on.startswith(f"{KIND}://"):
-        raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
-    load_scenario(scenario)  # report a mistake in the file before connecting
-
-    def take(progress: Progress) -> Path:
-        with RayCluster(on) as cluster:
-            return run(find_scenario(scenario), out, progress, cluster=cluster)
-
-    take_and_tell(take, report)

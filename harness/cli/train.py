@@ -1,27 +1,56 @@
-"""`sbd train`: turns a causal LM into an SBD model, or repeats the reference model's recipe stage by stage.
+"""`sbd train`: turns a causal LM into an SBD model, or repeats the reference model's recipe stage by stage; `sbd eval`.
 
 `sbd train --recipe FILE --plan` prints what the training will take, modelled.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
+from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import MissingExtraError, UserError
-
-if TYPE_CHECKING:
-    from harness.engine.training.cost import TrainingCost
-    from harness.engine.training.recipe import TrainRecipe
-    from harness.hardware.profile import HardwareProfile
-    from harness.models import ModelShape
+from harness.hardware.profile import HardwareProfile, load_profile
+from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.choice import HuggingFaceModel, shape_of
+from harness.models.known import KNOWN_MODELS
+from harness.workloads.datasets import dataset_pairs
 
 # Options that are allowed beside a recipe, which sets everything else.
 _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
+
+
+# lm_eval reads everything after the command, --help too.
+EVAL_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@eval_app.command(context_settings=EVAL_CONTEXT)
+def eval_command(context: typer.Context) -> None:
+    """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
+
+    lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
+    """
+    try:
+        from lm_eval.__main__ import cli_evaluate
+
+        import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
+    except ImportError as error:
+        raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
+    given = context.args
+    named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
+    before = sys.argv
+    sys.argv = ["lm_eval", "run", *named, *given]
+    try:
+        cli_evaluate()
+    finally:
+        sys.argv = before
 
 
 class Objective(StrEnum):
@@ -62,8 +91,6 @@ def train_command(
     if model is not None and data is None:
         raise UserError(f"--model {model} needs --data: a JSONL file of prompts and solutions to train on")
     if recipe is not None:
-        from harness.engine.training.recipe import load_recipe
-
         _nothing_twice(context)
         chosen = load_recipe(recipe)
         if plan:
@@ -109,7 +136,6 @@ def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
     from harness.engine.training.fine_tuning import fine_tune, read_pairs
     from harness.engine.training.trainer import TrainingConfig
-    from harness.workloads.datasets import dataset_pairs
 
     if recipe.dataset is not None:
         pairs = dataset_pairs(recipe.dataset, recipe.examples)
@@ -130,9 +156,6 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     Raises:
         UserError and its kind: the model's shape or a device is unknown.
     """
-    from harness.engine.training.cost import UTILISATION, training_cost
-    from harness.hardware.profile import load_profile
-
     shape = shape_of_recipe(recipe)
     cost = training_cost(recipe, shape)
     per_step = recipe.sequences_per_step
@@ -157,10 +180,6 @@ def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
     Raises:
         UnknownModelError: the config is not of a decoder-only transformer. UserError: the shape is found nowhere.
     """
-    from harness.models import KNOWN_SHAPES
-    from harness.models.choice import HuggingFaceModel, shape_of
-    from harness.models.known import KNOWN_MODELS
-
     by_source = {known.source: name for name, known in KNOWN_MODELS.items()}
     if recipe.model in by_source:
         return KNOWN_SHAPES[by_source[recipe.model]]

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.judged import InconclusiveOption, JsonOption, ToOption
+from harness.analysis.comparison import compare
+from harness.analysis.verdict import claims_for, verdict
+from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.record.store import read_on_one_machine
 
 
 def verify_command(
@@ -39,11 +42,6 @@ def verify_command(
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
     """
-    from harness.analysis.comparison import compare
-    from harness.analysis.verdict import claims_for, verdict
-    from harness.cli.judged import finish
-    from harness.record.store import read_on_one_machine
-
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())
     finish(verdict(compare(record), asked, record.header), as_json, inconclusive, to)

@@ -7,7 +7,7 @@ no model, device or clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -31,17 +31,6 @@ from harness.scenario.scenario import Part
 from harness.scenario.speculative_arms import draft_shapes, stages
 from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
-
-
-def draft_weight_bytes(arm: Mapping[str, Any], target: ModelShape, element_bytes: int) -> int:
-    """Weight bytes of the models besides the target; the target's own first layers add none."""
-    shapes = zip(stages(arm), draft_shapes(arm, target), strict=True)
-    return sum(shape.params * element_bytes for stage, shape in shapes if shape is not None and "draft" in stage)
-
-
-def draft_kv_bytes(arm: Mapping[str, Any], target: ModelShape, dtype: str, slots: Callable[[ModelShape], int]) -> int:
-    """KV bytes of one row with ``slots`` of each draft model; each has its own cache."""
-    return sum(kv_cache_bytes(shape, dtype, slots(shape)) for shape in draft_shapes(arm, target) if shape is not None)
 
 
 def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
@@ -125,23 +114,27 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
         return None, case.shape_reason
     if case.workload.dataset is not None:
         return None, NOT_READ
-    size, (fed, logits) = DTYPE_BYTES[case.part.dtype], _widest_pass(case)
+    part, size = case.part, DTYPE_BYTES[case.part.dtype]
+    fed, logits = method_of(case.arm).widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
-    deployed = deployment_of(case)
-    shares = case.part.tensor_parallel if case.part.device == "cpu" else 1
+    shares = part.tensor_parallel if part.device == "cpu" else 1
+    own = shard(case.shape, part.tensor_parallel)
+    drafts = [
+        (stage, draft) for stage, draft in zip(stages(case.arm), draft_shapes(case.arm, case.shape), strict=True) if draft
+    ]
 
     def slots(shape: ModelShape) -> int:
-        return slots_allocated(case.batch_size, shape.kv_heads, length + 1) if captured(case.part) else length
+        return slots_allocated(case.batch_size, shape.kv_heads, length + 1) if captured(part) else length
 
-    kv_slots = slots(shard(case.shape, case.part.tensor_parallel))
+    # A draft model has its own KV cache; the target's own first layers add no weights.
+    weights = (own.params + sum(draft.params for stage, draft in drafts if "draft" in stage)) * size
+    kv = kv_cache_bytes(case.shape, deployment_of(case), slots(own))
+    kv += sum(kv_cache_bytes(draft, part.dtype, slots(draft)) for _, draft in drafts)
     return MemoryEstimate(
-        weight_bytes=shares
-        * (shard(case.shape, case.part.tensor_parallel).params * size + draft_weight_bytes(case.arm, case.shape, size)),
-        kv_bytes=shares
-        * case.batch_size
-        * (kv_cache_bytes(case.shape, deployed, kv_slots) + draft_kv_bytes(case.arm, case.shape, case.part.dtype, slots)),
+        weight_bytes=shares * weights,
+        kv_bytes=shares * case.batch_size * kv,
         logit_bytes=shares * case.batch_size * logits * case.shape.vocab * (size + FLOAT32_BYTES),
-        margin_bytes=graph_margin_bytes(case, case.shape, fed, logits) if captured(case.part) else 0,
+        margin_bytes=graph_margin_bytes(case, case.shape, fed, logits) if captured(part) else 0,
     ), None
 
 
@@ -169,11 +162,6 @@ def deployment_of(case: Case) -> Deployment:
     return Deployment(dtype=case.part.dtype, tensor_parallel=case.part.tensor_parallel)
 
 
-def _widest_pass(case: Case) -> tuple[int, int]:
-    """(query tokens, logits) of the widest decode pass of a row; it may reach past the last token."""
-    return method_of(case.arm).widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
-
-
 def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, str | None]:
     """Time of all samples priced by the roofline, or None with the reason.
 
@@ -187,18 +175,12 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     if case.workload.dataset is not None:
         return None, NOT_READ
     try:
-        sample_s = _prefill_s(case, ceilings) + _decode_s(case, ceilings)
+        prefill_s = price_pass(case.shape, deployment_of(case), _prompt_pass(case), ceilings).expected_s
+        sample_s = prefill_s + _decode_s(case, ceilings)
     except UserError as error:
         return None, str(error)
-    samples = case.sample_count
     bound: Bound = "expected" if case.stops_suppressed else "at_most"
-    return TimeEstimate(total_s=samples * sample_s, bound=bound, rung=ceilings.rung), None
-
-
-def _prefill_s(case: Case, ceilings: Ceilings) -> float:
-    """The prompt's pass, the same for every arm."""
-    assert case.shape is not None
-    return price_pass(case.shape, deployment_of(case), _prompt_pass(case), ceilings).expected_s
+    return TimeEstimate(total_s=case.sample_count * sample_s, bound=bound, rung=ceilings.rung), None
 
 
 def _prompt_pass(case: Case) -> ForwardPass:

@@ -34,15 +34,18 @@ class Job:
     digest: str
 
     @classmethod
-    def of(cls, path: Path | str) -> Job:
-        """Read a scenario. Raises UserError and its kind."""
-        return cls.of_scenario(load_scenario(path), path)
-
-    @classmethod
-    def of_scenario(cls, scenario: Scenario, path: Path | str) -> Job:
-        """A loaded scenario; the record calls its file ``path``. Raises UserError and its kind."""
+    def of(cls, path: Path | str, loaded: Scenario | None = None) -> Job:
+        """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind."""
+        scenario = loaded or load_scenario(path)
         resolved = scenario.model_dump(mode="json")
         return cls(path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved))
+
+
+def machine_here() -> Machine:
+    """The machine of this process; torch is loaded here and not before."""
+    from harness.runner.local_machine import this_machine
+
+    return this_machine()
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:

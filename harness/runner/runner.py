@@ -15,7 +15,7 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.cluster.protocol import Cluster
 from harness.runner.cluster.scheduler import spread
-from harness.runner.job import Job, default_directory, make_header, refuse_other_execution
+from harness.runner.job import Job, default_directory, machine_here, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
@@ -58,7 +58,7 @@ def run(
         elif ranks is None and job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
-            machine = machine or _this_machine()
+            machine = machine or machine_here()
             _take_here(job, store, machine, progress)
             machine.close()
     return directory
@@ -70,7 +70,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
     Raises:
         UserError and its kind, StorageError: as ``run``.
     """
-    machine = machine or _this_machine()
+    machine = machine or machine_here()
     job = Job.of(errand.scenario)
     with RunStore(errand.directory, errand.lent) as store:
         if errand.share is None:
@@ -189,10 +189,3 @@ def _refuse_devices(job: Job) -> None:
             raise UserError(
                 f"part {part.name}: devices: {', '.join(part.devices)} are nodes of a cluster; give --on ray, or remove devices"
             )
-
-
-def _this_machine() -> Machine:
-    """The local machine; torch is loaded here and not before."""
-    from harness.runner.local_machine import this_machine
-
-    return this_machine()

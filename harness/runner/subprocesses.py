@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Protocol
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.record.store import InheritedLock
@@ -110,27 +109,25 @@ class ChildTask:
     ranks: int = 1
 
 
-class Spawner(Protocol):
-    """Starts a fresh process."""
+Spawner = Callable[[ChildTask], int]
+"""Runs a fresh process to its end; returns its exit status, negative for a signal.
 
-    def __call__(self, errand: ChildTask) -> int:
-        """Run a fresh process to its end; returns its exit status, negative for a signal.
-
-        Raises:
-            HungError: it exceeded its deadline and was ended.
-        """
+Raises HungError: it exceeded its deadline and was ended.
+"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreshInterpreter:
-    """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr."""
+    """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr.
 
-    def __init__(self, calibrate: bool = False, debug: bool = False) -> None:
-        """``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback."""
-        self._calibrate = calibrate
-        self._debug = debug
+    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback.
+    """
+
+    calibrate: bool = False
+    debug: bool = False
 
     def __call__(self, errand: ChildTask) -> int:
-        """As the protocol says. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
+        """As a Spawner. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
         with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
             children = start(self.command(errand), errand.ranks, Path(folder), errand.lent)
             try:
@@ -147,12 +144,12 @@ class FreshInterpreter:
     def command(self, errand: ChildTask) -> Sequence[str]:
         """The command line of the child."""
         words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path)]
-        words += ["--debug"] if self._debug else []
+        words += ["--debug"] if self.debug else []
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
         if errand.share is not None:
             return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
-        return [*words, "--calibrate"] if self._calibrate else words
+        return [*words, "--calibrate"] if self.calibrate else words
 
 
 class Watchdog:

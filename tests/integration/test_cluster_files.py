@@ -30,7 +30,7 @@ def sbd_lines() -> list[str]:
 
 def test_every_sbd_line_is_one_that_the_program_knows() -> None:
     """Its options are those of `sbd run`."""
-    command: Any = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    command: Any = typer.main.get_command(app).get_command(None, "run")  # type: ignore[attr-defined]
     known = {option for parameter in command.params for option in parameter.opts}
     lines = sbd_lines()
     assert len(lines) == 3

@@ -14,7 +14,8 @@ from typing import Any
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.record.schema import RunHeader
 from harness.runner.cluster.protocol import LostError, Order
-from harness.runner.cluster.ray_worker import Unit, header_here, machine_here
+from harness.runner.cluster.ray_worker import Unit, header_here
+from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Entry
 from harness.scenario.scenario import Part

@@ -58,13 +58,6 @@ class Unit:
         yield from taken_here(self._order, self._node, self._machine())
 
 
-def machine_here() -> Machine:
-    """The node of this process; torch is loaded here and not before."""
-    from harness.runner.local_machine import this_machine
-
-    return this_machine()
-
-
 def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
     """The header of a run, without what every node finds out about itself.
 
@@ -118,7 +111,7 @@ def _checked(order: Order, where: str) -> Job:
             f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
             "path on every node, on a shared disk for example"
         ) from error
-    job = Job.of_scenario(scenario, order.path)
+    job = Job.of(order.path, scenario)
     if scenario_digest(job.resolved) != order.digest:
         raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")
     return job

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import ProcessEndedError, UserError
 from harness.progress import Progress
-from harness.record.schema import Run, RunHeader, Sample
+from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
-from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
+from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order, source_digest
 from harness.runner.job import Job
 from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
 from harness.runner.worker import work_of
-from harness.scenario.plan import Share, Slot
+from harness.scenario.plan import Share
 
 CLOCK: Callable[[], float] = time.monotonic
 LOOK_S = 0.5
@@ -58,11 +58,7 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> N
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or no node has what is needed.
     """
-    from harness.runner.cluster.protocol import source_digest
-
-    order = Order(
-        scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
-    )  # fmt: skip
+    order = Order(scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None)
     _refuse_what_nodes_cannot(job)
     if not store.exists:
         store.create(_header(job, order, cluster, progress))
@@ -83,7 +79,7 @@ def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> Run
 
 def _refuse_what_nodes_cannot(job: Job) -> None:
     for part in job.scenario.parts:
-        if getattr(part, "tensor_parallel", 1) > 1:
+        if part.tensor_parallel > 1:
             raise UserError(
                 f"part {part.name}: tensor_parallel: a node of a cluster takes a unit with one process, and would not split "
                 "the model; run this part without --on ray"
@@ -111,7 +107,7 @@ class _Spread:
         """Run until nothing is missing that may still be tried."""
         missing = work_of(self._job.plan, self._held).missing
         self._progress.start([slot.case.case_id for slot in missing])
-        self._waiting.extend(_units(missing))
+        self._waiting.extend(dict.fromkeys(slot.unit for slot in missing))
         for one in self._held.sessions:
             self._expect_engine(one)
         try:
@@ -247,14 +243,9 @@ class _Spread:
                 )
 
 
-def _units(missing: Sequence[Slot]) -> list[Share]:
-    return list(dict.fromkeys(slot.unit for slot in missing))
-
-
 def _of_unit(held: Run, share: Share) -> Run:
     """The part of a record that a unit continues: its samples and outcomes, without sessions."""
     own = {case.case_id for case in held.header.cases if (case.part, case.batch_size) == (share.part, share.batch_size)}
-    samples: list[Sample] = [one for one in held.samples if one.case_id in own and one.process == share.process]
-    return held.model_copy(
-        update={"samples": samples, "outcomes": [one for one in held.outcomes if one.case_id in own], "sessions": []}
-    )
+    samples = [one for one in held.samples if one.case_id in own and one.process == share.process]
+    outcomes = [one for one in held.outcomes if one.case_id in own]
+    return held.model_copy(update={"samples": samples, "outcomes": outcomes, "sessions": []})
