@@ -8,7 +8,7 @@ waits for all ranks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -17,11 +17,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from harness.decoding.session import ModelSession, Segment
 from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
-from harness.meters.clock import Clock
 from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
@@ -52,23 +49,9 @@ class RankGroup:
         self._talk = dist.new_group(backend="gloo", timeout=PATIENCE)
         self._amid: Order | None = None
 
-    def mesh(self, device: str) -> DeviceMesh:
-        """All ranks in a row, for the model's own traffic on this kind of device."""
-        return init_device_mesh(torch.device(device).type, (self.ranks.world,), mesh_dim_names=("tp",))
-
-    def backend(self, device: str) -> str:
-        """The backend of the model's own traffic."""
-        return "nccl" if device.startswith("cuda") else "gloo"
-
     def barrier(self) -> None:
         """Wait for all other ranks; their work on a GPU may still be running."""
         dist.barrier(group=self._talk)
-
-    def gathered(self, mine: T) -> list[T]:
-        """What every rank says, by rank."""
-        found: list[Any] = [None] * self.ranks.world
-        dist.all_gather_object(found, mine, group=self._talk)
-        return found
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """``tokens`` (B, n) on the host, compared with those of rank 0.
@@ -96,10 +79,7 @@ class RankGroup:
         Raises:
             ProcessEndedError: the others did not finish the order before, or one of them ended in this one.
         """
-        if self._amid is not None:
-            raise self._torn(self._amid)
         self._tell(order)
-        self._amid = order
         try:
             result = call()
         except CaseError:
@@ -121,8 +101,6 @@ class RankGroup:
         Raises:
             ProcessEndedError: they did not finish the last order.
         """
-        if self._amid is not None:
-            raise self._torn(self._amid)
         self._tell(None)
         dist.destroy_process_group()
 
@@ -131,14 +109,15 @@ class RankGroup:
         _store().set(LAST_WORDS, message)
 
     def _tell(self, order: Order | None) -> None:
+        """Send the order, if the others finished the one before."""
+        if self._amid is not None:
+            raise ProcessEndedError(
+                f"{self._amid.method} did not come to its end in all {self.ranks.world} processes of the split model, so they "
+                "end here; finished samples are kept, and the same command goes on without the case that failed",
+                STATUS_AGAIN,
+            )
         dist.broadcast_object_list([order], src=0, group=self._talk)
-
-    def _torn(self, order: Order) -> ProcessEndedError:
-        return ProcessEndedError(
-            f"{order.method} did not come to its end in all {self.ranks.world} processes of the split model, so they end here; "
-            "finished samples are kept, and the same command goes on without the case that failed",
-            STATUS_AGAIN,
-        )
+        self._amid = order
 
     def _lost(self, error: RuntimeError) -> Exception:
         """The cause of a RuntimeError during an order: another process that ended, or a fault of this one."""
@@ -170,67 +149,29 @@ def joined() -> RankGroup | None:
 
 
 class RankSession:
-    """Passes every call on to ``session``; the tokens it reads must be those of rank 0."""
+    """Passes every call on to ``session``; the tokens it reads must be those of rank 0, see RankGroup.read."""
 
-    def __init__(self, session: ModelSession, group: RankGroup) -> None:
+    def __init__(self, session: Any, group: RankGroup) -> None:
         self._session = session
-        self._group = group
+        self.read = group.read
 
-    @property
-    def context_tokens(self) -> tuple[int, ...]:
-        """As the session."""
-        return self._session.context_tokens
-
-    @property
-    def context_width(self) -> int:
-        """As the session."""
-        return self._session.context_width
-
-    def reset(self, rows: int, capacity: int) -> None:
-        """As the session."""
-        self._session.reset(rows, capacity)
-
-    def forward(self, segments: Sequence[Segment]) -> Tensor:
-        """As the session."""
-        return self._session.forward(segments)
-
-    def keep(self, tokens: Sequence[int]) -> None:
-        """As the session."""
-        self._session.keep(tokens)
-
-    def drop(self, tokens: Sequence[int]) -> None:
-        """As the session."""
-        self._session.drop(tokens)
-
-    def read(self, tokens: Tensor) -> list[list[int]]:
-        """As the session.
-
-        Raises:
-            InvariantError: rank 0 reads something else.
-        """
-        return self._group.read(tokens)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
 
 class RankClock:
-    """A clock whose synchronisation waits for all ranks."""
+    """Passes every call on to ``clock``, but its synchronisation waits for all ranks. The marks of single passes do not:
+    collectives keep the ranks together.
+    """
 
-    def __init__(self, clock: Clock, group: RankGroup) -> None:
+    def __init__(self, clock: Any, group: RankGroup) -> None:
         self._clock = clock
         self._group = group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
 
     def synchronise(self) -> None:
         """Wait for the device, then for the other ranks."""
         self._clock.synchronise()
         self._group.barrier()
-
-    def now_s(self) -> float:
-        """As the clock."""
-        return self._clock.now_s()
-
-    def mark(self) -> Any:
-        """As the clock: single passes do not wait for other ranks, because their collectives keep the ranks together."""
-        return self._clock.mark()
-
-    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
-        """As the clock."""
-        return self._clock.spans_s(marks)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from transformers import PreTrainedModel
 
 from harness.engine.rank_group import RankGroup
@@ -29,18 +30,15 @@ def refuse_older_transformers() -> None:
         )
 
 
-def loads_split(device: str) -> bool:
-    """Whether transformers can read every rank its own share of a checkpoint. It goes by the accelerator that is present, so
-    not for a model on the CPU beside a GPU.
+def loading_options(group: RankGroup, device: str) -> dict[str, Any]:
+    """The options of ``from_pretrained`` by which a rank reads its own share of a checkpoint. Empty where transformers cannot
+    do that: it goes by the accelerator that is present, so not for a model on the CPU beside a GPU.
     """
-    accelerator: Any = torch.accelerator.current_accelerator()
-    return torch.device(device).type == ("cpu" if accelerator is None else accelerator.type)
-
-
-def loading_options(group: RankGroup) -> dict[str, Any]:
-    """The options of ``from_pretrained``."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
+    accelerator: Any = torch.accelerator.current_accelerator()
+    if torch.device(device).type != ("cpu" if accelerator is None else accelerator.type):
+        return {}
     return {"distributed_config": DistributedConfig(tp_size=group.ranks.world)}
 
 
@@ -63,5 +61,6 @@ def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> 
     if head is not None and untyped.get_input_embeddings().weight is head.weight:
         head.weight = nn.Parameter(head.weight.detach(), requires_grad=False)  # else it would go by one name only
     plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
-    apply_tensor_parallelism(module, group.mesh(device), plan)
+    mesh = init_device_mesh(torch.device(device).type, (group.ranks.world,), mesh_dim_names=("tp",))
+    apply_tensor_parallelism(module, mesh, plan)
     module.tie_weights()
