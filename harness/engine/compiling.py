@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from harness.decoding.request import Fuse
 from harness.decoding.sampling import TorchFigures, sampler_of
-from harness.engine.kv_cache import KvLayout, LayerKv
+from harness.engine.kv_cache import LayerSlots, Layout, UsedKv, UsedLayer
 from harness.errors import ScenarioError
 from harness.meters.host import CAPTURES
 from harness.scenario.scenario import Execution, Part
@@ -105,7 +105,7 @@ def can_compile(kind: str = "cpu") -> bool:
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def layer(module: nn.Module, hidden: Tensor, kv: LayerKv, options: dict[str, Any]) -> Any:
+def layer(module: nn.Module, hidden: Tensor, kv: LayerSlots | UsedLayer, options: dict[str, Any]) -> Any:
     """One decoder layer of any model: the function that is compiled."""
     return module(hidden, kv=kv, **options)
 
@@ -124,7 +124,7 @@ class CompiledLayer(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
 
-    def forward(self, hidden: Tensor, *, layout: KvLayout, **options: Any) -> Any:
+    def forward(self, hidden: Tensor, *, layout: Layout | UsedKv, **options: Any) -> Any:
         """Give the layer its own part of the layout."""
         return self._run(self.inner, hidden, layout.of_layer(self._number), options)
 
