@@ -44,14 +44,12 @@ def execution_of(part: Part) -> Execution:
     kind = part.device.partition(":")[0]
     if part.execution == "eager" or part.session == "plain":
         return "eager"
-    if part.execution == "graphs":
-        if kind == "cpu":
-            raise ScenarioError(
-                f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
-                "use device: cuda, or execution: auto, compiled or eager"
-            )
-        return "graphs"
-    if part.execution == "auto" and kind == "cuda":
+    if part.execution == "graphs" and kind == "cpu":
+        raise ScenarioError(
+            f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
+            "use device: cuda, or execution: auto, compiled or eager"
+        )
+    if part.execution == "graphs" or (part.execution == "auto" and kind == "cuda"):
         return "graphs"
     if part.tensor_parallel == 1 and can_compile(kind):
         return "compiled"
@@ -102,9 +100,6 @@ def can_compile(kind: str = "cpu") -> bool:
     return True
 
 
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
 def layer(module: nn.Module, hidden: Tensor, kv: LayerSlots | UsedLayer, options: dict[str, Any]) -> Any:
     """One decoder layer of any model: the function that is compiled."""
     return module(hidden, kv=kv, **options)
@@ -136,7 +131,7 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
     return found if isinstance(found, nn.ModuleList) and len(found) == config.num_hidden_layers else None
 
 
-def with_compiled_layers(model: PreTrainedModel, compile_one: Compile | None = None) -> PreTrainedModel | None:
+def with_compiled_layers(model: PreTrainedModel, compile_one: Callable[..., Any] | None = None) -> PreTrainedModel | None:
     """A view of ``model`` that shares all its modules and runs its layers compiled; None where its layers are not found. Shapes
     are fixed, so each kind of forward is compiled anew: once for all layers of a kind.
 

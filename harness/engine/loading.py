@@ -178,7 +178,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: Ra
         shape=shape_from_config(name, module.config.to_dict()),
         tokenizer=TextTokenizer(tokenizer),
         mask_id=mask_id,
-        stop_ids=_stop_ids(module, tokenizer),
+        stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
         family=family,
     )
 
@@ -220,11 +220,11 @@ def _said_by_transformers(name: str) -> Iterator[None]:
         ) from error
 
 
-def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
-    """End-of-sequence ids of the generation config and the tokenizer."""
-    configured = module.generation_config.eos_token_id if module.generation_config else None
+def stop_ids_of(generation_config: Any, *more: int | None) -> frozenset[int]:
+    """End-of-sequence ids of a generation config (one id, several or none; None: no config) and ``more``."""
+    configured = getattr(generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
-    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+    return frozenset(i for i in [*ids, *more] if i is not None)
 
 
 def _decodable(path: str, name: str, options: dict[str, Any], dtype: str) -> tuple[Config, BlockModelFamily | None]:

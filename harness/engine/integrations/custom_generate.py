@@ -29,7 +29,7 @@ from harness.decoding.drafters import Drafter
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
-from harness.engine.loading import LoadedModel
+from harness.engine.loading import LoadedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.errors import UserError
 from harness.models import shape_from_config
@@ -189,10 +189,7 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     mask_id = getattr(untyped.config, "mask_token_id", None) if mask_token_id is None else mask_token_id
     if mask_id is None and case.arm["method"] != "ntp":
         raise UserError("custom_generate: which token is the mask? give mask_token_id=tokenizer.mask_token_id")
-    stops = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    return LoadedModel(
-        module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=frozenset(one for one in stops if one is not None)
-    )
+    return LoadedModel(module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=stop_ids_of(config))
 
 
 def _pad_id(config: Any) -> int:
