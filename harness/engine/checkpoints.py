@@ -33,13 +33,9 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 def open_checkpoint(
-    path: str,
-    config: Config,
-    family: BlockModelFamily | None,
-    how: dict[str, Any],
-    options: dict[str, Any],
+    path: str, config: Config, family: BlockModelFamily | None, how: dict[str, Any], options: dict[str, Any],
     share: dict[str, Any] | None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """The module and the tokenizer.
 
     Args:

@@ -28,8 +28,7 @@ from transformers import (
 )
 
 from harness.engine.checkpoints import open_checkpoint
-from harness.engine.rank_group import RankGroup
-from harness.engine.sharding import loading_options, refuse_older_transformers, split
+from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import Config, native_config, recognised

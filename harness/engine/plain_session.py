@@ -93,8 +93,7 @@ class TransformersSession:
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
-        on_host: list[list[int]] = tokens.tolist()
-        return on_host
+        return tokens.tolist()
 
     def _needs_mask(self, segments: Sequence[Segment]) -> bool:
         """False where the attention kernel's own rule (all, or plain causal without a past) is already the right one."""

@@ -187,8 +187,7 @@ class StaticSession:
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
-        on_host: list[list[int]] = tokens.tolist()
-        return on_host
+        return tokens.tolist()
 
     def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> Layout:
         lengths, fed, query = self._lengths, self._fed, self._query
