@@ -51,15 +51,11 @@ def _inside(segments: Iterable[tuple[int, str, Tensor | None]], first: int) -> T
         if begin < end:
             lines = visible[begin - first : end - first]
             lines[:, :start] = True
-            lines[:, start:end] = _own(begin - start, width, visibility) if seen is None else seen[begin - start :]
+            lines[:, start:end] = True if seen is None else seen[begin - start :]
+            if visibility == "causal":
+                lines[:, start:end].tril_(begin - start)
         start = end
     return visible
-
-
-def _own(first: int, width: int, visibility: str) -> Tensor:
-    """(width - first, width) bool: what the tokens of one segment see of each other, from its token ``first`` on."""
-    everything = torch.ones(width - first, width, dtype=torch.bool)
-    return everything.tril(first) if visibility == "causal" else everything
 
 
 def wanted_logits(segments: Sequence[Segment], device: torch.device) -> Tensor | int:

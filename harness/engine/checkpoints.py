@@ -8,7 +8,6 @@ which needs the whole checkpoint in memory once.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,54 +20,46 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
-from harness.models.block_checkpoints import Config, native_config, recognised
+from harness.models.block_checkpoints import Config, native_config
 from harness.models.block_families import BlockModelFamily
 
 FUSED = ".attention.query_key_value."
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """``config`` is the config.json as it stands; ``family`` is None for a checkpoint of no public family."""
-
-    module: Any
-    tokenizer: Any
-    config: Config
-    family: BlockModelFamily | None
-
-
 def open_checkpoint(
-    path: str, dtype: torch.dtype, attention: str, options: dict[str, Any], share: dict[str, Any] | None = None
-) -> Opened:
-    """``options``: the revision, and whether the checkpoint's own code may run. ``share``: transformers' options to split the
-    model over several processes; None keeps it whole.
+    path: str, config: Config, family: BlockModelFamily | None, how: dict[str, Any], options: dict[str, Any],
+    share: dict[str, Any] | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The module and the tokenizer.
+
+    Args:
+        config: the checkpoint's config.json as it stands.
+        family: None for a checkpoint of no public family.
+        how: transformers' dtype and attn_implementation.
+        options: the revision, and whether the checkpoint's own code may run.
+        share: transformers' options to split the model over several processes; None keeps it whole.
 
     Raises:
         OSError, ValueError: the checkpoint does not exist or cannot be loaded so.
         UnknownModelError: it is of a public family, but its tensors do not fit, or it is to be split.
     """
-    revision = {key: value for key, value in options.items() if key == "revision"}
-    config, _ = PreTrainedConfig.get_config_dict(path, **revision)
-    family = recognised(config)
-    how: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention}
     if family is None:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
         auto: Any = AutoModelForCausalLM
-        module = auto.from_pretrained(path, use_safetensors=True, **how, **options, **(share or {}))
-        return Opened(module=module, tokenizer=tokenizer, config=config, family=None)
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        return auto.from_pretrained(path, use_safetensors=True, **how, **options, **(share or {})), tokenizer
     if share is not None:
         raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
+    revision = {key: value for key, value in options.items() if key == "revision"}
     native = native_config(family, config)
     as_native = AutoConfig.for_model(native.pop("model_type"), **native)
     native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]
-    how |= {"config": as_native, "output_loading_info": True}
+    how = how | {"config": as_native, "output_loading_info": True}
     if family.renames:
         how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
@@ -77,7 +68,7 @@ def open_checkpoint(
     else:
         module, info = native_class.from_pretrained(path, use_safetensors=True, **how, **revision)
     _refuse_others(info, family)
-    return Opened(module=module, tokenizer=_tokenizer(path, as_native, revision), config=config, family=family)
+    return module, _tokenizer(path, as_native, revision)
 
 
 def _refuse_others(info: Any, family: BlockModelFamily) -> None:

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from harness.decoding.request import Fuse
 from harness.decoding.sampling import TorchFigures, sampler_of
-from harness.engine.kv_cache import KvLayout, LayerKv
+from harness.engine.kv_cache import LayerSlots, Layout, UsedKv, UsedLayer
 from harness.errors import ScenarioError
 from harness.meters.host import CAPTURES
 from harness.scenario.scenario import Execution, Part
@@ -44,14 +44,12 @@ def execution_of(part: Part) -> Execution:
     kind = part.device.partition(":")[0]
     if part.execution == "eager" or part.session == "plain":
         return "eager"
-    if part.execution == "graphs":
-        if kind == "cpu":
-            raise ScenarioError(
-                f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
-                "use device: cuda, or execution: auto, compiled or eager"
-            )
-        return "graphs"
-    if part.execution == "auto" and kind == "cuda":
+    if part.execution == "graphs" and kind == "cpu":
+        raise ScenarioError(
+            f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
+            "use device: cuda, or execution: auto, compiled or eager"
+        )
+    if part.execution == "graphs" or (part.execution == "auto" and kind == "cuda"):
         return "graphs"
     if part.tensor_parallel == 1 and can_compile(kind):
         return "compiled"
@@ -102,10 +100,7 @@ def can_compile(kind: str = "cpu") -> bool:
     return True
 
 
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def layer(module: nn.Module, hidden: Tensor, kv: LayerKv, options: dict[str, Any]) -> Any:
+def layer(module: nn.Module, hidden: Tensor, kv: LayerSlots | UsedLayer, options: dict[str, Any]) -> Any:
     """One decoder layer of any model: the function that is compiled."""
     return module(hidden, kv=kv, **options)
 
@@ -124,7 +119,7 @@ class CompiledLayer(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
 
-    def forward(self, hidden: Tensor, *, layout: KvLayout, **options: Any) -> Any:
+    def forward(self, hidden: Tensor, *, layout: Layout | UsedKv, **options: Any) -> Any:
         """Give the layer its own part of the layout."""
         return self._run(self.inner, hidden, layout.of_layer(self._number), options)
 
@@ -136,7 +131,7 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
     return found if isinstance(found, nn.ModuleList) and len(found) == config.num_hidden_layers else None
 
 
-def with_compiled_layers(model: PreTrainedModel, compile_one: Compile | None = None) -> PreTrainedModel | None:
+def with_compiled_layers(model: PreTrainedModel, compile_one: Callable[..., Any] | None = None) -> PreTrainedModel | None:
     """A view of ``model`` that shares all its modules and runs its layers compiled; None where its layers are not found. Shapes
     are fixed, so each kind of forward is compiled anew: once for all layers of a kind.
 

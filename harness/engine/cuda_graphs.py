@@ -189,7 +189,9 @@ class GraphedSession(StaticSession):
         rows, groups, length, _ = self._keys[0].shape
         keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
         before = torch.arange(rows, device=device)[:, None] * length
-        parts = tuple((s.tokens.shape[1], _is_causal(s)) for s in segments)
+        widths = [s.tokens.shape[1] for s in segments]
+        # A causal token alone sees what a bidirectional one does.
+        parts = tuple((width, width > 1 and s.visibility == "causal") for width, s in zip(widths, segments, strict=True))
         heads = cast(Any, self._model.config).num_attention_heads // self._ranks
         attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
 
@@ -222,8 +224,3 @@ def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: i
 def _padded_within(segment: Segment) -> bool:
     """Whether some row has both tokens and padding in the segment."""
     return segment.valid is not None and bool((segment.valid != segment.valid[:, :1]).any())
-
-
-def _is_causal(segment: Segment) -> bool:
-    """Whether the segment's tokens see different slots."""
-    return segment.visibility == "causal" and segment.tokens.shape[1] > 1

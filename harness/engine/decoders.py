@@ -29,7 +29,7 @@ from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
 from harness.record.trace import ForwardPass, Generation
-from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks
+from harness.roofline.recorded_acceptance import passes_per_block, recorded_checks
 from harness.scenario.masked_arms import protocol_of
 from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
@@ -38,6 +38,8 @@ from harness.scenario.solvers import SOLVERS, knobs_of
 FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
 Decoder = Generator[ForwardPass, None, Generation]
 """Yields every pass in counts, the prompt's first, and returns what was written."""
+# Cached in the process: a replayed run does not change.
+_passes_per_block, _recorded_checks = cache(passes_per_block), cache(recorded_checks)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Decoding:
             return SolverAcceptance(resolve_name(SOLVERS[self.arm["solver"]].rule), **knobs_of(self.arm))
         if replay.mean_passes_per_block is not None:
             return ReplayedAcceptance(assumed_passes(self.arm["block_size"], replay.mean_passes_per_block), self.seed)
-        return ReplayedAcceptance(recorded_passes(_recorded_passes(*self.trace)), self.seed)
+        return ReplayedAcceptance(recorded_passes(_passes_per_block(*self.trace)), self.seed)
 
     @property
     def trace(self) -> tuple[Path, int, str | None]:
@@ -172,15 +174,3 @@ def block_diffusion(asked: Decoding) -> Decoder:
 def draft_and_check(asked: Decoding) -> Decoder:
     """A drafter proposes, the target checks."""
     return decode_draft_and_check(asked.session, asked.request, asked.drafter())
-
-
-@cache
-def _recorded_passes(run_dir: Path, block_size: int, label: str | None) -> list[int]:
-    """Cached in the process: a replayed run does not change."""
-    return passes_per_block(run_dir, block_size, label)
-
-
-@cache
-def _recorded_checks(run_dir: Path, block_size: int, label: str | None) -> RecordedChecks:
-    """As _recorded_passes."""
-    return recorded_checks(run_dir, block_size, label)

@@ -86,10 +86,6 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     return shared
 
 
-Beside = Callable[[ModelSession], ModelSession]
-"""Puts a draft model's session beside the target's, so that their passes are metered together."""
-
-
 class DraftModels:
     """The models of a part besides its target; each is loaded when a case first asks for it and then kept."""
 
@@ -117,8 +113,11 @@ class DraftModels:
         return self._held[key]
 
 
-def drafter_of(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest, beside: Beside) -> Drafter:
-    """The drafter of a case with stages; the lowest stage is made first.
+def drafter_of(
+    case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest, beside: Callable[[ModelSession], ModelSession]
+) -> Drafter:
+    """The drafter of a case with stages; the lowest stage is made first. ``beside`` puts a draft model's session beside the
+    target's, so that their passes are metered together.
 
     Raises:
         ScenarioError: a draft model has other tokens than the target, or a model has no tokenizer to translate with.
@@ -135,25 +134,18 @@ def drafter_of(case: Case, target: LoadedModel, models: DraftModels, request: De
         model, session = models.of(stage)
         if not universal:
             _refuse_other_tokens(case, target, model, shape)
-        never, stops = (_own_ids if universal else _targets_ids)(model, target, request)
+            # Rows of its LM head beyond the target's tokens are padding.
+            own = [i for i in request.suppressed_ids if i < model.shape.vocab]
+            never, stops = [*own, *range(target.shape.vocab, model.shape.vocab)], request.stop.token_ids
+        else:
+            never = [] if model.mask_id is None else [model.mask_id]
+            stops = model.stop_ids if request.stop.token_ids else frozenset()  # it stops nowhere if the target does not
         drafter = DraftModel(
             beside(session), name=shape.name, tokens=tokens, below=drafter, stops=stops,
             never=torch.tensor(never, dtype=torch.long, device=request.device),
         )  # fmt: skip
     assert drafter is not None, f"{case.case_id} has no stage"
     return TranslatedDrafts(drafter, _translation(case, target, models, request)) if universal else drafter
-
-
-def _targets_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest) -> tuple[list[int], frozenset[int]]:
-    """(never drafted, stops) of a draft model with the target's tokens; rows of its LM head beyond them are padding."""
-    padding = range(target.shape.vocab, model.shape.vocab)
-    return [*(i for i in request.suppressed_ids if i < model.shape.vocab), *padding], request.stop.token_ids
-
-
-def _own_ids(model: LoadedModel, target: LoadedModel, request: DecodeRequest) -> tuple[list[int], frozenset[int]]:
-    """(never drafted, stops) of a draft model with its own tokens; it stops nowhere if the target does not."""
-    stops = model.stop_ids if request.stop.token_ids else frozenset()
-    return [] if model.mask_id is None else [model.mask_id], stops
 
 
 def _translation(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest) -> TextTranslation:

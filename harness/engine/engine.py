@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance
-from harness.decoding.drafters import Drafter
 from harness.decoding.next_token import Pair, answer_logprobs, decode_next_token
 from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
 from harness.decoding.session import ModelSession
@@ -28,7 +27,7 @@ from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
-from harness.engine.loading import LoadedModel, TextTokenizer, keep_what_is_freed, load_model, map_what_comes
+from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
 from harness.engine.rank_group import RankClock, RankGroup, RankSession
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
@@ -36,7 +35,6 @@ from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
 from harness.meters.timed_session import MeteredSession
 from harness.meters.window import Readings
-from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
@@ -46,30 +44,6 @@ from harness.scenario.scenario import Part
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2
 WARM_ROUNDS, ROUNDS = 1, 2
-
-
-def bench_decoder(
-    session: ModelSession,
-    block_size: int | None,
-    vocab: int,
-    mask_id: int | None,
-    device: torch.device,
-    fuse: Fuse | None = None,
-) -> Generator[ForwardPass, None, Generation]:
-    """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
-    generator = torch.Generator().manual_seed(0)
-    prompt = torch.randint(vocab, (MEASURED_CONTEXT,), generator=generator).tolist()
-    request = DecodeRequest(
-        prompts=(tuple(prompt),), max_new_tokens=MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS, stop=NEVER,
-        suppressed_ids=() if mask_id is None else (mask_id,), temperature=0.0, generator=torch.Generator(device), device=device,
-        fuse=fuse,
-    )  # fmt: skip
-    if block_size is None:
-        return decode_next_token(session, request)
-    if mask_id is None:
-        raise ValueError("blocks need a mask token")
-    acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
-    return decode_set_block(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,38 +63,24 @@ class Decoded:
 class Engine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
     ``measuring``: the session that passes are measured with, where the samples' session would have to make its graphs anew.
+    ``tokenizer`` is None for random models.
     """
 
     def __init__(
-        self,
-        model: LoadedModel,
-        session: ModelSession,
-        device: str,
-        clock: Clock,
-        meters: Available | None = None,
-        drafts: DraftModels | None = None,
-        measuring: ModelSession | None = None,
-        fuse: Fuse | None = None,
-    ) -> None:
+        self, model: LoadedModel, session: ModelSession, device: str, clock: Clock, meters: Available | None,
+        drafts: DraftModels, measuring: ModelSession, fuse: Fuse | None,
+    ) -> None:  # fmt: skip
+        self.shape, self.tokenizer = model.shape, model.tokenizer
         self._model = model
-        self._fuse = fuse
-        self._drafts = drafts
+        self._session = session
         self._device = torch.device(device)
         self._clock = clock
         self._meters = meters
-        self._session = session
-        self._measuring = measuring or session
+        self._drafts = drafts
+        self._measuring = measuring
+        self._fuse = fuse
+        self._suppressed = () if model.mask_id is None else (model.mask_id,)
         self._compiled_generate: Callable[..., Any] | None = None
-
-    @property
-    def shape(self) -> ModelShape:
-        """The shape of the loaded model."""
-        return self._model.shape
-
-    @property
-    def tokenizer(self) -> TextTokenizer | None:
-        """None for random models."""
-        return self._model.tokenizer
 
     @property
     def meters(self) -> dict[str, Any] | None:
@@ -147,7 +107,14 @@ class Engine:
             DoesNotFitError: the device ran out of memory.
         """
         with self._as_it_fits():
-            return self._timed(case, prompts, seed)
+            stop = NEVER if case.stops_suppressed else self._stop_rule(case)
+            request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
+            if case.is_check:
+                return self._generated(case, request)
+            session = MeteredSession(self._session, self._clock)
+            drafter = partial(drafter_of, case, self._model, self._drafts, request, session.beside)
+            decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
+            return self._drained(decoder, session)
 
     def answer_logprobs(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
         """What the next-token head says of given answers, see harness.decoding.next_token.
@@ -155,9 +122,8 @@ class Engine:
         Raises:
             DoesNotFitError: the device ran out of memory.
         """
-        mask_id = self._model.mask_id
         with self._as_it_fits():
-            return answer_logprobs(self._session, pairs, () if mask_id is None else (mask_id,), self._device)
+            return answer_logprobs(self._session, pairs, self._suppressed, self._device)
 
     @contextmanager
     def _as_it_fits(self) -> Iterator[None]:
@@ -168,23 +134,6 @@ class Engine:
             for session in (self._session, self._measuring):
                 session.reset(0, 0)
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
-
-    def _timed(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
-        """Time one decode, by our decoder or by generate()."""
-        request = self._request(case, prompts, seed)
-        if case.is_check:
-            attend, forward = case.part.model_attention, self._forward_of_generate(case)
-            how = {"cache": case.arm["cache"], "attention": attend, "forward": forward}
-            return self._generated(request, how)
-        session = MeteredSession(self._session, self._clock)
-        drafter = partial(self._drafter, case, request, session)
-        decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
-        return self._drained(decoder, session)
-
-    def _drafter(self, case: Case, request: DecodeRequest, session: MeteredSession) -> Drafter:
-        if self._drafts is None:
-            raise InvariantError("this engine was opened without a way to load draft models")
-        return drafter_of(case, self._model, self._drafts, request, session.beside)
 
     def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
         """Short decodes of one row, NTP and every block size in turn: see harness.engine.engine.
@@ -198,10 +147,17 @@ class Engine:
         return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
 
     def _bench(self, block_size: int | None) -> Decoded:
-        session = MeteredSession(self._measuring, self._clock)
-        return self._drained(
-            bench_decoder(session, block_size, self.shape.vocab, self._model.mask_id, self._device, self._fuse), session
-        )
+        """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
+        session, mask_id = MeteredSession(self._measuring, self._clock), self._model.mask_id
+        generator = torch.Generator().manual_seed(0)
+        prompt = tuple(torch.randint(self.shape.vocab, (MEASURED_CONTEXT,), generator=generator).tolist())
+        max_new_tokens = MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS
+        request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
+        if block_size is None or mask_id is None:
+            return self._drained(decode_next_token(session, request), session)
+        acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
+        decoder = decode_set_block(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)
+        return self._drained(decoder, session)
 
     def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
         """Run a decoder of ours to its end between marks."""
@@ -219,8 +175,9 @@ class Engine:
             raise InvariantError(f"{len(forward_s)} model calls, but {len(decoded.generation.passes)} passes in the trace")
         return replace(decoded, forward_s=forward_s, sampler_s=session.sampler_s())
 
-    def _generated(self, request: DecodeRequest, how: dict[str, Any]) -> Decoded:
+    def _generated(self, case: Case, request: DecodeRequest) -> Decoded:
         """Decode with generate(); its failure is the outcome of this case and does not end the run."""
+        how = {"cache": case.arm["cache"], "attention": case.part.model_attention, "forward": self._forward_of_generate(case)}
         try:
             return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
         except (torch.OutOfMemoryError, MemoryError):
@@ -260,13 +217,13 @@ class Engine:
             readings=readings,
         )  # fmt: skip
 
-    def _request(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> DecodeRequest:
-        mask_id = self._model.mask_id
+    def _request(
+        self, prompts: Sequence[tuple[int, ...]], max_new_tokens: int, stop: StopRule, temperature: float, seed: int
+    ) -> DecodeRequest:
         return DecodeRequest(
-            prompts=tuple(prompts), max_new_tokens=case.workload.max_new_tokens,
-            stop=NEVER if case.stops_suppressed else self._stop_rule(case),
-            suppressed_ids=() if mask_id is None else (mask_id,), temperature=case.arm["temperature"],
-            generator=torch.Generator(self._device).manual_seed(seed), device=self._device, fuse=self._fuse,
+            prompts=tuple(prompts), max_new_tokens=max_new_tokens, stop=stop, suppressed_ids=self._suppressed,
+            temperature=temperature, generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
+            fuse=self._fuse,
         )  # fmt: skip
 
     def _stop_rule(self, case: Case) -> StopRule:
@@ -309,12 +266,12 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     map_what_comes()
     model = load_model(part, group)
     keep_what_is_freed()
-    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    clock: Any = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     execution = execution_of(part)
     opened = partial(
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
     )
-    session = opened(model.module, ranks=part.tensor_parallel)
+    session: Any = opened(model.module, ranks=part.tensor_parallel)
     # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
     measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
     drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)

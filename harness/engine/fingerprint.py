@@ -27,7 +27,11 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
     captured = _captured_kernel(part, model.shape)
-    calls_sdpa = part.attention != "eager" and captured is None
+    no_sdpa = None
+    if captured is not None:
+        no_sdpa = "decode passes are captured into graphs, which attend by captured_attention"
+    elif part.attention == "eager":
+        no_sdpa = f"attention: {part.attention} does not call scaled_dot_product_attention"
     unit = compiled_unit(model.module, execution_of(part))
     return {
         "model_revision": revision,
@@ -36,8 +40,8 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
         "tokenizer_sha256_reason": None if digest else "there is no tokenizer with a file form",
         "compiled": unit,
         "compiled_reason": None if unit else "forwards are not compiled",
-        "sdpa": sdpa_backends(part, model.shape) if calls_sdpa else None,
-        "sdpa_reason": None if calls_sdpa else _no_sdpa(part, captured),
+        "sdpa": None if no_sdpa else sdpa_backends(part, model.shape),
+        "sdpa_reason": no_sdpa,
         "sdpa_kernels": kernels_left(),
         "sdpa_kernels_reason": None if part.device == "cpu" else f"without {LEFT_OUT}",
         "captured_attention": captured,
@@ -51,13 +55,6 @@ def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
     if device.type == "cpu" or part.session == "plain" or execution_of(part) == "eager":
         return None
     return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
-
-
-def _no_sdpa(part: Part, captured: str | None) -> str:
-    """Why decode passes do not ask scaled_dot_product_attention."""
-    if captured is not None:
-        return "decode passes are captured into graphs, which attend by captured_attention"
-    return f"attention: {part.attention} does not call scaled_dot_product_attention"
 
 
 def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from harness.decoding.request import DecodeRequest
 from harness.record.trace import Generation
 
 Cache = Literal["dynamic", "static"]
+UNTYPED_SETTINGS: Any = GenerationConfig
 
 
 class _Suppress(LogitsProcessor):
@@ -86,8 +87,7 @@ def generate(
 
 
 def _settings(request: DecodeRequest, cache: Cache) -> Any:
-    untyped: Any = GenerationConfig
-    return untyped(
+    return UNTYPED_SETTINGS(
         max_new_tokens=request.max_new_tokens,
         do_sample=False,
         eos_token_id=sorted(request.stop.token_ids) or None,
@@ -104,9 +104,8 @@ def _borrowed(model: PreTrainedModel, attention: str, forward: Callable[..., Any
     as the longest that the model ever had. A fresh generate() does not do that, so the length is reset each time.
     """
     ours, settings = model.config._attn_implementation, model.generation_config
-    untyped: Any = GenerationConfig
     model.set_attn_implementation(attention)
-    model.generation_config = untyped()
+    model.generation_config = UNTYPED_SETTINGS()
     if hasattr(model, "_previous_max_cache_length"):
         del model._previous_max_cache_length
     if forward is not None:

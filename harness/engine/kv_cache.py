@@ -26,23 +26,10 @@ from harness.decoding.session import upload
 NAME = "sbd_used_kv"
 
 
-class LayerKv(Protocol):
-    """Where one forward writes and what it reads in one layer."""
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """Write the fed keys and values (B, G, Q, D), attend to the used slots: query (B, H, Q, D), result (B, Q, H, D)."""
-
-
-class KvLayout(Protocol):
-    """Where one forward writes and what it reads; goes from the session through transformers to ``attend``."""
-
-    def of_layer(self, layer: int) -> LayerKv:
-        """The same of one layer, by its number."""
-
-
 @dataclass(slots=True)
-class Layout(KvLayout):
-    """Slots by number and, where one is needed, a mask: made anew for every forward.
+class Layout:
+    """Slots by number and, where one is needed, a mask: made anew for every forward. Goes from the session through transformers
+    to ``attend``.
 
     ``keys``, ``values``  one (B, G, C, D) buffer per layer
     ``rows``              (B,) the buffers' rows that this forward is about, which then each have ``slots``; None: all
@@ -66,29 +53,8 @@ class Layout(KvLayout):
     mask: Tensor | None
 
     def of_layer(self, layer: int) -> LayerSlots:
-        """See KvLayout."""
+        """The same of one layer, by its number."""
         return LayerSlots(self.keys[layer], self.values[layer], self)
-
-    def attend(self, keys: Tensor, values: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """Write to the slots, attend to the first ``width`` of them."""
-        if self.start is not None:
-            end = self.start + key.shape[2]
-            keys[:, :, self.start : end] = key
-            values[:, :, self.start : end] = value
-        else:
-            rows = (torch.arange(key.shape[0], device=key.device) if self.rows is None else self.rows)[:, None]
-            keys[rows, :, self.slots] = key.transpose(1, 2)
-            values[rows, :, self.slots] = value.transpose(1, 2)
-        every = slice(None) if self.rows is None else self.rows
-        keys, values = keys[every, :, : self.width], values[every, :, : self.width]
-        outs = []
-        if self.causal:
-            asked, seen, said = (one[:, :, : self.causal] for one in (query, keys, values))
-            outs.append(causal_attention(asked, seen, said, self.places, scaling))
-        if self.causal < query.shape[2]:
-            outs.append(folded_attention(query[:, :, self.causal :], keys, values, self.mask, scaling))
-        out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
-        return out.transpose(1, 2).contiguous()
 
 
 def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor | None, scaling: float | None) -> Tensor:
@@ -104,7 +70,7 @@ def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor
 
 
 @dataclass(slots=True)
-class LayerSlots(LayerKv):
+class LayerSlots:
     """One layer of a Layout."""
 
     keys: Tensor
@@ -112,8 +78,28 @@ class LayerSlots(LayerKv):
     layout: Layout
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """See Layout.attend."""
-        return self.layout.attend(self.keys, self.values, query, key, value, scaling)
+        """Write the fed keys and values (B, G, Q, D), attend to the first ``width`` slots: query (B, H, Q, D), result
+        (B, Q, H, D).
+        """
+        layout, keys, values = self.layout, self.keys, self.values
+        if layout.start is not None:
+            end = layout.start + key.shape[2]
+            keys[:, :, layout.start : end] = key
+            values[:, :, layout.start : end] = value
+        else:
+            rows = (torch.arange(key.shape[0], device=key.device) if layout.rows is None else layout.rows)[:, None]
+            keys[rows, :, layout.slots] = key.transpose(1, 2)
+            values[rows, :, layout.slots] = value.transpose(1, 2)
+        every = slice(None) if layout.rows is None else layout.rows
+        keys, values = keys[every, :, : layout.width], values[every, :, : layout.width]
+        outs = []
+        if layout.causal:
+            asked, seen, said = (one[:, :, : layout.causal] for one in (query, keys, values))
+            outs.append(causal_attention(asked, seen, said, layout.places, scaling))
+        if layout.causal < query.shape[2]:
+            outs.append(folded_attention(query[:, :, layout.causal :], keys, values, layout.mask, scaling))
+        out = outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+        return out.transpose(1, 2).contiguous()
 
 
 def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
@@ -140,19 +126,12 @@ def attend(
     """transformers' attention interface; result (B, Q, H, D). The options hold the forward's ``layout``, or ``kv``, which is
     already of this layer.
     """
-    kv: LayerKv = options["kv"] if "kv" in options else options["layout"].of_layer(module.layer_idx)
+    kv: LayerSlots | UsedLayer = options["kv"] if "kv" in options else options["layout"].of_layer(module.layer_idx)
     return kv.attend(query, key, value, options.get("scaling")), None
 
 
-def no_mask(*arguments: Any, **options: Any) -> None:
-    """transformers' mask interface: the layout brings the mask."""
-
-
-def register() -> str:
-    """Make the attention known to transformers; returns its name."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, no_mask)
-    return NAME
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, lambda *arguments, **options: None)  # the layout brings the mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +169,7 @@ class CapturedAttention(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedLayer(LayerKv):
+class UsedLayer:
     """One layer's buffers, (B * C, G, D), and what the forward knows."""
 
     keys: Tensor
@@ -199,14 +178,14 @@ class UsedLayer(LayerKv):
     reading: Reading
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        """See LayerKv. The buffers are written to in place, also under torch.compile: a copy would be all of them."""
+        """As LayerSlots.attend. The buffers are written to in place, also under torch.compile: a copy would be all of them."""
         self.keys[self.places] = key.transpose(1, 2).flatten(0, 1)
         self.values[self.places] = value.transpose(1, 2).flatten(0, 1)
         return self.reading.attend(query, self.keys, self.values, scaling)
 
 
 @dataclass(frozen=True, slots=True)
-class UsedKv(KvLayout):
+class UsedKv:
     """``keys``, ``values``: one (B * C, G, D) buffer per layer; ``places`` (B * Q,): where in it each fed token's KV goes."""
 
     keys: list[Tensor]
@@ -215,7 +194,7 @@ class UsedKv(KvLayout):
     reading: Reading
 
     def of_layer(self, layer: int) -> UsedLayer:
-        """See KvLayout."""
+        """The same of one layer, by its number."""
         return UsedLayer(self.keys[layer], self.values[layer], self.places, self.reading)
 
 

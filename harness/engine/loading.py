@@ -27,13 +27,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from harness.engine.checkpoints import Opened, open_checkpoint
-from harness.engine.rank_group import RankGroup
-from harness.engine.sharding import loading_options, loads_split, refuse_older_transformers, split
+from harness.engine.checkpoints import open_checkpoint
+from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
+from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
-from harness.models.block_checkpoints import native_config, recognised
 from harness.models.block_families import BlockModelFamily
 from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
 from harness.models.decodable import why_undecodable
@@ -66,8 +65,7 @@ class TextTokenizer:
     @cached_property
     def vocabulary(self) -> dict[str, int]:
         """Every token with its id."""
-        tokens: dict[str, int] = self._tokenizer.get_vocab()
-        return tokens
+        return dict(self._tokenizer.get_vocab())
 
     @property
     def digest(self) -> str | None:
@@ -77,19 +75,16 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids with the model's special tokens."""
-        ids: list[int] = self._tokenizer(text)["input_ids"]
-        return ids
+        return list(self._tokenizer(text)["input_ids"])
 
     def encode_more(self, text: str) -> list[int]:
         """Ids of text behind other text: no special tokens."""
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def encode_chat(self, text: str) -> list[int]:
         """Ids of one user message in the chat template."""
         messages = [{"role": "user", "content": text}]
-        ids: list[int] = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        return ids
+        return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
 
     def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
         """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted."""
@@ -107,8 +102,7 @@ class TextTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without special tokens."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
@@ -165,31 +159,27 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
 def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
     path, name, options = _place(choice)
     share: dict[str, Any] | None = None
-    _refuse_undecodable(path, name, options, part.dtype)
+    config, family = _decodable(path, name, options, part.dtype)
     if group is not None:
         refuse_uneven_heads(part, checkpoint_shape(choice))
-        share = loading_options(group) if loads_split(part.device) else {}
+        share = loading_options(group, part.device)
+    how = {"dtype": getattr(torch, part.dtype), "attn_implementation": part.model_attention}
     with _said_by_transformers(name):
-        found = open_checkpoint(path, getattr(torch, part.dtype), part.model_attention, options, share)
-    module, tokenizer = found.module, found.tokenizer
+        module, tokenizer = open_checkpoint(path, config, family, how, options, share)
     if group is not None and not share:
         split(module, name, part.device, group)
+    mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None  # the scenario's, else the checkpoint's
+    if mask_id is None:
+        of_tokenizer: int | None = tokenizer.mask_token_id
+        mask_id = of_tokenizer if family is None else mask_id_of(family, config, of_tokenizer)[0]
     return LoadedModel(
         module=module.to(part.device).eval(),
         shape=shape_from_config(name, module.config.to_dict()),
         tokenizer=TextTokenizer(tokenizer),
-        mask_id=_mask_id(choice, found),
-        stop_ids=_stop_ids(module, tokenizer),
-        family=found.family,
+        mask_id=mask_id,
+        stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
+        family=family,
     )
-
-
-def _mask_id(choice: ReferenceModel | HuggingFaceModel, found: Opened) -> int | None:
-    """The scenario's, else the checkpoint's."""
-    if isinstance(choice, HuggingFaceModel) and choice.mask_token_id is not None:
-        return choice.mask_token_id
-    of_tokenizer: int | None = found.tokenizer.mask_token_id
-    return of_tokenizer if found.family is None else mask_id_of(found.family, found.config, of_tokenizer)[0]
 
 
 def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
@@ -229,15 +219,15 @@ def _said_by_transformers(name: str) -> Iterator[None]:
         ) from error
 
 
-def _stop_ids(module: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
-    """End-of-sequence ids of the generation config and the tokenizer."""
-    configured = module.generation_config.eos_token_id if module.generation_config else None
+def stop_ids_of(generation_config: Any, *more: int | None) -> frozenset[int]:
+    """End-of-sequence ids of a generation config (one id, several or none; None: no config) and ``more``."""
+    configured = getattr(generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
-    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+    return frozenset(i for i in [*ids, *more] if i is not None)
 
 
-def _refuse_undecodable(path: str, name: str, options: dict[str, Any], dtype: str) -> None:
-    """Check the config that the checkpoint will be loaded with, before any weight is read."""
+def _decodable(path: str, name: str, options: dict[str, Any], dtype: str) -> tuple[Config, BlockModelFamily | None]:
+    """The checkpoint's config.json and its public family; checks what it will be loaded with before any weight is read."""
     revision = {key: value for key, value in options.items() if key == "revision"}
     with _said_by_transformers(name):
         config, _ = PreTrainedConfig.get_config_dict(path, **revision)
@@ -246,6 +236,7 @@ def _refuse_undecodable(path: str, name: str, options: dict[str, Any], dtype: st
     reason = why_undecodable(loaded, shape_from_config(name, loaded), dtype)
     if reason is not None:
         raise UnknownModelError(f"{name} {reason}")
+    return config, family
 
 
 # Options of mallopt(3), from glibc's malloc.h.

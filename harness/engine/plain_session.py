@@ -93,21 +93,17 @@ class TransformersSession:
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
-        on_host: list[list[int]] = tokens.tolist()
-        return on_host
+        return tokens.tolist()
 
     def _needs_mask(self, segments: Sequence[Segment]) -> bool:
         """False where the attention kernel's own rule (all, or plain causal without a past) is already the right one."""
-        if self._holes or len(segments) > 1 or segments[0].valid is not None:
-            return True
         one = segments[0]
+        if self._holes or len(segments) > 1 or one.valid is not None:
+            return True
         if one.tokens.shape[1] == 1:
             return False
-        if one.visibility == "explicit":
-            return True
-        if self._attention == "eager":
-            return True
-        return one.visibility == "causal" and self.context_width > 0
+        behind_others = one.visibility == "causal" and self.context_width > 0
+        return behind_others or one.visibility == "explicit" or self._attention == "eager"
 
 
 def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:

@@ -3,12 +3,16 @@
 torch.distributed carries what the model exchanges: by gloo between CPUs, by NCCL between GPUs. What the processes say to each
 other goes by gloo, which lets a process wait without work. RankSession reads back tokens on which all ranks agree; RankClock
 waits for all ranks.
+
+transformers splits the model by tensor parallelism: every rank keeps its share of the weights. Heads, inner widths and the
+vocabulary are split as the model's own plan says (Megatron-LM, arXiv 1909.08053, section 3). Every rank computes the same
+hidden states and, gathered, the same logits.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -16,12 +20,12 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+import transformers
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from transformers import PreTrainedModel
 
-from harness.decoding.session import ModelSession, Segment
-from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError
-from harness.meters.clock import Clock
+from harness.errors import STATUS_AGAIN, CaseError, InvariantError, ProcessEndedError, UnknownModelError, UserError
 from harness.scenario.ranks import Ranks, ranks_here
 
 PATIENCE = timedelta(hours=2)
@@ -52,23 +56,9 @@ class RankGroup:
         self._talk = dist.new_group(backend="gloo", timeout=PATIENCE)
         self._amid: Order | None = None
 
-    def mesh(self, device: str) -> DeviceMesh:
-        """All ranks in a row, for the model's own traffic on this kind of device."""
-        return init_device_mesh(torch.device(device).type, (self.ranks.world,), mesh_dim_names=("tp",))
-
-    def backend(self, device: str) -> str:
-        """The backend of the model's own traffic."""
-        return "nccl" if device.startswith("cuda") else "gloo"
-
     def barrier(self) -> None:
         """Wait for all other ranks; their work on a GPU may still be running."""
         dist.barrier(group=self._talk)
-
-    def gathered(self, mine: T) -> list[T]:
-        """What every rank says, by rank."""
-        found: list[Any] = [None] * self.ranks.world
-        dist.all_gather_object(found, mine, group=self._talk)
-        return found
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """``tokens`` (B, n) on the host, compared with those of rank 0.
@@ -82,8 +72,7 @@ class RankGroup:
         first = tokens.clone()
         dist.broadcast(first, src=0)
         if self.ranks.leads:
-            on_host: list[list[int]] = tokens.tolist()
-            return on_host
+            return tokens.tolist()
         mine: list[list[int]]
         mine, of_first = torch.stack([tokens, first]).tolist()
         if mine != of_first:
@@ -96,10 +85,7 @@ class RankGroup:
         Raises:
             ProcessEndedError: the others did not finish the order before, or one of them ended in this one.
         """
-        if self._amid is not None:
-            raise self._torn(self._amid)
         self._tell(order)
-        self._amid = order
         try:
             result = call()
         except CaseError:
@@ -121,8 +107,6 @@ class RankGroup:
         Raises:
             ProcessEndedError: they did not finish the last order.
         """
-        if self._amid is not None:
-            raise self._torn(self._amid)
         self._tell(None)
         dist.destroy_process_group()
 
@@ -131,14 +115,15 @@ class RankGroup:
         _store().set(LAST_WORDS, message)
 
     def _tell(self, order: Order | None) -> None:
+        """Send the order, if the others finished the one before."""
+        if self._amid is not None:
+            raise ProcessEndedError(
+                f"{self._amid.method} did not come to its end in all {self.ranks.world} processes of the split model, so they "
+                "end here; finished samples are kept, and the same command goes on without the case that failed",
+                STATUS_AGAIN,
+            )
         dist.broadcast_object_list([order], src=0, group=self._talk)
-
-    def _torn(self, order: Order) -> ProcessEndedError:
-        return ProcessEndedError(
-            f"{order.method} did not come to its end in all {self.ranks.world} processes of the split model, so they end here; "
-            "finished samples are kept, and the same command goes on without the case that failed",
-            STATUS_AGAIN,
-        )
+        self._amid = order
 
     def _lost(self, error: RuntimeError) -> Exception:
         """The cause of a RuntimeError during an order: another process that ended, or a fault of this one."""
@@ -170,67 +155,78 @@ def joined() -> RankGroup | None:
 
 
 class RankSession:
-    """Passes every call on to ``session``; the tokens it reads must be those of rank 0."""
+    """Passes every call on to ``session``; the tokens it reads must be those of rank 0, see RankGroup.read."""
 
-    def __init__(self, session: ModelSession, group: RankGroup) -> None:
+    def __init__(self, session: Any, group: RankGroup) -> None:
         self._session = session
-        self._group = group
+        self.read = group.read
 
-    @property
-    def context_tokens(self) -> tuple[int, ...]:
-        """As the session."""
-        return self._session.context_tokens
-
-    @property
-    def context_width(self) -> int:
-        """As the session."""
-        return self._session.context_width
-
-    def reset(self, rows: int, capacity: int) -> None:
-        """As the session."""
-        self._session.reset(rows, capacity)
-
-    def forward(self, segments: Sequence[Segment]) -> Tensor:
-        """As the session."""
-        return self._session.forward(segments)
-
-    def keep(self, tokens: Sequence[int]) -> None:
-        """As the session."""
-        self._session.keep(tokens)
-
-    def drop(self, tokens: Sequence[int]) -> None:
-        """As the session."""
-        self._session.drop(tokens)
-
-    def read(self, tokens: Tensor) -> list[list[int]]:
-        """As the session.
-
-        Raises:
-            InvariantError: rank 0 reads something else.
-        """
-        return self._group.read(tokens)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
 
 class RankClock:
-    """A clock whose synchronisation waits for all ranks."""
+    """Passes every call on to ``clock``, but its synchronisation waits for all ranks. The marks of single passes do not:
+    collectives keep the ranks together.
+    """
 
-    def __init__(self, clock: Clock, group: RankGroup) -> None:
+    def __init__(self, clock: Any, group: RankGroup) -> None:
         self._clock = clock
         self._group = group
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
 
     def synchronise(self) -> None:
         """Wait for the device, then for the other ranks."""
         self._clock.synchronise()
         self._group.barrier()
 
-    def now_s(self) -> float:
-        """As the clock."""
-        return self._clock.now_s()
 
-    def mark(self) -> Any:
-        """As the clock: single passes do not wait for other ranks, because their collectives keep the ranks together."""
-        return self._clock.mark()
+OLDEST = (5, 23)
+"""The transformers version that this was written for; before 5.21 it split models differently."""
 
-    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
-        """As the clock."""
-        return self._clock.spans_s(marks)
+
+def refuse_older_transformers() -> None:
+    """Raises UserError where the functions that split a model are missing or different."""
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
+        raise UserError(
+            f"tensor_parallel needs transformers {'.'.join(map(str, OLDEST))} or newer, this is {transformers.__version__}; "
+            "pip install -U transformers"
+        )
+
+
+def loading_options(group: RankGroup, device: str) -> dict[str, Any]:
+    """The options of ``from_pretrained`` by which a rank reads its own share of a checkpoint. Empty where transformers cannot
+    do that: it goes by the accelerator that is present, so not for a model on the CPU beside a GPU.
+    """
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    accelerator: Any = torch.accelerator.current_accelerator()
+    if torch.device(device).type != ("cpu" if accelerator is None else accelerator.type):
+        return {}
+    return {"distributed_config": DistributedConfig(tp_size=group.ranks.world)}
+
+
+def split(module: PreTrainedModel, name: str, device: str, group: RankGroup) -> None:
+    """Keep this rank's share of a model that every rank has whole, the same weights everywhere, on the CPU or on ``device``.
+
+    Raises:
+        UnknownModelError: transformers has no plan to split it.
+    """
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    if not module.tp_plan:
+        raise UnknownModelError(
+            f"{name}: transformers has no plan how to split {type(module).__name__}; use tensor_parallel: 1, or a model with a "
+            "tp_plan (Llama, Qwen2, Qwen3 and others)"
+        )
+    untyped: Any = module
+    head = untyped.get_output_embeddings()
+    if head is not None and untyped.get_input_embeddings().weight is head.weight:
+        head.weight = nn.Parameter(head.weight.detach(), requires_grad=False)  # else it would go by one name only
+    plan, _, _ = module._resolve_parallel_plans(DistributedConfig(tp_size=group.ranks.world))
+    mesh = init_device_mesh(torch.device(device).type, (group.ranks.world,), mesh_dim_names=("tp",))
+    apply_tensor_parallelism(module, mesh, plan)
+    module.tie_weights()

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
 from harness.engine.compiling import compiled
-from harness.engine.kv_cache import Layout, register
+from harness.engine.kv_cache import NAME, Layout
 from harness.scenario.scenario import Execution
 
 
@@ -79,7 +79,7 @@ class StaticSession:
         self._model = model
         self._ranks = ranks
         self._shared = model.config.num_attention_heads // model.config.num_key_value_heads
-        model.set_attn_implementation(register())
+        model.set_attn_implementation(NAME)
         self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
         self._leaves_out = leaves_out and self._compiled is None
         self._keys: list[Tensor] = []
@@ -187,8 +187,7 @@ class StaticSession:
 
     def read(self, tokens: Tensor) -> list[list[int]]:
         """The sampler's tokens, on the host."""
-        on_host: list[list[int]] = tokens.tolist()
-        return on_host
+        return tokens.tolist()
 
     def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> Layout:
         lengths, fed, query = self._lengths, self._fed, self._query

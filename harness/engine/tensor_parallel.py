@@ -13,10 +13,8 @@ from typing import Any, NoReturn, TextIO
 import torch
 
 from harness.engine.engine import Decoded, Engine, open_engine
-from harness.engine.loading import TextTokenizer
 from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
-from harness.models import ModelShape
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 
@@ -27,29 +25,15 @@ GRACE_S = 20.0
 class SplitEngine:
     """Rank 0's engine; every other rank has one too, and makes the same calls at the same time."""
 
-    def __init__(self, engine: Engine, group: RankGroup, device: str) -> None:
+    def __init__(self, engine: Engine, group: RankGroup) -> None:
         self._engine = engine
         self._group = group
-        self._device = device
-
-    @property
-    def shape(self) -> ModelShape:
-        """Of the whole model."""
-        return self._engine.shape
-
-    @property
-    def tokenizer(self) -> TextTokenizer | None:
-        """As the engine's."""
-        return self._engine.tokenizer
-
-    @property
-    def meters(self) -> dict[str, Any] | None:
-        """As the engine's: of rank 0's process and device."""
-        return self._engine.meters
+        self.shape, self.tokenizer, self.meters = engine.shape, engine.tokenizer, engine.meters
 
     def fingerprint(self, part: Part) -> dict[str, Any]:
         """As the engine's, for this rank's share of the heads; with the ranks and the backend of the split."""
-        ranks = {"processes": self._group.ranks.world, "backend": self._group.backend(self._device)}
+        backend = "nccl" if part.device.startswith("cuda") else "gloo"
+        ranks = {"processes": self._group.ranks.world, "backend": backend}
         return self._engine.fingerprint(part) | {"tensor_parallel": ranks}
 
     def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
@@ -79,7 +63,7 @@ def open_split_engine(part: Part) -> SplitEngine:
         )
     refuse_too_few_gpus(part, torch.cuda.device_count())
     engine = group.lead(Order("open", (part,)), lambda: open_engine(part, group))
-    return SplitEngine(engine, group, part.device)
+    return SplitEngine(engine, group)
 
 
 def dismiss() -> None:
@@ -113,7 +97,13 @@ def follow() -> None:
     if group is None:
         raise InvariantError("a process that follows must be one of several")
     try:
-        _obey(group)
+        engine: Any = None
+        while (order := group.next_order()) is not None:
+            if order.method == "open":
+                engine = None  # before the next one comes
+                engine = open_engine(order.arguments[0], group)
+            else:
+                getattr(engine, order.method)(*order.arguments)
     except Exception as error:
         _end(group, error, says)
     torch.distributed.destroy_process_group()
@@ -131,16 +121,6 @@ def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
     time.sleep(GRACE_S)
     print(word, file=says, flush=True)
     os._exit(error.exit_code if isinstance(error, SbdError) else EXIT_TOOL_ERROR)
-
-
-def _obey(group: RankGroup) -> None:
-    engine: Any = None
-    while (order := group.next_order()) is not None:
-        if order.method == "open":
-            engine = None  # before the next one comes
-            engine = open_engine(order.arguments[0], group)
-        else:
-            getattr(engine, order.method)(*order.arguments)
 
 
 def _silenced() -> TextIO:

@@ -87,7 +87,7 @@ def test_both_sessions_give_their_memory_back_when_it_runs_out(
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(opened, "_timed", full)
+    monkeypatch.setattr(engine, "decoder_of", full)
     with pytest.raises(engine.DoesNotFitError):
         opened.decode(ntp, [(1, 2), (3, 4)], seed=1)
     assert not any(session._keys or session._graphs for session in graphed)

@@ -194,7 +194,7 @@ def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.Mo
                 output_dir=out, steps=1, batch_size=2, accumulate=accumulate, checkpoint_activations=checkpointed,
                 learning_rate=1e-3, warmup_steps=0, cpu=True, save_steps=1, log_steps=1, sampling="sequential",
             )  # fmt: skip
-            train(config, model, EXAMPLES * accumulate, IDS, resume=False)
+            train(config, model, EXAMPLES * accumulate, IDS)
         log = json.loads((out / "checkpoint-1" / "trainer_state.json").read_text())["log_history"]
         [norm] = [entry["grad_norm"] for entry in log if "grad_norm" in entry]
         return float(norm)

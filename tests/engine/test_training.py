@@ -151,20 +151,20 @@ def test_training_learns_and_resumes(tmp_path):
     )  # fmt: skip
     data = EXAMPLES * 200
 
-    def steps(count, resume):
+    def steps(count):
         model = transformers.LlamaForCausalLM(config)
         settings = TrainingConfig(
             output_dir=tmp_path, steps=count, batch_size=4, learning_rate=1e-2, warmup_steps=1, cpu=True,
             schedule="constant", save_steps=10, log_steps=5,
         )  # fmt: skip
-        train(settings, model, data, IDS, resume=resume)
+        train(settings, model, data, IDS)
         return [entry for entry in __import__("json").loads(state.read_text())["log_history"] if "loss" in entry]
 
     state = tmp_path / "checkpoint-20" / "trainer_state.json"
-    first = steps(20, resume=False)
+    first = steps(20)
     assert first[-1]["loss"] < first[0]["loss"]
     state = tmp_path / "checkpoint-30" / "trainer_state.json"
-    resumed = steps(30, resume=True)
+    resumed = steps(30)
     assert resumed[: len(first)] == first
     assert resumed[-1]["step"] == 30
 
@@ -186,18 +186,18 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
         max_position_embeddings=64,
     )  # fmt: skip
 
-    def noise(directory, steps, resume=False):
+    def noise(directory, steps):
         """What the noise of each batch is drawn from that this process reads."""
         made.clear()
         settings = trainer.TrainingConfig(
             output_dir=tmp_path / directory, steps=steps, batch_size=1, accumulate=2, warmup_steps=0, cpu=True, save_steps=2
         )
-        trainer.train(settings, transformers.LlamaForCausalLM(config), [EXAMPLES[0]] * 5, IDS, resume=resume)
+        trainer.train(settings, transformers.LlamaForCausalLM(config), [EXAMPLES[0]] * 5, IDS)
         return list(made)
 
     whole = noise("whole", 6)
     assert len(set(whole)) == len(whole) >= 10
-    first, rest = noise("broken", 4), noise("broken", 6, resume=True)
+    first, rest = noise("broken", 4), noise("broken", 6)
     assert first[:7] == whole[:7] and rest[:3] == whole[7:10]
 
 

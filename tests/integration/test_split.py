@@ -20,7 +20,7 @@ from tests.helpers import ROOT
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.engine import rank_group, sharding
+from harness.engine import rank_group
 from harness.engine.loading import checkpoint_shape, load_model
 from harness.engine.rank_group import Order, RankGroup
 from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus
@@ -284,11 +284,11 @@ def test_what_transformers_cannot_split_is_refused(only_one: RankGroup, monkeypa
     model, _, _ = logits_of(part_of("llama"), None)
     model.module.tp_plan = None
     with pytest.raises(UnknownModelError, match="tiny: transformers has no plan how to split LlamaForCausalLM; use"):
-        sharding.split(model.module, "tiny", "cpu", only_one)
-    sharding.refuse_older_transformers()
-    monkeypatch.setattr(sharding.transformers, "__version__", "5.20.3")
+        rank_group.split(model.module, "tiny", "cpu", only_one)
+    rank_group.refuse_older_transformers()
+    monkeypatch.setattr(rank_group.transformers, "__version__", "5.20.3")
     with pytest.raises(UserError, match=r"needs transformers 5.23 or newer, this is 5.20.3"):
-        sharding.refuse_older_transformers()
+        rank_group.refuse_older_transformers()
 
 
 def test_a_shape_is_read_without_the_weights() -> None:

@@ -11,14 +11,14 @@ that it cannot honour (beams, logits processors, further stopping criteria, a gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.logits_process import TemperatureLogitsWarper
@@ -29,7 +29,7 @@ from harness.decoding.drafters import Drafter
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
-from harness.engine.loading import LoadedModel
+from harness.engine.loading import LoadedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.errors import UserError
 from harness.models import shape_from_config
@@ -95,9 +95,13 @@ def sbd(
         generator=torch.Generator(model.device).manual_seed(seed),
         device=model.device,
     )
-    with _as_it_was(model):
+    attention = model.config._attn_implementation
+    try:  # our session brings its own attention
         generation = drain(decoder_of(Decoding(case, loaded, StaticSession(model), request, seed, _no_drafter)))
-    written = _filled_up(generation.output_ids, _pad_id(generation_config)).to(input_ids.device)
+    finally:
+        model.set_attn_implementation(attention)
+    rows = [torch.tensor(row, dtype=torch.long) for row in generation.output_ids]
+    written = pad_sequence(rows, batch_first=True, padding_value=_pad_id(generation_config)).to(input_ids.device)
     sequences = torch.cat([input_ids, written], dim=1)
     return SbdOutput(sequences=sequences, generation=generation) if generation_config.return_dict_in_generate else sequences
 
@@ -126,8 +130,8 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
         raise UserError("custom_generate: got no input_ids; inputs_embeds are not supported, give token ids")
     unknown = sorted(name for name, value in model_kwargs.items() if value is not None and name not in _KNOWN)
     if unknown:
-        allowed = "input_ids, attention_mask"
-        raise UserError(f"custom_generate: {', '.join(unknown)} would be ignored; allowed model inputs: {allowed}")
+        names = ", ".join(unknown)
+        raise UserError(f"custom_generate: {names} would be ignored; allowed model inputs: input_ids, attention_mask")
     past = model_kwargs.get("past_key_values")
     if past is not None and past.get_seq_length() > 0:
         raise UserError("custom_generate: past_key_values holds tokens already; give the whole prompt and no cache")
@@ -185,20 +189,7 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     mask_id = getattr(untyped.config, "mask_token_id", None) if mask_token_id is None else mask_token_id
     if mask_id is None and case.arm["method"] != "ntp":
         raise UserError("custom_generate: which token is the mask? give mask_token_id=tokenizer.mask_token_id")
-    stops = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    return LoadedModel(
-        module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=frozenset(one for one in stops if one is not None)
-    )
-
-
-@contextmanager
-def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
-    """Our session brings its own attention; afterwards the model has its former one."""
-    attention = model.config._attn_implementation
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(attention)
+    return LoadedModel(module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=stop_ids_of(config))
 
 
 def _pad_id(config: Any) -> int:
@@ -207,9 +198,3 @@ def _pad_id(config: Any) -> int:
         return int(config.pad_token_id)
     ends = config.eos_token_id
     return int(ends[0] if isinstance(ends, list) else ends or 0)
-
-
-def _filled_up(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """(B, n) ids, n the longest row's length."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows])

@@ -81,24 +81,22 @@ class DecodeLog:
     def __init__(self, file: Path | None, about: Mapping[str, Any]) -> None:
         self._file = file
         self._found: list[Answer] = []
-        if file is not None:
-            self._write({"event": "begin", **about}, "w")
+        self._write({"event": "begin", **about}, "w")
 
     def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
         """Keep one answer, with what it answers."""
         self._found.append(answer)
-        if self._file is not None:
-            self._write({"event": "answer", **about, **asdict(answer)})
+        self._write({"event": "answer", **about, **asdict(answer)})
 
     def summarise(self) -> dict[str, Any]:
         """The sums so far, also written to the file."""
         sums = summary(self._found)
-        if self._file is not None:
-            self._write({"event": "summary", **sums})
+        self._write({"event": "summary", **sums})
         return sums
 
     def _write(self, line: Mapping[str, Any], mode: str = "a") -> None:
-        assert self._file is not None
+        if self._file is None:
+            return
         try:
             with self._file.open(mode, encoding="utf-8") as out:
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -27,7 +27,6 @@ from harness.scenario.single_arm import case_of_scenario, read_arm, single_case,
 
 MAX_NEW_TOKENS = 256
 """lm_eval's own default where a task names no length."""
-_REFERENCE = "reference-"
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +56,8 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         if (pretrained is None) == (scenario is None):
             raise ScenarioError("give either pretrained=MODEL with arm=..., or scenario=FILE with part= and arm=")
         if scenario is not None:
-            _refuse("beside scenario, which says everything", keys)
+            if keys:
+                raise ScenarioError(f"{', '.join(keys)}: not beside scenario, which says everything; leave it out")
             case = case_of_scenario(scenario, part, 0 if arm is None else str(arm))
         else:
             case = _case(str(pretrained), arm, device, keys)
@@ -182,7 +182,7 @@ def _case(pretrained: str, arm: str | int | Mapping[str, Any] | None, device: st
         raise ScenarioError("arm is missing: give arm=ntp, or arm=sbd_verified,gamma=0.35 (the keys that a scenario's arm has)")
     of_model = {key: keys[key] for key in ("revision", "mask_token_id", "trust_remote_code") if key in keys}
     of_part = {key: keys[key] for key in ("dtype", "session", "execution", "attention", "threads", "seed") if key in keys}
-    ours = {f"{_REFERENCE}{name}": name for name in REFERENCE_MODELS}
+    ours = {f"reference-{name}": name for name in REFERENCE_MODELS}
     model = {"reference": ours[pretrained]} if pretrained in ours else {"huggingface": pretrained}
     knobs = {key: value for key, value in keys.items() if key not in of_model and key not in of_part}
     part = {"dtype": "bfloat16", **of_part, "model": model | of_model, "device": device or device_here()}
@@ -201,8 +201,3 @@ def _rows(batch_size: int | str | None) -> int:
     if str(batch_size or 1).isdecimal() and int(batch_size or 1) > 0:
         return int(batch_size or 1)
     raise ScenarioError(f"batch_size {batch_size!r}: give a whole number; an automatic size would change what is timed")
-
-
-def _refuse(why: str, keys: Mapping[str, Any]) -> None:
-    if keys:
-        raise ScenarioError(f"{', '.join(keys)}: not {why}; leave it out")

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from harness.engine.training.noising import Example, SpecialIds
+from harness.engine.training.noising import Example, SpecialIds, example_of
 from harness.engine.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
 
@@ -41,10 +41,7 @@ class PairExamples(Dataset[Example]):
         return len(self._pairs)
 
     def __getitem__(self, index: int) -> Example:
-        prompt_text, solution_text = self._pairs[index]
-        prompt = self._tokenizer(prompt_text)["input_ids"]
-        solution = self._tokenizer(solution_text, add_special_tokens=False)["input_ids"]
-        return {"input_ids": [*prompt, *solution, self._tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
+        return example_of(self._tokenizer, *self._pairs[index])
 
 
 def read_pairs(file: Path) -> list[tuple[str, str]]:
@@ -100,9 +97,7 @@ def fine_tune(
     examples = PairExamples(pairs, tokenizer)
     if longest is not None:
         examples = examples.up_to(longest)
-    resume = any(config.output_dir.glob("checkpoint-*"))
-    train(config, model, examples, ids, resume=resume)
-    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
+    train(config, model, examples, ids)
     model.config.mask_token_id = ids.mask  # for those who have the model without its tokenizer
     model.save_pretrained(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -26,6 +26,13 @@ class Example(TypedDict):
 
     input_ids: list[int]
     prompt_tokens: int
+
+
+def example_of(tokenizer: Any, prompt_text: str, solution_text: str) -> Example:
+    """Tokenise a pair; the solution gets no special token but the end of sequence."""
+    prompt = tokenizer(prompt_text)["input_ids"]
+    solution = tokenizer(solution_text, add_special_tokens=False)["input_ids"]
+    return {"input_ids": [*prompt, *solution, tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +87,12 @@ def doubled_batch(
         block_of[row, : blocks[row] * block_size] = torch.arange(blocks[row]).repeat_interleave(block_size)
     rate = torch.rand(rows, 1, generator=generator)
     masked = (torch.rand(rows, width, generator=generator) < rate) & (block_of >= 0)
-    noisy_start = torch.tensor(starts)
+    noisy_start, lengths = torch.tensor(starts), torch.tensor([len(e["input_ids"]) for e in examples])
+    clean_valid = torch.arange(clean["input_ids"].shape[1])[None, :] < lengths[:, None]
     return {
         "input_ids": torch.cat([clean["input_ids"], targets.masked_fill(masked, ids.mask)], dim=1),
         "position_ids": torch.cat([clean["position_ids"], noisy_start[:, None] + torch.arange(width)], dim=1),
         "labels": clean["labels"],
         "noisy_labels": targets.masked_fill(~masked, IGNORE),
-        "visible": doubled_sequence(_valid(examples, clean["input_ids"].shape[1]), block_of, noisy_start, block_size),
+        "visible": doubled_sequence(clean_valid, block_of, noisy_start, block_size),
     }
-
-
-def _valid(examples: Sequence[Example], width: int) -> Tensor:
-    """(B, width) bool: True on real tokens of x."""
-    return torch.arange(width)[None, :] < torch.tensor([len(e["input_ids"]) for e in examples])[:, None]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from harness.engine.training.noising import SpecialIds
 from harness.engine.training.reference_model import (
     DRAFT,
     MOSTLY_STORIES,
@@ -28,23 +29,21 @@ from harness.engine.training.reference_model import (
     TaskExamples,
     build_model,
     build_tokenizer,
-    special_ids,
 )
-from harness.engine.training.trainer import Objective, TrainingConfig, register, train
+from harness.engine.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
 from harness.errors import UserError
-
-Phases = tuple[tuple[int, Mixture], ...]
-"""First batch of each mixture of tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
-    """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective."""
+    """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective. ``phases``: each
+    mixture of tasks with its first batch.
+    """
 
     steps: int
     learning_rate: float
     seed: int
-    phases: Phases
+    phases: tuple[tuple[int, Mixture], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,47 +100,8 @@ def stage_config(name: str, output_dir: Path) -> TrainingConfig:
     )
 
 
-def train_stage(stage: str, root: Path) -> Path:
-    """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
-
-    Every stage but the first needs the finished one it starts from under the same ``root``.
-    """
-    started = time.monotonic()
-    config = stage_config(stage, root / stage)
-    set_seed(config.seed)
-    before = STAGES[stage].starts_from
-    if before is None:
-        tokenizer: Any = build_tokenizer(seed=1)
-        model: Any = build_model(tokenizer, STAGES[stage].size)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
-        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
-    model.set_attn_implementation(register() if config.objective == "sbd" else "eager")
-    examples = TaskExamples(
-        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
-    )
-    resume = any(config.output_dir.glob("checkpoint-*"))
-    train(config, model, examples, special_ids(tokenizer), resume=resume)
-    return _export(stage, model, tokenizer, config, time.monotonic() - started)
-
-
-def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float) -> Path:
-    """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
-    target = config.output_dir / "export"
-    model.config.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
-    if all(other.starts_from != stage for other in STAGES.values()):
-        model = model.to(torch.bfloat16)
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
-    (target / "training.json").write_text(json.dumps(settings, indent=1))
-    last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
-    shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
-    return target
-
-
 def train_reference(stage: str, root: Path) -> Path:
-    """``train_stage`` for a name that a user gives.
+    """Train one stage under ``root`` (resuming from its last checkpoint) and export it; returns the exported folder.
 
     Raises:
         UserError: no such stage exists, or the stage it starts from is not finished under ``root``.
@@ -151,4 +111,33 @@ def train_reference(stage: str, root: Path) -> Path:
     before = STAGES[stage].starts_from
     if before is not None and not (root / before / "export").is_dir():
         raise UserError(f"stage {stage} starts from {before}, which is not finished under {root}; train {before} there first")
-    return train_stage(stage, root)
+    started = time.monotonic()
+    config = stage_config(stage, root / stage)
+    set_seed(config.seed)
+    if before is None:
+        tokenizer: Any = build_tokenizer(seed=1)
+        model: Any = build_model(tokenizer, STAGES[stage].size)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
+        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
+    model.set_attn_implementation(FLOAT32_ATTENTION if config.objective == "sbd" else "eager")
+    examples = TaskExamples(
+        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
+    )
+    ids = SpecialIds(pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
+    train(config, model, examples, ids)
+    return _export(stage, model, tokenizer, config, time.monotonic() - started)
+
+
+def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: TrainingConfig, seconds: float) -> Path:
+    """Write weights and tokenizer; float32 where another stage starts from them, else bfloat16, which is what ships."""
+    target = config.output_dir / "export"
+    if all(other.starts_from != stage for other in STAGES.values()):
+        model = model.to(torch.bfloat16)
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
+    (target / "training.json").write_text(json.dumps(settings, indent=1))
+    last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
+    shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
+    return target

@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from harness.engine.training.noising import Example, SpecialIds
+from harness.engine.training.noising import Example, example_of
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problem_at
 
@@ -63,12 +63,10 @@ DRAFT = Size(layers=2, hidden=128, intermediate=352, heads=4)
 
 def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer on training problems of the tasks that the model is trained on."""
-    texts = []
-    for name in TRAINING_TASKS:
-        for index in range(TOKENIZER_PROBLEMS_PER_TASK):
-            problem = problem_at(TASKS[name], "train", seed, index)
-            texts.append(problem.prompt + problem.solution)
-    return train_tokenizer(texts, VOCAB_SIZE)
+    problems = (
+        problem_at(TASKS[name], "train", seed, index) for name in TRAINING_TASKS for index in range(TOKENIZER_PROBLEMS_PER_TASK)
+    )
+    return train_tokenizer((problem.prompt + problem.solution for problem in problems), VOCAB_SIZE)
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, size: Size = REFERENCE) -> LlamaForCausalLM:
@@ -90,11 +88,6 @@ def build_model(tokenizer: PreTrainedTokenizerFast, size: Size = REFERENCE) -> L
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-
-
-def special_ids(tokenizer: PreTrainedTokenizerFast) -> SpecialIds:
-    """The ids that training gives a meaning to."""
-    return SpecialIds(pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
 
 
 class TaskExamples(Dataset[Example]):
@@ -138,9 +131,7 @@ class TaskExamples(Dataset[Example]):
     def _example(self, number: int) -> Example:
         name, index = self._problem(number)
         problem = problem_at(TASKS[name], "train", self._seed, index)
-        prompt = self._tokenizer(problem.prompt)["input_ids"]
-        solution = self._tokenizer(problem.solution, add_special_tokens=False)["input_ids"]
-        return {"input_ids": [*prompt, *solution, self._tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
+        return example_of(self._tokenizer, problem.prompt, problem.solution)
 
     def _problem(self, number: int) -> tuple[str, int]:
         """Task and index of the stream's problem: the index counts the task's problems before it, so none comes twice."""

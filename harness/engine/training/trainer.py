@@ -139,33 +139,27 @@ class SbdTrainer(Trainer):
         return (loss, out) if return_outputs else loss
 
 
-def train(
-    config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds, *, resume: bool
-) -> None:
-    """Train ``model`` in place, with checkpoints under ``config.output_dir``; ``resume`` goes on from the last one."""
+def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds) -> None:
+    """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there."""
     arguments = TrainingArguments(
         output_dir=str(config.output_dir),
         max_steps=config.steps,
         per_device_train_batch_size=config.batch_size,
         gradient_accumulation_steps=config.accumulate,
-        learning_rate=config.learning_rate,
-        warmup_steps=config.warmup_steps,
-        weight_decay=config.weight_decay,
-        adam_beta2=config.adam_beta2,
         lr_scheduler_type=config.schedule,
         lr_scheduler_kwargs=config.schedule_options,
-        seed=config.seed,
         data_seed=config.seed,
         train_sampling_strategy=config.sampling,
-        bf16=config.bf16,
         use_cpu=config.cpu,
-        save_steps=config.save_steps,
         save_total_limit=2,
         logging_steps=config.log_steps,
         report_to="none",
         remove_unused_columns=False,
         dataloader_pin_memory=False,
         disable_tqdm=True,
+        **config.model_dump(
+            include={"learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "seed", "bf16", "save_steps"}
+        ),
     )
     if config.checkpoint_activations:
         # The older name goes in transformers 6, the newer one came in 5.x.
@@ -179,11 +173,14 @@ def train(
     )
     # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
     trainer.model_accepts_loss_kwargs = False
-    trainer.train(resume_from_checkpoint=resume)
+    trainer.train(resume_from_checkpoint=any(config.output_dir.glob("checkpoint-*")))
     trainer.save_model()
+    untyped: Any = model.config
+    untyped.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
 
 
-NAME = "sdpa_float32"
+FLOAT32_ATTENTION = "sdpa_float32"
+"""The name of ``attend`` as an attention implementation of transformers."""
 
 
 def attend(
@@ -199,8 +196,5 @@ def attend(
     return out.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
-def register() -> str:
-    """Make the kernel known to transformers; returns the name to give as attention implementation."""
-    AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
-    return NAME
+AttentionInterface.register(FLOAT32_ATTENTION, attend)
+AttentionMaskInterface.register(FLOAT32_ATTENTION, sdpa_mask)
