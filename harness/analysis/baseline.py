@@ -20,7 +20,7 @@ from harness.hardware.profile import Calibration
 from harness.models import DTYPE_BYTES
 from harness.record.schema import CaseHeader
 from harness.roofline.storage import shard
-from harness.scenario.arms import GREEDY
+from harness.scenario.method import GREEDY
 
 TOLERANCE = 0.03
 """A baseline slower than generate() by this share raises every speedup by as much; less is timing noise."""
