@@ -18,7 +18,7 @@ from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import Quantity, quotient
 from harness.hardware.profile import Calibration
 from harness.record.schema import CaseHeader
-from harness.scenario.arms import GREEDY
+from harness.scenario.method import GREEDY
 
 TOLERANCE = 0.03
 """A baseline slower than generate() by this share raises every speedup by as much; less is timing noise."""

@@ -24,33 +24,28 @@ def recognised(config: Config) -> BlockModelFamily | None:
     return None
 
 
-def misfit(family: BlockModelFamily, config: Config) -> str | None:
-    """Why the tensors of this checkpoint do not fit the native class; None where they do."""
-    wrong = [
-        f"{key}: {config[key]!r} (must be {value!r})"
-        for key, value in family.must_be.items()
-        if config.get(key) is not None and config[key] != value
-    ]
-    return ", ".join(wrong) or None
-
-
 def native_config(family: BlockModelFamily, config: Config) -> Config:
     """The config of the native class, its model_type and keys, whatever class the checkpoint names.
 
     Raises:
         UnknownModelError: the tensors do not fit, or the config lacks what is needed.
     """
-    wrong = misfit(family, config)
+    wrong = [
+        f"{key}: {config[key]!r} (must be {value!r})"
+        for key, value in family.must_be.items()
+        if config.get(key) not in (None, value)
+    ]
     if wrong:
-        raise UnknownModelError(f"this {family.name} checkpoint does not fit the native class: {wrong}")
+        raise UnknownModelError(f"this {family.name} checkpoint does not fit the native class: {', '.join(wrong)}")
     theirs = set(family.keys.values())
     native = {key: value for key, value in config.items() if key not in _NOT_NATIVE | theirs}
     native |= {ours: config[key] for ours, key in family.keys.items() if config.get(key) is not None}
     native = {**family.constants, **native, "model_type": family.natives[config["model_type"]]}
-    if native["model_type"] == "glm4_moe":
-        native |= _partial_rotary(native)
+    if native["model_type"] == "glm4_moe":  # rotary positions on a part of each head, in the form that the class reads
+        theta, part = float(native.get("rope_theta", 10_000.0)), native["partial_rotary_factor"]
+        native["rope_parameters"] = {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": part}
     if "sliding_window" in native and not native.get("use_sliding_window") and native["model_type"].startswith("qwen"):
-        native |= {"use_sliding_window": False}
+        native["use_sliding_window"] = False
     return native
 
 
@@ -70,9 +65,3 @@ def mask_id(family: BlockModelFamily, config: Config, of_tokenizer: int | None) 
     if family.mask_id is not None:
         return family.mask_id, f"the family's own ({family.source})"
     return None, "neither config.json nor the tokenizer names one"
-
-
-def _partial_rotary(native: Config) -> Config:
-    """Rotary positions on a part of each head, in the form that the class reads."""
-    theta, part = native.get("rope_theta", 10_000.0), native["partial_rotary_factor"]
-    return {"rope_parameters": {"rope_type": "default", "rope_theta": float(theta), "partial_rotary_factor": part}}

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Layout = Literal["blocks", "window", "canvas"]
 Commit = Literal["own_pass", "merged"]
-COMMITS: tuple[Commit, ...] = get_args(Commit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +116,11 @@ _QWEN2 = {(1536, 28): "Qwen/Qwen2.5-1.5B-Instruct", (2048, 36): "Qwen/Qwen2.5-3B
 _QWEN3 = {(1024, 28): "Qwen/Qwen3-0.6B", (2048, 28): "Qwen/Qwen3-1.7B", (2560, 36): "Qwen/Qwen3-4B",
           (4096, 36): "Qwen/Qwen3-8B", (2048, 48): "Qwen/Qwen3-30B-A3B"}  # fmt: skip
 _A2D = {"a2d-qwen3": "qwen3", "a2d-qwen2": "qwen2", "a2d-llama": "llama"}
+_LLADA_BLOCK = {
+    "q_proj": "self_attn.q_proj", "k_proj": "self_attn.k_proj", "v_proj": "self_attn.v_proj", "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj", "up_proj": "mlp.up_proj", "ff_out": "mlp.down_proj", "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+}  # fmt: skip
 _CANVAS = BlockProtocol(layout="canvas", committed=None, commit=None)
 
 _ALL = (
@@ -215,15 +219,10 @@ _ALL = (
             r"^model\.transformer\.wte\.": "model.embed_tokens.",
             r"^model\.transformer\.ln_f\.": "model.norm.",
             r"^model\.transformer\.ff_out\.": "lm_head.",
-            r"^model\.transformer\.blocks\.(\d+)\.q_proj\.": r"model.layers.\1.self_attn.q_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.k_proj\.": r"model.layers.\1.self_attn.k_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.v_proj\.": r"model.layers.\1.self_attn.v_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.attn_out\.": r"model.layers.\1.self_attn.o_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.ff_proj\.": r"model.layers.\1.mlp.gate_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.up_proj\.": r"model.layers.\1.mlp.up_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.ff_out\.": r"model.layers.\1.mlp.down_proj.",
-            r"^model\.transformer\.blocks\.(\d+)\.attn_norm\.": r"model.layers.\1.input_layernorm.",
-            r"^model\.transformer\.blocks\.(\d+)\.ff_norm\.": r"model.layers.\1.post_attention_layernorm.",
+            **{
+                rf"^model\.transformer\.blocks\.(\d+)\.{theirs}\.": rf"model.layers.\1.{native}."
+                for theirs, native in _LLADA_BLOCK.items()
+            },
         },
         source="ML-GSAI/LLaDA generate.py; LLaDA configuration and tensor names as kept in public copies",
     ),
@@ -251,11 +250,10 @@ def misuse(family: BlockModelFamily | None, method: str) -> str | None:
 
     A method that the weights were not trained for gives meaningless text, and its speedup means nothing.
     """
-    if family is None or method == "block_diffusion" or (method in ("ntp", "generate") and family.is_ntp):
+    next_token = method in ("ntp", "generate")
+    if family is None or method == "block_diffusion" or (family.is_ntp if next_token else family.protocol.is_set_block):
         return None
-    if method not in ("ntp", "generate") and family.protocol.is_set_block:
-        return None
-    if method in ("ntp", "generate"):
+    if next_token:
         bases = ", ".join(dict.fromkeys(family.bases.values())) or "a next-token predictor of about its size"
         todo = f"give the ntp arm a part of its own with the model it was made from ({bases}), and name it as baseline"
     else:

@@ -144,8 +144,7 @@ def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
 
 def source_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any]:
     """The choice as plain data, for the record."""
-    source: dict[str, Any] = model.model_dump(mode="json")
-    return source
+    return dict(model.model_dump(mode="json"))
 
 
 def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:

@@ -34,8 +34,17 @@ def why_undecodable(config: Config, shape: ModelShape, dtype: str) -> str | None
     ``shape``: the shape of the same model.
     """
     config = config.get("text_config", config)
-    found = (_window(config, shape), _latent(shape), _moving_positions(config), _wide_experts(shape, dtype))
-    return next((reason for reason in found if reason is not None), None)
+    latent = (
+        "has latent attention (MLA), whose cache no session holds so far; only ordinary attention is supported: give another "
+        "model, or price this one without a run (sbd roofline, sbd capacity)"
+    )
+    wide = "has experts, whose grouped products torch has no float64 for; use dtype: float32, bfloat16 or float16"
+    return (
+        _window(config, shape)
+        or (latent if shape.mla else None)
+        or _moving_positions(config)
+        or (wide if shape.moe and dtype == "float64" else None)
+    )
 
 
 def _window(config: Config, shape: ModelShape) -> str | None:
@@ -49,15 +58,6 @@ def _window(config: Config, shape: ModelShape) -> str | None:
         f"has sliding windows of {shape.sliding_window:,} tokens in {shape.sliding_layers} of {shape.layers} layers; only full "
         "attention is supported so far. Where prompt, answer and one block of masks are at most as long as the window, it is "
         'the same model without: write "sliding_window": null into a copy of its config.json'
-    )
-
-
-def _latent(shape: ModelShape) -> str | None:
-    if shape.mla is None:
-        return None
-    return (
-        "has latent attention (MLA), whose cache no session holds so far; only ordinary attention is supported: give another "
-        "model, or price this one without a run (sbd roofline, sbd capacity)"
     )
 
 
@@ -90,9 +90,3 @@ def _rotary(config: Config) -> Iterator[Config]:
         held = config.get(key)
         if isinstance(held, dict):
             yield from (one for one in (held, *held.values()) if isinstance(one, dict))
-
-
-def _wide_experts(shape: ModelShape, dtype: str) -> str | None:
-    if shape.moe is None or dtype != "float64":
-        return None
-    return "has experts, whose grouped products torch has no float64 for; use dtype: float32, bfloat16 or float16"

@@ -17,7 +17,7 @@ from harness.analysis.sample_totals import tally
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
-from harness.scenario.arms import GREEDY
+from harness.scenario.method import GREEDY
 
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 

@@ -6,20 +6,27 @@ A list on block_size, solver, a knob of it, temperature or batching is an axis; 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config_file import Counts, Numbers, Shares, StrictModel, as_list, distinct
-from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
+from harness.config_file import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.method import (
+    GREEDY,
+    ArmKeys,
+    ArmValues,
+    Method,
+    PassesOfBlock,
+    PlannedPass,
+    ReplaySpec,
+    number,
+    per_token,
+)
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replayed_speedup, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
-GREEDY = 0.0
-"""Temperature of taking the likeliest token."""
 GENERATE_MODES = {
     "cpu": (("dynamic", "eager"), ("static", "eager"), ("dynamic", "compiled")),
     "cuda": (("dynamic", "eager"), ("static", "compiled")),
@@ -27,37 +34,22 @@ GENERATE_MODES = {
 """Cache and execution of the transformers generate() beside the NTP arm, by kind of device. On a CPU the harness compiles its
 forwards if the arm's are compiled; on a GPU transformers itself compiles those with a static cache.
 """
-
-
 # One value or a list of distinct values; a list is an axis of the plan.
 Batchings = Annotated[
     tuple[Batching, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Batching | list[Batching]),
     AfterValidator(distinct),
 ]  # fmt: skip
-
-
 Forms = Annotated[
     tuple[Form, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Form | list[Form]),
     AfterValidator(distinct),
 ]  # fmt: skip
 
 
-def lossless_against(temperature: float) -> str:
-    """What an arm that decodes without loss is lossless against, in exact arithmetic."""
-    if temperature == 0:
-        return "greedy NTP, same weights"
-    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
-
-
-class NtpArm(StrictModel):
+class NtpArm(ArmKeys):
     """Next-token prediction: the baseline."""
 
     method: Literal["ntp"]
     temperature: Numbers = (GREEDY,)
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per value of the axis, every key with a single value."""
-        return [{"method": "ntp", "temperature": temperature} for temperature in self.temperature]
 
 
 class SbdArm(SolverChoice):
@@ -67,6 +59,7 @@ class SbdArm(SolverChoice):
     knobs. ``batching``: the rows of a batch open their blocks together, or each when it can.
     """
 
+    axes = ("acceptance", "block_size", "settings", "temperature", "solver", "batching")
     method: Literal["sbd"]
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
@@ -77,28 +70,15 @@ class SbdArm(SolverChoice):
     def _solver_decides_real_acceptance(self) -> SbdArm:
         if self.acceptance == "real":
             self.check_knobs()
-        else:
-            self.check_replayed()
-            self._check_speedup()
-        return self
-
-    def _check_speedup(self) -> None:
+            return self
+        self.check_replayed()
         speedup = replayed_speedup(self.acceptance)
         if speedup is not None and speedup > min(self.block_size):
             raise ValueError(
                 f"an NFE speedup of {speedup:g} cannot be had with block size {min(self.block_size)}: a block takes at least "
                 "one pass; use a larger block_size or a smaller nfe_speedup"
             )
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        acceptance = self.acceptance if self.acceptance == "real" else self.acceptance.model_dump(mode="json")
-        axes = product(self.block_size, self.settings(), self.temperature, self.solver, self.batching)
-        return [
-            {"method": "sbd", "acceptance": acceptance, "block_size": size, **setting, "temperature": temperature,
-             "solver": solver, "batching": batching}
-            for size, setting, temperature, solver, batching in axes
-        ]  # fmt: skip
+        return self
 
 
 class VerifiedSbdArm(SolverChoice):
@@ -109,6 +89,8 @@ class VerifiedSbdArm(SolverChoice):
     and how many of its drafts the next-token head agrees with.
     """
 
+    axes = ("acceptance", "block_size", "settings", "temperature", "solver", "least_confidence")
+    lossless = True
     method: Literal["sbd_verified"]
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
@@ -119,43 +101,23 @@ class VerifiedSbdArm(SolverChoice):
     def _solver_has_its_knobs(self) -> VerifiedSbdArm:
         if self.acceptance == "real":
             self.check_knobs(otherwise="")
-            return self
-        self.check_replayed()
-        if self.least_confidence is not None:
-            raise ValueError("least_confidence decides nothing where acceptance is replayed; remove least_confidence")
+        else:
+            self.check_replayed("least_confidence")
         return self
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        ends = [{} if one is None else {"least_confidence": one} for one in self.least_confidence or (None,)]
-        axes = product(self.block_size, self.settings(), self.temperature, self.solver, ends)
-        replayed = {} if self.acceptance == "real" else {"acceptance": self.acceptance.model_dump(mode="json")}
-        return [
-            {"method": "sbd_verified", **replayed, "block_size": size, **setting, "temperature": temperature, "solver": solver,
-             **end, **({} if replayed else {"lossless": lossless_against(temperature)})}
-            for size, setting, temperature, solver, end in axes
-        ]  # fmt: skip
 
-
-class SelfSpeculationArm(StrictModel):
+class SelfSpeculationArm(ArmKeys):
     """One-step drafts of the masked head, checked by the next-token head.
 
     ``form``: linear takes two passes an iteration, quadratic one of block_size x (block_size + 1) query tokens.
     """
 
+    axes = ("form", "block_size", "temperature")
+    lossless = True
     method: Literal["self_speculation"]
     form: Forms
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        axes = product(self.form, self.block_size, self.temperature)
-        return [
-            {"method": "self_speculation", "form": form, "block_size": size, "temperature": temperature,
-             "lossless": lossless_against(temperature)}
-            for form, size, temperature in axes
-        ]  # fmt: skip
 
 
 def _ntp_id(arm: ArmValues, replay: ReplaySpec | None) -> str:

@@ -36,6 +36,7 @@ from harness.scenario.claims import (
     Claims,
     Where,
 )
+from harness.scenario.loading import shipped_file
 
 EXAMPLES = '"wall_speedup >= 3", "3-5x fewer passes within 1 point", "wall_speedup >= 3 at part=bandwidth, batch=1"'
 _SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": "\0", "≤": "\1", "×": "x"})
@@ -74,10 +75,14 @@ def read_claim(text: str) -> Claim:
     try:
         return Claim(**_merged(bounds, clauses), **clauses)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"claim {text!r}: {where + ': ' if where else ''}{message}") from error
+        raise _refused(text, error, "") from error
+
+
+def _refused(text: str, error: ValidationError, whole: str) -> UserError:
+    """The first mistake after its key; ``whole``: what is named where the mistake is in no single key."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    return UserError(": ".join(filter(None, (f"claim {text!r}", where, first["msg"].removeprefix("Value error, ")))))
 
 
 def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +99,8 @@ def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, 
 
 def _tokens(text: str) -> list[str]:
     plain = text.translate(_SAME_AS).replace("\0", ">=").replace("\1", "<=")
-    found, at = [], 0
     plain = plain.rstrip()
+    found, at = [], 0
     while at < len(plain):
         match = _TOKEN.match(plain, at)
         if match is None:
@@ -154,9 +159,7 @@ class _Reader:
         try:
             return Where(**found)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "at"
-            raise UserError(f"claim {self.text!r}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise _refused(self.text, error, "at") from error
 
     def _value(self, key: str) -> Any:
         word = self.take()
@@ -245,28 +248,10 @@ def load_claims(given: Path | str) -> Claims:
     Raises:
         ScenarioError: there is no such file, or it is refused; ``file:line: key: given, allowed, what to do`` per mistake.
     """
-    document = read_yaml(_find(given), when_empty="write claims: [...] (see `sbd verify --help`)")
+    path = Path(given)
+    file = path if path.is_file() else shipped_file(path, data_dir("scenarios") / "claims", "file of claims")
+    document = read_yaml(file, when_empty="write claims: [...] (see `sbd verify --help`)")
     try:
         return ClaimFile.model_validate(document.data).claims
     except ValidationError as error:
         raise ScenarioError(document.describe(error)) from error
-
-
-def shipped_claims() -> tuple[str, ...]:
-    """Names of the files of claims that travel with the program."""
-    return tuple(sorted(file.stem for file in _folder().glob("*.yaml")))
-
-
-def _folder() -> Path:
-    return data_dir("scenarios") / "claims"
-
-
-def _find(given: Path | str) -> Path:
-    path = Path(given)
-    if path.is_file():
-        return path
-    shipped = _folder() / f"{path}.yaml"
-    if len(path.parts) == 1 and shipped.is_file():
-        return shipped
-    names = ", ".join(shipped_claims())
-    raise ScenarioError(f"{path}: there is no such file of claims; give a path, or a shipped name: {names}")

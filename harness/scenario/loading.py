@@ -41,18 +41,25 @@ def find_scenario(path: Path | str) -> Path:
         ScenarioError: neither; the message lists the shipped names.
     """
     given = Path(path)
-    if given.exists():
-        return given
-    shipped = data_dir("scenarios") / f"{given}.yaml"
-    if len(given.parts) == 1 and shipped.is_file():
+    return given if given.exists() else shipped_file(given, data_dir("scenarios"), "scenario file")
+
+
+def shipped_file(name: Path, folder: Path, what: str) -> Path:
+    """The file ``name``.yaml of a folder that travels with the program.
+
+    Raises:
+        ScenarioError: there is none; the message lists the shipped names.
+    """
+    shipped = folder / f"{name}.yaml"
+    if len(name.parts) == 1 and shipped.is_file():
         return shipped
-    names = ", ".join(shipped_scenarios())
-    raise ScenarioError(f"{given}: there is no such scenario file; give a path, or a shipped name: {names}")
+    names = ", ".join(shipped_names(folder))
+    raise ScenarioError(f"{name}: there is no such {what}; give a path, or a shipped name: {names}")
 
 
-def shipped_scenarios() -> tuple[str, ...]:
-    """Names of the scenarios that travel with the program."""
-    return tuple(sorted(file.stem for file in data_dir("scenarios").glob("*.yaml")))
+def shipped_names(folder: Path) -> tuple[str, ...]:
+    """Names of the scenarios, or files of claims, in a folder that travels with the program."""
+    return tuple(sorted(file.stem for file in folder.glob("*.yaml")))
 
 
 def scenario_digest(scenario: dict[str, Any]) -> str:
@@ -101,13 +108,8 @@ def _each(part: Part, by_name: dict[str, Part], file: str) -> list[Part]:
     if len(part.devices) < 2:
         return [part]
     several = other is not None and len(other.devices) > 1
-    return [
-        part.model_copy(
-            update={
-                "name": f"{part.name}-{device}",
-                "devices": (device,),
-                "baseline": f"{part.baseline}-{device}" if several else part.baseline,
-            }
-        )
+    changes = (
+        {"name": f"{part.name}-{device}", "devices": (device,)} | ({"baseline": f"{part.baseline}-{device}"} if several else {})
         for device in part.devices
-    ]
+    )
+    return [part.model_copy(update=change) for change in changes]

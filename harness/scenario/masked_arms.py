@@ -9,27 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from harness.config_file import Count, Counts, Numbers, Shares, StrictModel
+from harness.config_file import Count, Counts, Numbers, Shares
 from harness.models.block_families import FAMILIES, BlockProtocol, Commit
-from harness.scenario.arms import GREEDY
-from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
+from harness.scenario.method import (
+    GREEDY,
+    ArmKeys,
+    ArmValues,
+    Method,
+    PassesOfBlock,
+    PlannedPass,
+    ReplaySpec,
+    number,
+    per_token,
+)
 from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
 """What nested drafts are lossless against."""
 
 
-class FreeDaveArm(StrictModel):
+class FreeDaveArm(ArmKeys):
     """Nested drafts on the masked chain (arXiv 2510.00294).
 
     ``draft_steps``: states of a block that are fed side by side; each may save a pass and costs block_size query tokens.
     """
 
+    axes = ("block_size", "draft_steps", "temperature")
+    lossless = True
     method: Literal["freedave"]
     block_size: Counts = (16,)
     draft_steps: Counts = (4,)
@@ -42,32 +52,22 @@ class FreeDaveArm(StrictModel):
             raise ValueError(f"got {max(temperature):g}; nested drafts are exact at temperature 0 only, remove temperature")
         return temperature
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        return [
-            {"method": "freedave", "block_size": size, "draft_steps": steps, "temperature": temperature,
-             "lossless": MASKED_CHAIN}
-            for size, steps, temperature in product(self.block_size, self.draft_steps, self.temperature)
-        ]  # fmt: skip
+    def lossless_against(self, temperature: float) -> str:
+        """The chain of the masked head, whose output it is."""
+        return MASKED_CHAIN
 
 
-class ApdArm(StrictModel):
+class ApdArm(ArmKeys):
     """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy.
 
     ``mixture``: R, the weight of the masked head where a draft is checked; a larger weight accepts more.
     """
 
+    axes = ("block_size", "mixture", "temperature")
     method: Literal["apd"]
     block_size: Counts = (16,)
     mixture: Shares = (0.7,)
     temperature: Numbers = (GREEDY,)
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        return [
-            {"method": "apd", "block_size": size, "mixture": mixture, "temperature": temperature}
-            for size, mixture, temperature in product(self.block_size, self.mixture, self.temperature)
-        ]
 
 
 FREEDAVE = Method(
@@ -109,6 +109,7 @@ class BlockDiffusionArm(SolverChoice):
     output is the same. ``sub_block``: slots decided in runs of so many. The default of both is the published protocol.
     """
 
+    axes = ("family", "block_size", "settings", "temperature", "solver")
     method: Literal["block_diffusion"]
     family: FamilyName
     block_size: Counts
@@ -137,15 +138,10 @@ class BlockDiffusionArm(SolverChoice):
         return self
 
     def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
+        """One mapping per point of the product of the axes, then the protocol, as published where the arm does not say."""
         published = FAMILIES[self.family].protocol
         how = {"commit": self.commit or published.commit, "sub_block": self.sub_block or published.sub_block}
-        axes = product(self.block_size, self.settings(), self.temperature, self.solver)
-        return [
-            {"method": "block_diffusion", "family": self.family, "block_size": size, **setting, "temperature": temperature,
-             "solver": solver, **how}
-            for size, setting, temperature, solver in axes
-        ]  # fmt: skip
+        return [point | how for point in super().variants()]
 
 
 def protocol_of(arm: ArmValues) -> BlockProtocol:

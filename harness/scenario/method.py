@@ -8,10 +8,14 @@ name that the engine resolves, so no torch is loaded. harness.scenario.methods h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import reduce
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from itertools import product
+from operator import or_
+from typing import Any, ClassVar, TypeVar
 
+from harness.config_file import StrictModel
 from harness.errors import UserError
 from harness.record.trace import Role
 
@@ -19,6 +23,43 @@ ArmValues = Mapping[str, Any]
 """An arm of a case: the keys of a scenario's arm, one value on every axis."""
 PassesOfBlock = Callable[[int], float]
 """Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
+GREEDY = 0.0
+"""Temperature of taking the likeliest token."""
+
+
+def lossless_against(temperature: float) -> str:
+    """What an arm that decodes without loss is lossless against, in exact arithmetic."""
+    if temperature == GREEDY:
+        return "greedy NTP, same weights"
+    return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
+
+
+class ArmKeys(StrictModel):
+    """The keys of an arm in a scenario; a list on one of them is an axis of the plan.
+
+    ``axes``: the keys of a variant after ``method``, in order; one that is not dumped is left out. ``lossless``: the
+    output is identical to that of another method. A replayed arm writes nothing that could be identical.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("temperature",)
+    lossless: ClassVar[bool] = False
+
+    def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
+        """The keys of a variant at each point of one axis."""
+        return [{name: value} for value in (dumped if isinstance(dumped, list) else [dumped])]
+
+    def lossless_against(self, temperature: float) -> str:
+        """What a lossless arm is lossless against."""
+        return lossless_against(temperature)
+
+    def variants(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value."""
+        dumped = {"settings": None} | self.model_dump(mode="json")
+        axes = [self.axis(name, dumped[name]) for name in self.axes if name in dumped]
+        points = [reduce(or_, point, {"method": dumped["method"]}) for point in product(*axes)]
+        if not self.lossless or dumped.get("acceptance", "real") != "real":
+            return points
+        return [{**point, "lossless": self.lossless_against(point["temperature"])} for point in points]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +76,7 @@ class ReplaySpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Its form in the record."""
-        return {
-            "source": self.source,
-            "nfe_speedup": self.nfe_speedup,
-            "mean_passes_per_block": self.mean_passes_per_block,
-            "assumed": self.assumed,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

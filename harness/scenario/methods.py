@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import Field
 
 from harness.record.schema import is_check
-from harness.scenario.arms import GREEDY, NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
+from harness.scenario.arms import NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
 from harness.scenario.masked_arms import APD, BLOCK_DIFFUSION, FREEDAVE
-from harness.scenario.method import Method, ReplaySpec, number, with_plugins
+from harness.scenario.method import GREEDY, Method, ReplaySpec, number, with_plugins
 from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 

@@ -22,8 +22,8 @@ from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name, shape_of, source_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
-from harness.scenario.arms import GENERATE_MODES, GREEDY
-from harness.scenario.method import ReplaySpec
+from harness.scenario.arms import GENERATE_MODES
+from harness.scenario.method import GREEDY, ReplaySpec
 from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
@@ -127,15 +127,10 @@ class Case:
             task=self.task,
             model=shape,
             model_source=source_of(self.part.model),
-            dtype=self.part.dtype,
-            device=self.part.device,
-            attention=self.part.attention,
-            session=self.part.session,
             execution=self.arm.get("execution", execution),
-            timed=self.part.timed,
-            tensor_parallel=self.part.tensor_parallel,
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
+            **self.part.model_dump(include={"dtype", "device", "attention", "session", "timed", "tensor_parallel"}),
         )
 
 

@@ -10,7 +10,7 @@ import csv
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
@@ -71,6 +71,11 @@ class ReplayFromTable1(StrictModel):
 
     table1: Table1Cell
 
+    @property
+    def nfe_speedup(self) -> float:
+        """As published."""
+        return nfe_speedup(self.table1.base_model, self.table1.task, self.table1.sampling)
+
 
 class ReplayFromTrace(StrictModel):
     """Drawn from the arms of the same method and block size in a recorded run (its directory).
@@ -80,6 +85,7 @@ class ReplayFromTrace(StrictModel):
 
     trace: Text
     arm: Annotated[Text | None, Younger] = None
+    nfe_speedup: ClassVar[None] = None
 
     @field_validator("trace")
     @classmethod
@@ -125,14 +131,7 @@ RecordedAcceptance = Annotated[
 
 def replayed_speedup(acceptance: Literal["real"] | Replay | TraceReplay) -> float | None:
     """The mean NFE speedup that is replayed; None where acceptance is real or comes from a trace."""
-    if acceptance == "real":
-        return None
-    source = acceptance.replay
-    if isinstance(source, ReplayFromSpeedup):
-        return source.nfe_speedup
-    if isinstance(source, ReplayFromTable1):
-        return nfe_speedup(source.table1.base_model, source.table1.task, source.table1.sampling)
-    return None
+    return None if acceptance == "real" else acceptance.replay.nfe_speedup
 
 
 def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:

@@ -13,8 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct
 from harness.models.choice import ModelChoice, RandomModel
-from harness.scenario.arms import GREEDY, NtpArm
+from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
+from harness.scenario.method import GREEDY
 from harness.scenario.methods import Arm
 from harness.workloads.spec import SOURCES, Workload
 
@@ -165,7 +166,7 @@ class Part(StrictModel):
         return self
 
     @model_validator(mode="after")
-    def _session_has_attention(self) -> Part:
+    def _session_can_run(self) -> Part:
         if self.session == "plain" and self.execution in ("compiled", "graphs"):
             wanted = f"for execution: {self.execution} use session: static"
             raise ValueError(f"the plain session is the slow reference and runs eagerly; {wanted}")
@@ -176,23 +177,18 @@ class Part(StrictModel):
                 "attention: flex is how captured forwards read their buffers; use session: static, device: cuda and execution: "
                 "auto, graphs or compiled"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_split(self) -> Part:
-        if self.tensor_parallel == 1:
-            return self
-        if ":" in self.device:
+        if self.tensor_parallel > 1 and ":" in self.device:
             raise ValueError(f"tensor_parallel gives every process a GPU of its own, but device is {self.device}; use cuda")
-        if self.execution == "compiled":
+        if self.tensor_parallel > 1 and self.execution == "compiled":
             raise ValueError("a model split by tensor_parallel is not compiled; use execution: eager, graphs or auto")
         return self
 
     @model_validator(mode="after")
     def _workload_fits(self) -> Part:
-        if isinstance(self.model, RandomModel) and self.workload.synthetic is None:
+        without_tokenizer = isinstance(self.model, RandomModel)
+        if without_tokenizer and self.workload.synthetic is None:
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
-        if isinstance(self.model, RandomModel) and any(arm.method == "universal_draft" for arm in self.arms):
+        if without_tokenizer and any(arm.method == "universal_draft" for arm in self.arms):
             raise ValueError("a random model has no tokenizer to translate drafts with; use method: draft_model")
         ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
         if not self.timed and self.until is not None:

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.config_file import Counts, Numbers, Shares, StrictModel, as_list, distinct
+from harness.config_file import Counts, Numbers, Shares, as_list, distinct
+from harness.scenario.method import ArmKeys
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
@@ -134,7 +135,7 @@ SolverNames = Annotated[
 Younger = Field(exclude_if=lambda value: value is None)
 
 
-class SolverChoice(StrictModel):
+class SolverChoice(ArmKeys):
     """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
 
     solver: SolverNames = (DEFAULT_SOLVER,)
@@ -174,24 +175,25 @@ class SolverChoice(StrictModel):
                     f"({KNOBS[knob].allowed}); add {knob}: {list(SOLVERS[self.solver[0]].sweep[knob])}{otherwise}"
                 )
 
-    def check_replayed(self) -> None:
-        """Refuse knobs and solvers where a replay decides.
+    def check_replayed(self, *others: str) -> None:
+        """Refuse knobs and solvers where a replay decides. ``others``: further keys that then decide nothing.
 
         Raises:
-            ValueError: a knob, or a solver other than the default one, is given.
+            ValueError: a knob or such a key, or a solver other than the default one, is given.
         """
-        if self.given_knobs:
-            knob = self.given_knobs[0]
-            raise ValueError(f"{knob} decides nothing where acceptance is replayed; remove {knob}")
+        for key in (*KNOBS, *others):
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key} decides nothing where acceptance is replayed; remove {key}")
         if self.solver != (DEFAULT_SOLVER,):
             raise ValueError("the solver decides nothing where acceptance is replayed; remove solver")
 
-    def settings(self) -> list[dict[str, float | None]]:
-        """Every point of the product of the knobs that have a value; without one, γ alone as None."""
-        names = self.given_knobs
-        if not names:
-            return [{"gamma": None}]
-        return [dict(zip(names, point, strict=True)) for point in product(*(getattr(self, name) for name in names))]
+    def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
+        """The axis ``settings``: every point of the product of the knobs that have a value; without one, γ alone as None."""
+        if name != "settings":
+            return super().axis(name, dumped)
+        names = self.given_knobs or ("gamma",)
+        points = product(*(getattr(self, knob) or (None,) for knob in names))
+        return [dict(zip(names, point, strict=True)) for point in points]
 
 
 def knobs_of(arm: Mapping[str, Any]) -> dict[str, float]:

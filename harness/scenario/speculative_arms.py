@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -20,8 +19,17 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
-from harness.scenario.arms import lossless_against
-from harness.scenario.method import ArmValues, Method, PassesOfBlock, PlannedPass, ReplaySpec, number, per_token
+from harness.scenario.method import (
+    GREEDY,
+    ArmKeys,
+    ArmValues,
+    Method,
+    PassesOfBlock,
+    PlannedPass,
+    ReplaySpec,
+    number,
+    per_token,
+)
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
@@ -29,20 +37,13 @@ DRAFT_TOKENS = 5
 """Tokens a draft model is asked for at a time: within the 3 to 7 of arXiv 2211.17192, table 2."""
 
 
-class _Rival(StrictModel):
+class _Rival(ArmKeys):
     """Shared keys. ``draft_tokens``: most tokens asked for at a time."""
 
+    axes = ("max_ngram", "draft", "exit_layers", "draft_tokens", "temperature")
+    lossless = True
     draft_tokens: Counts = (DRAFT_TOKENS,)
-    temperature: Numbers = (0.0,)
-
-    def _variants(self, method: str, **axes: tuple[Any, ...]) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        points = product(*axes.values(), self.draft_tokens, self.temperature)
-        return [
-            {"method": method, **dict(zip(axes, values, strict=True)), "draft_tokens": tokens, "temperature": temperature,
-             "lossless": lossless_against(temperature)}
-            for *values, tokens, temperature in points
-        ]  # fmt: skip
+    temperature: Numbers = (GREEDY,)
 
 
 class PromptLookupArm(_Rival):
@@ -51,10 +52,6 @@ class PromptLookupArm(_Rival):
     method: Literal["prompt_lookup"]
     draft_tokens: Counts = (LOOKUP_TOKENS,)
     max_ngram: Counts = (LOOKUP_NGRAM,)
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        return self._variants(self.method, max_ngram=self.max_ngram)
 
 
 class DraftModelArm(_Rival):
@@ -69,20 +66,12 @@ class DraftModelArm(_Rival):
             raise ValueError("a random model has no tokenizer to translate with; use method: draft_model, or another draft")
         return self
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        return self._variants(self.method, draft=(self.draft.model_dump(mode="json"),))
-
 
 class EarlyExitArm(_Rival):
     """The first ``exit_layers`` layers of the target draft, with its own final norm and LM head."""
 
     method: Literal["early_exit"]
     exit_layers: Counts
-
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
-        return self._variants(self.method, exit_layers=self.exit_layers)
 
 
 class _Stage(StrictModel):
@@ -120,12 +109,14 @@ DraftingStage = Annotated[
 ]
 
 
-class HierarchicalArm(StrictModel):
+class HierarchicalArm(ArmKeys):
     """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
 
+    axes = ("stack", "temperature")
+    lossless = True
     method: Literal["hierarchical"]
     stack: tuple[DraftingStage, ...] = Field(min_length=1)
-    temperature: Numbers = (0.0,)
+    temperature: Numbers = (GREEDY,)
 
     @model_validator(mode="after")
     def _makes_a_stack(self) -> HierarchicalArm:
@@ -135,13 +126,9 @@ class HierarchicalArm(StrictModel):
             raise ValueError("prompt lookup checks nothing, so nothing can stand below it; make it the last of the stack")
         return self
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per value of the axis, every key with a single value."""
-        stack = [stage.model_dump(mode="json") for stage in self.stack]
-        return [
-            {"method": "hierarchical", "stack": stack, "temperature": one, "lossless": lossless_against(one)}
-            for one in self.temperature
-        ]
+    def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
+        """The stack is one value, not an axis."""
+        return [{name: dumped}] if name == "stack" else super().axis(name, dumped)
 
 
 _WORDS = {"max_ngram": "prompt lookup", "draft": "draft model", "exit_layers": "early exit"}

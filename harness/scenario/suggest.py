@@ -24,7 +24,8 @@ def scenario_text(facts: ModelFacts, device: str) -> str:
     arms = _arms(facts)
     alone = facts.family is None or facts.family.is_ntp
     ours = _part("blocks", model, ([{"method": "ntp"}] if alone else []) + arms, facts, device)
-    parts = [ours] if alone else [_ntp_part(facts, device), ours | {"baseline": "ntp"}]
+    base = _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, [{"method": "ntp"}], facts, device)
+    parts = [ours] if alone else [base, ours | {"baseline": "ntp"}]
     scenario = {"version": 1, "name": name, "question": "How much faster than NTP is this model, and is it still right?",
                 "parts": parts}  # fmt: skip
     return yaml.safe_dump(scenario, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True)
@@ -38,10 +39,6 @@ def _part(name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: M
                      "chat_template": facts.chat},
         "seed": 1,
     }  # fmt: skip
-
-
-def _ntp_part(facts: ModelFacts, device: str) -> dict[str, Any]:
-    return _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, [{"method": "ntp"}], facts, device)
 
 
 def _arms(facts: ModelFacts) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from harness.workloads.datasets import dataset_prompts
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS
-from harness.workloads.tasks.problem import Problem, Task, problems
+from harness.workloads.tasks.problem import problems
 
 
 class Tokenizer(Protocol):
@@ -68,26 +68,21 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
             )
             for index, prompt in enumerate(prompts)
         )
-        _refuse_empty(found)
+        empty = next((item.prompt_id for item in found if not item.ids), None)  # only the tokenizer can find it
+        if empty is not None:
+            raise ScenarioError(
+                f"{empty}: the tokenizer makes no token of this prompt, so there is nothing to answer; give it text"
+            )
         return found
     drawn = problems(TASKS[task], workload.split, workload.prompt_count, seed)
     return tuple(
         PromptItem(
             prompt_id=f"{task}/{workload.split}/{seed}/{index}",
             ids=tuple(encode(problem.prompt)),
-            grade=partial(_grade, TASKS[task], problem),
+            grade=partial(TASKS[task].is_correct, problem),
         )
         for index, problem in enumerate(drawn)
     )
-
-
-def _refuse_empty(items: Sequence[PromptItem]) -> None:
-    """Refuse text without any token, which only the tokenizer can find."""
-    for item in items:
-        if not item.ids:
-            raise ScenarioError(
-                f"{item.prompt_id}: the tokenizer makes no token of this prompt, so there is nothing to answer; give it text"
-            )
 
 
 def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:
@@ -101,10 +96,6 @@ def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:
     if workload.prompts_file is not None:
         return read_prompts(Path(workload.prompts_file), workload.cluster)[: workload.prompt_count]
     return None
-
-
-def _grade(task: Task, problem: Problem, output: str) -> bool:
-    return task.is_correct(problem, output)
 
 
 def _synthetic(tokens: int, count: int, seed: int, vocab: int) -> tuple[PromptItem, ...]:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from harness.analysis.claim_check import figure
 from harness.analysis.comparison import compare
 from harness.errors import ScenarioError, UserError
-from harness.scenario.claim_text import load_claims, read_claim, shipped_claims
+from harness.scenario.claim_text import load_claims, read_claim
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Bound, Claim, Where
-from harness.scenario.loading import load_scenario, scenario_digest
+from harness.scenario.loading import load_scenario, scenario_digest, shipped_names
 from harness.scenario.metrics import METRICS
 from harness.scenario.scenario import Scenario
+from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.scenarios import GOOD, write
 from tests.helpers.written_claims import write_claim
@@ -163,7 +164,7 @@ def test_a_bad_file_names_file_and_line(tmp_path: Path, lines: str, where: str, 
 
 def test_the_papers_claims_travel_along_by_name() -> None:
     """Its one figure is the paper's; limits that it does not name carry our name. Every claim has its source."""
-    assert shipped_claims() == ("ours", "paper")
+    assert shipped_names(ROOT / "scenarios" / "claims") == ("ours", "paper")
     (paper,), ours = load_claims("paper"), load_claims("ours")
     assert paper.bounds == (Bound(metric="nfe_speedup", min=3),) and "our" not in f"{paper.name} {paper.source}"
     assert [claim.bounds for claim in ours] == [

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError, UserError
-from harness.scenario.loading import find_scenario, load_scenario, scenario_digest, shipped_scenarios
+from harness.scenario.loading import find_scenario, load_scenario, scenario_digest, shipped_names
 from harness.scenario.scenario import Scenario
+from tests.helpers import ROOT
 from tests.helpers.scenarios import GOOD, write
 
 
@@ -34,7 +35,7 @@ def test_defaults_and_axes(tmp_path: Path) -> None:
     assert (part.repeats, part.warmup, part.seed, part.timed) == (1, 4, 1, True)
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_names(ROOT / "scenarios"))
 def test_shipped_scenarios_load_and_survive_the_record(name: str) -> None:
     """Every shipped file loads by its bare name, and its dump as JSON is read back as the same scenario."""
     scenario = load_scenario(name)

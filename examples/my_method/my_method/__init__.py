@@ -3,8 +3,7 @@
 from typing import Any, Literal
 
 from harness.config_file import Counts, StrictModel
-from harness.scenario.arms import lossless_against
-from harness.scenario.method import Method, per_token
+from harness.scenario.method import Method, lossless_against, per_token
 from harness.scenario.solvers import SolverSpec
 
 

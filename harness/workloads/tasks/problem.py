@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from harness.errors import UnknownTaskError
 
@@ -39,25 +39,20 @@ class Problem:
     family: str = ""
 
 
-class Task(Protocol):
+class Task(ABC):
     """A family of problems whose answers a program can check."""
 
     name: str
     description: str
 
+    @abstractmethod
     def draw(self, rng: random.Random) -> Problem:
         """Draw one problem, using no randomness but ``rng``."""
-        ...
 
     def is_correct(self, problem: Problem, output: str) -> bool:
-        """Say whether ``output`` answers ``problem``; never raises, whatever the text."""
-        ...
-
-
-def final_answer(output: str) -> str | None:
-    """Return the stripped text after the last ``Answer:``, or None if the mark is absent."""
-    _, mark, tail = output.rpartition(ANSWER_MARK)
-    return tail.strip() if mark else None
+        """Compare the text after the last ``Answer:`` with the answer; never raises, whatever the text."""
+        _, mark, tail = output.rpartition(ANSWER_MARK)
+        return bool(mark) and tail.strip() == problem.answer
 
 
 SPLITS = ("train", "validation", "test")
@@ -104,10 +99,6 @@ def problems(task: Task, split: str, count: int, seed: int) -> list[Problem]:
         raise ValueError(f"count must not be negative, got {count}")
     if split == "train":
         return [problem_at(task, split, seed, index) for index in range(count)]
-    return _distinct_problems(task, split, count, seed)
-
-
-def _distinct_problems(task: Task, split: str, count: int, seed: int) -> list[Problem]:
     found: dict[str, Problem] = {}
     limit = _MIN_INDICES + _MAX_INDICES_PER_PROBLEM * count
     for index in range(limit):

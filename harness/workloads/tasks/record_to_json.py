@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 
-from harness.workloads.tasks.problem import Problem
+from harness.workloads.tasks.problem import Problem, Task
 
 _FIRST = (
     "Ana", "Mia", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa",
@@ -69,7 +69,7 @@ def _phrase(rng: random.Random, record: dict[str, Value]) -> str:
     return f"{record['name']} {', '.join(clauses[:-1])} and {clauses[-1]}"
 
 
-class RecordToJson:
+class RecordToJson(Task):
     """Records of four to six fields, to be written as one JSON object in canonical key order."""
 
     name = "record_to_json"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from harness.workloads.tasks.problem import ANSWER_MARK, Problem, final_answer
+from harness.workloads.tasks.problem import ANSWER_MARK, Problem, Task
 
 FAMILY = "variable_trace"
 
@@ -125,7 +125,7 @@ def _write_hard(program: _Program, length: int) -> str:
     return printed
 
 
-class VariableTrace:
+class VariableTrace(Task):
     """Programs of ``shortest`` to ``longest`` assignments, traced line by line; a share of them is level 2."""
 
     def __init__(self, name: str, shortest: int, longest: int, hard_share: float) -> None:
@@ -153,7 +153,3 @@ class VariableTrace:
             answer=answer,
             level=level,
         )
-
-    def is_correct(self, problem: Problem, output: str) -> bool:
-        """Compare the text after the last ``Answer:`` with the answer."""
-        return final_answer(output) == problem.answer

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from harness.workloads.tasks.problem import ANSWER_MARK, Problem, final_answer
+from harness.workloads.tasks.problem import ANSWER_MARK, Problem, Task
 
 _SHE = ("Mia", "Ana", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa")
 _HE = ("Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn")
@@ -82,25 +83,32 @@ def _open_two_kinds(story: _Story) -> None:
     story.value = story.compute(first, "+", second)
 
 
-def _gain(story: _Story) -> bool:
-    if story.value > _LIMIT - 2:
+_GAINS = ("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}")
+_LOSSES = ("gives {0} {1} to {2}", "loses {0} {1}", "sells {0} of them", "uses {0} {1}", "gives {2} {0} of them")
+_GAINED_PACKS = ("buys {0} {3} with {1} {2} each", "gets {0} {3} of {1} {2} from {4}")
+_LOST_PACKS = ("sells {0} {3} with {1} {2} each", "gives {1} {2} to each of {0} friends")
+
+
+def _change(sign: str, deeds: tuple[str, ...], story: _Story) -> bool:
+    """Gain (+) or lose (-) a few, where the limits leave room for it."""
+    room = _LIMIT - story.value if sign == "+" else story.value
+    if room < 2:
         return False
-    amount = story.rng.randint(2, min(_LARGEST_STEP, _LIMIT - story.value))
-    deed = story.rng.choice(("buys {0} more", "finds {0} {1}", "gets {0} {1} from {2}", "buys {0} {1}", "picks {0} more {1}"))
-    story.act(deed.format(amount, story.item, story.friend))
-    story.value = story.compute(story.value, "+", amount)
+    amount = story.rng.randint(2, min(_LARGEST_STEP, room))
+    story.act(story.rng.choice(deeds).format(amount, story.item, story.friend))
+    story.value = story.compute(story.value, sign, amount)
     return True
 
 
-def _lose(story: _Story) -> bool:
-    if story.value < 2:
+def _change_by_packs(sign: str, deeds: tuple[str, ...], story: _Story) -> bool:
+    """Gain (+) or lose (-) some packs of the same size, where the limits leave room for it."""
+    room = _LIMIT - story.value if sign == "+" else story.value
+    if room < 4:
         return False
-    amount = story.rng.randint(2, min(_LARGEST_STEP, story.value))
-    deed = story.rng.choice(
-        ("gives {0} {1} to {2}", "loses {0} {1}", "sells {0} of them", "uses {0} {1}", "gives {2} {0} of them")
-    )
-    story.act(deed.format(amount, story.item, story.friend))
-    story.value = story.compute(story.value, "-", amount)
+    count, size = story.pack(room)
+    deed = story.rng.choice(deeds)
+    story.act(deed.format(count, size, story.item, story.rng.choice(_PACKS), story.friend))
+    story.value = story.compute(story.value, sign, story.compute(count, "*", size))
     return True
 
 
@@ -111,26 +119,6 @@ def _multiply(story: _Story) -> bool:
     growth = story.rng.choice(("After a year there are {0} times as many.", "The number of {1} becomes {0} times as large."))
     story.sentences.append(growth.format(factor, story.item))
     story.value = story.compute(story.value, "*", factor)
-    return True
-
-
-def _gain_packs(story: _Story) -> bool:
-    if story.value > _LIMIT - 4:
-        return False
-    count, size = story.pack(_LIMIT - story.value)
-    deed = story.rng.choice(("buys {0} {3} with {1} {2} each", "gets {0} {3} of {1} {2} from {4}"))
-    story.act(deed.format(count, size, story.item, story.rng.choice(_PACKS), story.friend))
-    story.value = story.compute(story.value, "+", story.compute(count, "*", size))
-    return True
-
-
-def _lose_packs(story: _Story) -> bool:
-    if story.value < 4:
-        return False
-    count, size = story.pack(story.value)
-    deed = story.rng.choice(("sells {0} {3} with {1} {2} each", "gives {1} {2} to each of {0} friends"))
-    story.act(deed.format(count, size, story.item, story.rng.choice(_PACKS)))
-    story.value = story.compute(story.value, "-", story.compute(count, "*", size))
     return True
 
 
@@ -149,12 +137,15 @@ def _compare(story: _Story) -> bool:
     return True
 
 
-_ONE_STEP: tuple[Callable[[_Story], bool], ...] = (_gain, _lose, _multiply, _gain, _lose)
-_TWO_STEP: tuple[Callable[[_Story], bool], ...] = (_gain_packs, _lose_packs, _compare)
+_GAIN, _LOSE = partial(_change, "+", _GAINS), partial(_change, "-", _LOSSES)
+_ONE_STEP: tuple[Callable[[_Story], bool], ...] = (_GAIN, _LOSE, _multiply, _GAIN, _LOSE)
+_TWO_STEP: tuple[Callable[[_Story], bool], ...] = (
+    partial(_change_by_packs, "+", _GAINED_PACKS), partial(_change_by_packs, "-", _LOST_PACKS), _compare
+)  # fmt: skip
 _OPENINGS: tuple[Callable[[_Story], None], ...] = (_open_plain, _open_plain, _open_packs, _open_two_kinds)
 
 
-class WordProblems:
+class WordProblems(Task):
     """Stories of two or three arithmetic steps, solved one equation at a time."""
 
     name = "word_problems"
@@ -183,7 +174,3 @@ class WordProblems:
             answer=str(story.value),
             level=len(story.equations),
         )
-
-    def is_correct(self, problem: Problem, output: str) -> bool:
-        """Compare the text after the last ``Answer:`` with the answer."""
-        return final_answer(output) == problem.answer
