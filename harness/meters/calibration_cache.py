@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.hardware.profile import Calibration
-from harness.meters.calibration import Bench, Progress, Stepping, measure
+from harness.meters.calibration import Progress, measure
+from harness.meters.torch_bench import Stepping, TorchBench
 from harness.roofline.ceilings import why_unusable
 
 
@@ -28,8 +29,6 @@ def load_or_calibrate(
 
     ``threads``: CPU threads, None for torch's default.
     """
-    from harness.meters.torch_bench import TorchBench
-
     with TorchBench(device, dtype, threads, stepping) as bench:
         return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
 
@@ -38,8 +37,6 @@ def cached_calibration(
     device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping
 ) -> Calibration | None:
     """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
-    from harness.meters.torch_bench import TorchBench
-
     return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
 
 
@@ -49,7 +46,7 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "sbd"
 
 
-def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
+def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
     """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
     path = _path(bench, dtype, model_bytes, folder)
     if (cached := kept_at(path, dtype)) is not None:
@@ -68,8 +65,10 @@ def cached_or_measured(bench: Bench, dtype: str, model_bytes: int, folder: Path,
     return calibration
 
 
-def _path(bench: Bench, dtype: str, model_bytes: int, folder: Path) -> Path:
-    return folder / f"calibration-{_digest(bench, dtype, model_bytes)}.json"
+def _path(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Path:
+    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
+    key += [bench.torch_version, dtype, model_bytes]
+    return folder / f"calibration-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
 def kept_at(path: Path, dtype: str) -> Calibration | None:
@@ -79,12 +78,6 @@ def kept_at(path: Path, dtype: str) -> Calibration | None:
         if why_unusable(cached, dtype) is None:
             return cached
     return None
-
-
-def _digest(bench: Bench, dtype: str, model_bytes: int) -> str:
-    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
-    key += [bench.torch_version, dtype, model_bytes]
-    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 def _write(path: Path, calibration: Calibration) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.meters.environment_host import Reading
+from harness.meters.environment_host import Reading, field_of
 from harness.meters.nvml import library
 
 POWER_SMOOTHING_FIELD = 251
@@ -102,11 +102,8 @@ def _profiling_rights(proc: Path) -> Reading:
     file = proc / "driver/nvidia/params"
     if not file.exists():
         return None, f"{file} does not exist: no NVIDIA driver runs here, or the container hides it"
-    for line in file.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "RmProfilingAdminOnly":
-            return value.strip() == "1", None
-    return None, f"{file} has no RmProfilingAdminOnly"
+    value = field_of(file, "RmProfilingAdminOnly")
+    return (None, f"{file} has no RmProfilingAdminOnly") if value is None else (value == "1", None)
 
 
 def _cuda(version: int) -> str:

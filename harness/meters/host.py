@@ -14,12 +14,14 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.meters.environment_host import field_of, steal_ticks
 from harness.meters.window import Absent, MeterFigure, Unreadable
 
 
@@ -55,12 +57,11 @@ class HostMeter:
         return found
 
     def _steal_ticks(self) -> int | None:
-        """The eighth figure of the first line of /proc/stat; None where this kernel counts no steal time."""
-        try:
-            fields = (self._proc / "stat").read_text().splitlines()[0].split()
-        except OSError:
-            return None
-        return int(fields[8]) if len(fields) > 8 else None
+        """Of all cores since boot; None where this kernel counts no steal time."""
+        with suppress(OSError):
+            ticks: int | None = steal_ticks(self._proc)[0]
+            return ticks
+        return None
 
 
 class HostMemoryMeter:
@@ -81,10 +82,10 @@ class HostMemoryMeter:
 
     def close(self) -> Mapping[str, float]:
         """Read the mark."""
-        for line in (self._process / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return {"peak_memory_bytes": 1024.0 * int(line.split()[1])}
-        raise Unreadable("/proc/self/status has no VmHWM")
+        peak = field_of(self._process / "status", "VmHWM")
+        if peak is None:
+            raise Unreadable("/proc/self/status has no VmHWM")
+        return {"peak_memory_bytes": 1024.0 * int(peak.split()[0])}
 
 
 @dataclass(slots=True)

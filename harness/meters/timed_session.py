@@ -23,11 +23,12 @@ class MeteredSession:
         self.drop: Callable[[Sequence[int]], None] = session.drop
         self._forwards: list[tuple[Any, Any]] = []
         self._reads: list[tuple[int, Any]] = []  # behind how many forwards, and when
+        self._forgets = True  # the lists are its own
 
     def beside(self, session: Any) -> MeteredSession:
         """Another session whose passes stand in the same list, in the order made; its reset forgets none of them."""
-        other = _Beside(session, self._clock)
-        other._forwards, other._reads = self._forwards, self._reads
+        other = MeteredSession(session, self._clock)
+        other._forwards, other._reads, other._forgets = self._forwards, self._reads, False
         return other
 
     @property
@@ -44,12 +45,10 @@ class MeteredSession:
 
     def reset(self, rows: int, capacity: int) -> None:
         """As the session; starts a new list of durations."""
-        self._forget()
+        if self._forgets:
+            self._forwards.clear()
+            self._reads.clear()
         self._session.reset(rows, capacity)
-
-    def _forget(self) -> None:
-        self._forwards.clear()
-        self._reads.clear()
 
     def forward(self, segments: Sequence[Any]) -> Any:
         """As the session, between two marks."""
@@ -74,10 +73,3 @@ class MeteredSession:
         marks = [(self._forwards[n - 1][1], read) for n, read in last.items()]
         spans = dict(zip(last, self._clock.spans_s(marks), strict=True))
         return [spans.get(n, 0.0) for n in range(1, len(self._forwards) + 1)]
-
-
-class _Beside(MeteredSession):
-    """One whose list is another's."""
-
-    def _forget(self) -> None:
-        """The list belongs to the other session."""

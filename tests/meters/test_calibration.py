@@ -15,8 +15,9 @@ import pytest
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
 from harness.meters import calibration as module
-from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
+from harness.meters.calibration import FOUR_GIB, measure
 from harness.meters.calibration_cache import cache_dir, cached_or_measured
+from harness.meters.torch_bench import Kernel, Stepping
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
 from harness.roofline.pricing import pass_bytes, price_pass
