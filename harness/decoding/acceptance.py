@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,33 +34,23 @@ class Rule(NamedTuple):
     tensors: tuple[Tensor, ...] = ()
 
 
-class Acceptance(Protocol):
-    """Chooses slots pass by pass, told when a block begins."""
+class Acceptance:
+    """Chooses slots pass by pass as the rule of the pass says, told when a block begins."""
 
     def begin_block(self, row: int, masked: int) -> None:
-        """A block of ``row`` begins with so many masked slots."""
+        """A block of ``row`` begins with so many masked slots; most acceptances have no memory."""
 
     def rule(self, rows: int) -> Rule:
         """How the next pass of so many rows chooses, once a pass."""
-
-    def choose(self, view: BlockView) -> Tensor:
-        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
-
-
-class RuledAcceptance:
-    """Chooses as the rule of the pass says."""
-
-    def rule(self, rows: int) -> Rule:
-        """See Acceptance."""
         raise NotImplementedError
 
     def choose(self, view: BlockView) -> Tensor:
-        """What the next pass's rule makes of the view."""
+        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
         choose, tensors = self.rule(view.masked.shape[0])
         return choose(view, *tensors)
 
 
-class SolverAcceptance(RuledAcceptance):
+class SolverAcceptance(Acceptance):
     """A solver with its knobs, by name (``gamma=0.1``)."""
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
@@ -68,26 +58,20 @@ class SolverAcceptance(RuledAcceptance):
         counts = tuple((name, value) for name, value in knobs.items() if name not in bounds)
         self._rule = Rule(_by_solver(solver, tuple(bounds), counts), tuple(bounds.values()))
 
-    def begin_block(self, row: int, masked: int) -> None:
-        """A solver has no memory."""
-
     def rule(self, rows: int) -> Rule:
         """The solver's, in every pass."""
         return self._rule
 
 
-class EverySlot(RuledAcceptance):
+class EverySlot(Acceptance):
     """The acceptance of a one-step draft: all masked slots at once."""
-
-    def begin_block(self, row: int, masked: int) -> None:
-        """Nothing to remember."""
 
     def rule(self, rows: int) -> Rule:
         """Every masked slot."""
         return Rule(_every_slot)
 
 
-class ReplayedAcceptance(RuledAcceptance):
+class ReplayedAcceptance(Acceptance):
     """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them. Every row has its own
     random stream, so it draws the same passes whatever the other rows do.
     """

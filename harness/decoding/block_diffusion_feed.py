@@ -1,89 +1,91 @@
-"""What one pass of a public block model feeds, and what its logits are for. Axes: B rows, n columns of a segment, k slots."""
+"""What one pass of a public block model feeds, and what all layouts share. Axes: B rows, n columns of a segment, k slots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-import torch
 from torch import Tensor
 
-from harness.decoding.open_blocks import BlockRow
+from harness.decoding.open_blocks import BlockRow, DeviceBlocks
+from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment, upload
-from harness.record.trace import Role
+from harness.models.block_families import BlockProtocol
 
-Said = Literal["slots", "first slot", "nothing"]
+Counts = tuple[int, ...]
+"""Tokens of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """One pass. ``says``: what its logits are read for: the block's slots, the next block's first slot, or nothing. The first
-    pass of a decode is its prefill, whatever ``role`` says.
+    """One pass. ``says``: what its logits are read for: the block's slots, the next block's first slot, or nothing.
 
     ``query_tokens``, ``kept_tokens``  real tokens of each row, fed and kept
     ``keeps``                          columns that the session keeps of each row, padding included
-    ``active``                         rows for which the pass does anything
-    ``opens``                          whether the next block begins with this pass
     """
 
-    role: Role
     segments: list[Segment]
-    query_tokens: tuple[int, ...]
-    keeps: tuple[int, ...]
-    kept_tokens: tuple[int, ...]
-    says: Said
-    active: tuple[bool, ...]
-    opens: bool = False
-
-    @property
-    def columns(self) -> int:
-        """Tokens of each row, padding included."""
-        return sum(segment.tokens.shape[1] for segment in self.segments)
+    query_tokens: Counts
+    keeps: Counts
+    kept_tokens: Counts
+    says: Literal["slots", "first slot", "nothing"]
 
 
-class FeedPlan(Protocol):
-    """The passes of one batch in one layout. After each of ``feeds`` its outcome is handed to ``take``."""
+@dataclass(frozen=True, slots=True)
+class BlockWork:
+    """A batch to be decoded in blocks. ``begin_block(row, slots)`` is called as a block begins."""
 
-    @property
-    def rows(self) -> Sequence[BlockRow]:
-        """The rows' progress."""
+    request: DecodeRequest
+    protocol: BlockProtocol
+    block_size: int
+    mask_id: int
+    begin_block: Callable[[int, int], None]
 
-    @property
-    def capacity(self) -> int:
-        """Tokens of a row that the session must make room for."""
+
+class Layout(DeviceBlocks):
+    """The passes of one batch. After each of ``feeds`` its outcome is handed to ``take``. ``capacity``: tokens of a row that
+    the session must make room for. ``given``: tokens with which each row's first block begins.
+    """
+
+    capacity: int
+
+    def __init__(self, work: BlockWork, given: Sequence[Sequence[int]] | None = None) -> None:
+        self._work, self._protocol, self._request, self._device = work, work.protocol, work.request, work.request.device
+        self._size = self._width = work.block_size
+        stop, most = work.request.stop, work.request.max_new_tokens
+        given = given or [()] * len(work.request.prompts)
+        self.rows = [BlockRow(stop, most, work.block_size, work.mask_id, first) for first in given]
+
+    def feeds(self) -> Iterator[Feed]:
+        """Every pass until all rows have ended."""
+        raise NotImplementedError
 
     @property
     def asked(self) -> Tensor:
         """(B, w) bool: the slots that may be decided in this pass."""
-
-    def feeds(self) -> Iterator[Feed]:
-        """Every pass until all rows have ended."""
+        return self.masked
 
     def of_slots(self, logits: Tensor) -> Tensor:
         """(B, w, V): those of a pass's logits that predict the block's slots, in their order."""
+        return logits
 
-    def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """Put ``tokens`` (B, w) where ``chosen``; (B, w) the same tokens, -1 elsewhere."""
-
-    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
         """What was read of a pass, row by row; (decided, final) tokens of each row."""
+        final = tuple([row.decide(one) for row, one in zip(self.rows, tokens, strict=True)])
+        if any(row.cut for row in self.rows):
+            self._ask()
+        return tuple([len(row.decided) for row in self.rows]), final
 
+    def _open_rows(self, firsts: Sequence[Sequence[int]] = ()) -> Counts:
+        """Give every row its next block, with its first token where that is known; how many tokens became final by it."""
+        final = []
+        for index, row in enumerate(self.rows):
+            row.open_block()
+            final.append(row.decide(firsts[index]) if firsts and row.masked[0] else 0)
+            self._work.begin_block(index, sum(row.masked))
+        return tuple(final)
 
-def right_aligned(rows: Sequence[Sequence[int]], width: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """(B, width) ids with padding before the shorter rows, and (B, width) bool on the CPU, False there, or None."""
-    ids = [[0] * (width - len(row)) + list(row) for row in rows]
-    if all(len(row) == width for row in rows):
-        return upload(ids, device), None
-    valid = [[False] * (width - len(row)) + [True] * len(row) for row in rows]
-    return upload(ids, device), torch.tensor(valid)
-
-
-def positions_to(ends: Sequence[int], width: int, device: torch.device) -> Tensor:
-    """(B, width): consecutive positions that end right before ``ends``; 0 on padding."""
-    return (upload(ends, device)[:, None] - width + torch.arange(width, device=device)).clamp(min=0)
-
-
-def slots_before(logits: Tensor) -> Tensor:
-    """(B, w, V) shifted by one: slot i gets the logits of position i - 1. Slot 0 has none of its own and must be known."""
-    return torch.cat([logits[:, :1], logits[:, :-1]], dim=1)
+    def _ask(self) -> None:
+        """Tell the device which slots are to be decided."""
+        self.masked = upload([row.masked[: self._width] for row in self.rows], self._device)

@@ -19,17 +19,16 @@ from harness.decoding.solvers import BlockView
 BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
-class FusibleFigures:
-    """A harness.decoding.sampling.Figures in operations that a compiler fuses into two loops, maximum and sums.
+class FusibleFigures(TorchFigures):
+    """In operations that a compiler fuses into two loops, maximum and sums.
 
     H = log S - T / S. S is the sum of exp(x - max), T that of (x - max) exp(x - max); no term is negative.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
-        self._logits = widened(logits, temperature)
-        self._ids = torch.arange(
-            logits.shape[-1], dtype=self._logits.dtype, device=logits.device
-        )  # an int64 is slow to compare
+        super().__init__(widened(logits, temperature), temperature)
+        # An int64 is slow to compare.
+        self._ids = torch.arange(logits.shape[-1], dtype=self._logits.dtype, device=logits.device)
 
     @cached_property
     def _highest(self) -> Tensor:
@@ -49,24 +48,24 @@ class FusibleFigures:
 
     @cached_property
     def tokens(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         last = self._logits.shape[-1]
         tokens = torch.where(self._logits == self._highest, self._ids, last).amin(dim=-1).long()
         return torch.where(self._highest[..., 0].abs() < torch.inf, tokens, NO_TOKEN)
 
     @cached_property
     def entropy(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return self._sum.log() - (self._powers * self._below).sum(dim=-1) / self._sum
 
     @cached_property
     def confidence(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return 1 / self._sum.double()
 
     @cached_property
     def margin(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         of_others = torch.where(self._ids == self.tokens[..., None], 0.0, self._powers).amax(dim=-1)
         return self.confidence - of_others / self._sum.double()
 
