@@ -165,7 +165,7 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The newest fitting cached calibration; file names depend on torch's version, so the contents are compared."""
     from harness.hardware.profile import engine_words
-    from harness.meters.calibration_cache import cache_dir, kept_at
+    from harness.meters.calibration import cache_dir, kept_at
     from harness.meters.environment_host import cpu_name
     from harness.scenario.scenario import EXECUTIONS
 

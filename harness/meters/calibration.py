@@ -1,19 +1,27 @@
 """A short on-machine calibration, so that predictions rest on what this machine reaches and not on a datasheet.
 
-It decides what is measured, at which sizes and how often, and returns the raw medians (of the read rate, the best). Kernels
-and clock belong to a TorchBench, a fake one in the tests. It derives no ceiling, knows no model but its
-size in bytes, and stores nothing (harness.meters.calibration_cache does).
+It decides what is measured, at which sizes and how often, and returns the raw medians (of the read rate, the best). It keeps
+one per machine, dtype, thread count, model size and engine, because measuring takes 15 s and more. Kernels and clock belong to
+a TorchBench, a fake one in the tests. It derives no ceiling and knows no model but its size in bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
-from harness.meters.torch_bench import Kernel, TorchBench
+from harness.meters.torch_bench import Kernel, Stepping, TorchBench
+from harness.roofline.ceilings import why_unusable
 
 Progress = Callable[[str], None]
 
@@ -119,8 +127,7 @@ def best_read(bench: TorchBench, size_bytes: int, only: str | None = None) -> Ba
 def streaming_s_per_byte(bench: TorchBench, size_bytes: int) -> tuple[tuple[int, float], ...]:
     """(tokens m, median seconds per weight byte) of linear layers over the first ``size_bytes`` of the buffer."""
     made = {tokens: bench.streaming_linear(size_bytes, tokens) for tokens in STREAMING_TOKENS}
-    medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, STREAMING_ROUNDS)
-    return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
+    return tuple((m, seconds / read) for m, seconds, read in _interleaved_medians_s(bench, made, STREAMING_ROUNDS))
 
 
 def attention_flops_per_s(bench: TorchBench) -> tuple[tuple[int, float], ...] | None:
@@ -131,17 +138,20 @@ def attention_flops_per_s(bench: TorchBench) -> tuple[tuple[int, float], ...] | 
 
 
 def _flops_per_s(bench: TorchBench, made: Mapping[int, tuple[Kernel, int]]) -> tuple[tuple[int, float], ...]:
-    medians_s = _interleaved_medians_s(bench, {size: kernel for size, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
-    return tuple((size, flops / medians_s[size]) for size, (_, flops) in made.items())
+    return tuple((m, flops / seconds) for m, seconds, flops in _interleaved_medians_s(bench, made, RESIDENT_ROUNDS))
 
 
-def _interleaved_medians_s(bench: TorchBench, kernels: dict[int, Kernel], rounds: int) -> dict[int, float]:
-    """Round after round over all kernels, so that a disturbance of the machine does not fall on one of them alone."""
-    times_s: dict[int, list[float]] = {tokens: [] for tokens in kernels}
+def _interleaved_medians_s(
+    bench: TorchBench, made: Mapping[int, tuple[Kernel, int]], rounds: int
+) -> list[tuple[int, float, int]]:
+    """(m, median seconds, bytes or flops) of kernels: round after round over all of them, so that a disturbance of the machine
+    does not fall on one of them alone.
+    """
+    times_s: dict[int, list[float]] = {m: [] for m in made}
     for this_round in range(rounds):
-        for tokens, kernel in kernels.items():
-            times_s[tokens] += bench.seconds(kernel, 1, warm_up=this_round == 0)
-    return {tokens: statistics.median(times) for tokens, times in times_s.items()}
+        for m, (kernel, _) in made.items():
+            times_s[m] += bench.seconds(kernel, 1, warm_up=this_round == 0)
+    return [(m, statistics.median(times_s[m]), work) for m, (_, work) in made.items()]
 
 
 def fixed_cost(bench: TorchBench) -> tuple[float | None, float | None, str | None]:
@@ -154,3 +164,74 @@ def fixed_cost(bench: TorchBench) -> tuple[float | None, float | None, str | Non
     if per_layer_s <= 0 or per_pass_s < 0:
         return None, None, f"{few} layers took {few_s:.2e} s a pass and {many} layers {many_s:.2e} s, which is no straight cost"
     return per_pass_s, per_layer_s, None
+
+
+def load_or_calibrate(
+    device: str,
+    dtype: str,
+    threads: int | None,
+    model_bytes: int,
+    stepping: Stepping,
+    progress: Progress = lambda message: None,
+) -> Calibration:
+    """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
+
+    ``threads``: CPU threads, None for torch's default.
+    """
+    with TorchBench(device, dtype, threads, stepping) as bench:
+        return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
+
+
+def cached_calibration(
+    device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping
+) -> Calibration | None:
+    """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
+    return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
+
+
+def cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "sbd"
+
+
+def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
+    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
+    path = _path(bench, dtype, model_bytes, folder)
+    if (cached := kept_at(path, dtype)) is not None:
+        progress(f"calibration of {cached.created_at} read from {path}")
+        return cached
+    calibration = measure(bench, dtype, model_bytes, progress)
+    if reason := why_unusable(calibration, dtype):
+        progress(f"{reason}; measured once more")
+        calibration = measure(bench, dtype, model_bytes, progress)
+    if why_unusable(calibration, dtype):
+        return calibration  # only the record keeps it, with its reason
+    try:
+        _write(path, calibration)
+    except OSError as error:
+        progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
+    return calibration
+
+
+def _path(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Path:
+    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
+    key += [bench.torch_version, dtype, model_bytes]
+    return folder / f"calibration-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+
+
+def kept_at(path: Path, dtype: str) -> Calibration | None:
+    """What is kept there, if ceilings for ``dtype`` follow from it."""
+    with suppress(OSError, ValidationError, UnicodeDecodeError):
+        cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+        if why_unusable(cached, dtype) is None:
+            return cached
+    return None
+
+
+def _write(path: Path, calibration: Calibration) -> None:
+    """Whole or not at all: a reader never sees a partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
+    partial.replace(path)

@@ -183,13 +183,12 @@ def timed_piece(
     return lambda: timed(enough)
 
 
-_FIGURES = {"cpu_energy_j": MeterFigure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")}
-
-
 class RaplMeter:
     """The sum over packages; a counter that ran past its end is unwound once."""
 
-    figures: Mapping[str, MeterFigure] = _FIGURES
+    figures: Mapping[str, MeterFigure] = {
+        "cpu_energy_j": MeterFigure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")
+    }
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
         self._packages = packages
@@ -211,21 +210,17 @@ class RaplMeter:
 def find_rapl(root: Path = Path("/sys/class/powercap")) -> RaplMeter | Absent:
     """The meter, or why it is absent."""
     packages = tuple(sorted(p for p in root.glob("*rapl:*") if p.name.count(":") == 1 and (p / "energy_uj").exists()))
-    names = tuple(_FIGURES)
-    if not packages:
-        return Absent(
-            figures=names, reason=f"{root} lists no RAPL package", remedy="use a machine whose kernel exposes RAPL (bare metal)"
-        )
-    try:
-        for package in packages:
-            _read(package, "energy_uj")
-    except OSError as error:
-        return Absent(
-            figures=names,
-            reason=f"RAPL is there but cannot be read: {error.strerror}",
-            remedy=f"run as root, or let this user read {packages[0]}/energy_uj",
-        )
-    return RaplMeter(packages)
+    reason, remedy = f"{root} lists no RAPL package", "use a machine whose kernel exposes RAPL (bare metal)"
+    if packages:
+        meter = RaplMeter(packages)
+        try:
+            meter.open()
+        except OSError as error:
+            reason = f"RAPL is there but cannot be read: {error.strerror}"
+            remedy = f"run as root, or let this user read {packages[0]}/energy_uj"
+        else:
+            return meter
+    return Absent(figures=tuple(RaplMeter.figures), reason=reason, remedy=remedy)
 
 
 def _read(package: Path, name: str) -> int:

@@ -169,9 +169,8 @@ def find_nvml(
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
     except nvml.NVMLError as error:
-        return [], [
-            Absent(figures=everything, reason=f"NVML: {error}", remedy="install NVIDIA's driver, and let the container see it")
-        ]
+        remedy = "install NVIDIA's driver, and let the container see it"
+        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=remedy)]
     meters: list[Any] = [StateMeter(nvml, handle), ThrottleMeter(nvml, handle)]
     absent: list[Absent] = []
     try:

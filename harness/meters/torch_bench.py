@@ -69,8 +69,9 @@ class TorchBench:
         found = getattr(torch, dtype, None)
         if not isinstance(found, torch.dtype):
             raise UserError(f"torch has no dtype {dtype!r}; use float32, bfloat16, float16 or float64")
-        self._dtype = found
+        self._dtype, self._element_bytes = found, found.itemsize
         self.on_cuda = device.startswith("cuda")
+        self._matrix = CUDA_MATRIX if self.on_cuda else CPU_MATRIX
         if self.on_cuda and not self._cuda.is_available():
             raise UserError(
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
@@ -216,14 +217,9 @@ class TorchBench:
 
         torch = self._torch
         config = LlamaConfig(
-            hidden_size=FIXED_COST_WIDTH,
-            intermediate_size=2 * FIXED_COST_WIDTH,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            vocab_size=2 * FIXED_COST_WIDTH,
-            max_position_embeddings=4096,
-        )
+            hidden_size=FIXED_COST_WIDTH, intermediate_size=2 * FIXED_COST_WIDTH, num_hidden_layers=layers,
+            num_attention_heads=4, num_key_value_heads=2, vocab_size=2 * FIXED_COST_WIDTH, max_position_embeddings=4096,
+        )  # fmt: skip
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model: Any = LlamaForCausalLM(config)
             step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())
@@ -274,11 +270,3 @@ class TorchBench:
         gc.collect()
         if self.on_cuda:
             self._cuda.empty_cache()
-
-    @property
-    def _element_bytes(self) -> int:
-        return int(self._dtype.itemsize)
-
-    @property
-    def _matrix(self) -> tuple[int, int]:
-        return CUDA_MATRIX if self.on_cuda else CPU_MATRIX

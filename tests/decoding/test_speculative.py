@@ -20,8 +20,7 @@ from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.drafters import first_layers
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
-from harness.meters.clock import HostClock
-from harness.meters.timed_session import MeteredSession
+from harness.meters.clock import HostClock, MeteredSession
 from tests.helpers.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
 from tests.helpers.few_words import MASK_ID, WORDS, Work, few_words, some_work
 from tests.helpers.other_keep import OtherKeep
