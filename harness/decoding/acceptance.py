@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import upload
-from harness.decoding.solvers import BlockView, Solver, lowest_entropy
+from harness.decoding.solvers import BlockView, Solver, lowest
 
 DRAWN_AHEAD = 16
 """Blocks whose passes a replay draws at once. Behind a forward that has emptied the caches the first draw costs as much as the
@@ -63,12 +63,15 @@ class SolverAcceptance(Acceptance):
         return self._rule
 
 
+EVERY_SLOT = Rule(lambda view: view.masked)
+
+
 class EverySlot(Acceptance):
     """The acceptance of a one-step draft: all masked slots at once."""
 
     def rule(self, rows: int) -> Rule:
         """Every masked slot."""
-        return Rule(_every_slot)
+        return EVERY_SLOT
 
 
 class ReplayedAcceptance(Acceptance):
@@ -78,19 +81,14 @@ class ReplayedAcceptance(Acceptance):
 
     def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:
         self._draw_passes = draw_passes
-        self._seed = seed
-        self._streams: dict[int, Iterator[int]] = {}
+        self._stream_of = cache(lambda row: self._drawn(random.Random(f"replay/{seed}/{row}")))
         self._quotas: dict[int, list[int]] = {}
 
     def begin_block(self, row: int, masked: int) -> None:
         """Draw the row's passes for this block."""
-        stream = self._streams.get(row)
-        if stream is None:
-            stream = self._streams[row] = self._drawn(row)
-        self._quotas[row] = spread(masked, min(next(stream), masked)) if masked else []
+        self._quotas[row] = spread(masked, min(next(self._stream_of(row)), masked)) if masked else []
 
-    def _drawn(self, row: int) -> Iterator[int]:
-        rng = random.Random(f"replay/{self._seed}/{row}")
+    def _drawn(self, rng: random.Random) -> Iterator[int]:
         while True:
             yield from [self._draw_passes(rng) for _ in range(DRAWN_AHEAD)]
 
@@ -111,12 +109,8 @@ def _by_solver(solver: Solver, bounds: tuple[str, ...], counts: tuple[tuple[str,
     return choose
 
 
-def _every_slot(view: BlockView) -> Tensor:
-    return view.masked
-
-
 def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
-    return lowest_entropy(view.entropy, view.masked, upload(counts, view.masked.device))
+    return lowest(view.entropy, view.masked, upload(counts, view.masked.device)[:, None])
 
 
 def spread(slots: int, passes: int) -> list[int]:

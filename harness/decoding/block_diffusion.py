@@ -12,9 +12,8 @@ from collections.abc import Generator
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.block_diffusion_blocks import Blocks
+from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Feed, Layout
 from harness.decoding.block_diffusion_canvas import Canvas, Window
-from harness.decoding.block_diffusion_feed import BlockWork, Feed, Layout
 from harness.decoding.passes import make_pass
 from harness.decoding.request import DecodeRequest, finished
 from harness.decoding.sampling import draw, usable

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from harness.decoding.block_diffusion_feed import BlockWork, Counts, Feed, Layout
+from harness.decoding.block_diffusion_blocks import BlockWork, Counts, Feed, Layout
 from harness.decoding.open_blocks import decided
 from harness.decoding.passes import padded_segment, positions_to
 from harness.decoding.session import upload

@@ -16,8 +16,6 @@ from harness.decoding.sampling import LEAST_LOG_P, FiguresOf, TorchFigures, samp
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.solvers import BlockView
 
-BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
-
 
 class FusibleFigures(TorchFigures):
     """In operations that a compiler fuses into two loops, maximum and sums.
@@ -35,16 +33,11 @@ class FusibleFigures(TorchFigures):
         return self._logits.amax(dim=-1, keepdim=True)
 
     @cached_property
-    def _below(self) -> Tensor:
-        return (self._logits - self._highest).clamp(min=LEAST_LOG_P)
-
-    @cached_property
-    def _powers(self) -> Tensor:
-        return self._below.exp()
-
-    @cached_property
-    def _sum(self) -> Tensor:
-        return self._powers.sum(dim=-1)
+    def _powers(self) -> tuple[Tensor, Tensor, Tensor]:
+        """x - max, exp(x - max) and its sum S."""
+        below = (self._logits - self._highest).clamp(min=LEAST_LOG_P)
+        powers = below.exp()
+        return below, powers, powers.sum(dim=-1)
 
     @cached_property
     def tokens(self) -> Tensor:
@@ -56,18 +49,20 @@ class FusibleFigures(TorchFigures):
     @cached_property
     def entropy(self) -> Tensor:
         """See TorchFigures."""
-        return self._sum.log() - (self._powers * self._below).sum(dim=-1) / self._sum
+        below, powers, total = self._powers
+        return total.log() - (powers * below).sum(dim=-1) / total
 
     @cached_property
     def confidence(self) -> Tensor:
         """See TorchFigures."""
-        return 1 / self._sum.double()
+        return 1 / self._powers[2].double()
 
     @cached_property
     def margin(self) -> Tensor:
         """See TorchFigures."""
-        of_others = torch.where(self._ids == self.tokens[..., None], 0.0, self._powers).amax(dim=-1)
-        return self.confidence - of_others / self._sum.double()
+        _, powers, total = self._powers
+        of_others = torch.where(self._ids == self.tokens[..., None], 0.0, powers).amax(dim=-1)
+        return self.confidence - of_others / total.double()
 
 
 def next_tokens(logits: Tensor) -> tuple[Tensor]:
@@ -76,7 +71,7 @@ def next_tokens(logits: Tensor) -> tuple[Tensor]:
 
 
 @cache
-def block_sample(choose: Callable[..., Tensor]) -> BlockSample:
+def block_sample(choose: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """The sampler of a block by an acceptance's rule: one function for each rule, because a fuse compares identities."""
 
     def sample(logits: Tensor, masked: Tensor, block: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -89,11 +89,10 @@ def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, ac
 
 def who_sees_whom(count: int, size: int) -> Tensor:
     """(Q, Q) bool, Q = count (size + 1). Drafts are causal; the masks of group g see the drafts up to g and their own group."""
-    causal = torch.ones(count, count, dtype=torch.bool).tril()
+    of_draft, of_mask = torch.arange(count), torch.arange(count).repeat_interleave(size)
     seen = torch.zeros(count * (size + 1), count * (size + 1), dtype=torch.bool)
-    seen[:count, :count] = causal
-    seen[count:, :count] = causal.repeat_interleave(size, dim=0)
-    seen[count:, count:] = torch.eye(count, dtype=torch.bool).repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)
+    seen[:, :count] = of_draft <= torch.cat([of_draft, of_mask])[:, None]
+    seen[count:, count:] = of_mask == of_mask[:, None]
     return seen
 
 

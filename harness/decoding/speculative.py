@@ -51,9 +51,13 @@ def decode_draft_and_check(
     """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation."""
     suppressed = request.never_written()
     # A row may have its full length while another row's drafts make the pass wide.
-    rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
-    passes = [prompt]
-    yield prompt
+    logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens + drafter.tokens)
+    first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
+    rows = [DraftedRow(prompt, request) for prompt in request.prompts]
+    for row, [token] in zip(rows, first, strict=True):
+        row.write(token)
+    passes = [prefill_pass(lengths, final_tokens=1)]
+    yield passes[-1]
     drafter.begin(request.prompts, request.max_new_tokens)
     for one in _rounds(session, request, drafter, rows, suppressed):
         passes.append(one)
@@ -61,45 +65,23 @@ def decode_draft_and_check(
     return finished(request, rows, passes)
 
 
-def _start(
-    session: ModelSession, request: DecodeRequest, suppressed: Tensor, room: int
-) -> tuple[list[DraftedRow], ForwardPass]:
-    """Read the prompts; their logits give every row its first token, as in next-token prediction."""
-    logits, lengths = prefill(session, request.prompts, request.device, room)
-    first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
-    rows = [DraftedRow(prompt, request) for prompt in request.prompts]
-    for row, [token] in zip(rows, first, strict=True):
-        row.write(token)
-    return rows, prefill_pass(lengths, final_tokens=1)
-
-
 def _rounds(
     session: ModelSession, request: DecodeRequest, drafter: Drafter, rows: Sequence[DraftedRow], suppressed: Tensor
 ) -> Generator[ForwardPass, None, None]:
-    """Draft and check until every row has ended."""
+    """Draft, and check in one pass of the target over the newest token and the drafts, until every row has ended."""
     while not all(row.ended for row in rows):
         wanted = [min(drafter.tokens, row.worth_drafting) for row in rows]
         proposed = yield from drafter.propose([row.sequence for row in rows], wanted)
         drafts = [row.up_to_a_stop(tokens) for row, tokens in zip(rows, proposed, strict=True)]
-        yield _check(session, request, rows, drafts, suppressed)
-
-
-def _check(
-    session: ModelSession,
-    request: DecodeRequest,
-    rows: Sequence[DraftedRow],
-    drafts: Sequence[Sequence[int]],
-    suppressed: Tensor,
-) -> ForwardPass:
-    """One pass of the target over the newest token and the drafts of every row that goes on."""
-    answers = 1 + max(map(len, drafts))
-    fed = [[] if row.ended else [row.output[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
-    logits, made = causal_pass(session, fed, answers, request.device)
-    said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
-    kept, decided = [], []
-    for row, tokens, verdicts in zip(rows, drafts, said, strict=True):
-        one = NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
-        kept.append(one.final)
-        decided.append(one.final - one.agreed)
-    made.keep(session, kept)
-    return made.described("verify" if answers > 1 else "decide", kept, decided, final=kept)
+        answers = 1 + max(map(len, drafts))
+        fed = [[] if row.ended else [row.output[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
+        logits, made = causal_pass(session, fed, answers, request.device)
+        said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
+        checked = [
+            NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
+            for row, tokens, verdicts in zip(rows, drafts, said, strict=True)
+        ]
+        kept = [one.final for one in checked]
+        made.keep(session, kept)
+        decided = [one.final - one.agreed for one in checked]
+        yield made.described("verify" if answers > 1 else "decide", kept, decided, kept)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -150,8 +151,7 @@ class ReplayedCheck(NextTokenCheck):
     def __init__(self, misses: Sequence[float], mask_id: int, seed: int) -> None:
         super().__init__(mask_id)
         self._misses = misses
-        self._seed = seed
-        self._streams: dict[int, random.Random] = {}
+        self._stream_of = cache(lambda row: random.Random(f"check/{seed}/{row}"))
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
         """The drafts as far as the check agrees, a token that differs from the next one, then the given verdicts.
@@ -159,9 +159,7 @@ class ReplayedCheck(NextTokenCheck):
         Raises:
             NoTokenError: a replaced verdict names no token.
         """
-        stream = self._streams.get(row)
-        if stream is None:
-            stream = self._streams[row] = random.Random(f"check/{self._seed}/{row}")
+        stream: random.Random = self._stream_of(row)
         drafts = [*slots[1:], self._mask_id]
         drafts = drafts[: drafts.index(self._mask_id)]  # behind the answer's end nothing was drafted
         chances = enumerate(self._misses[: len(drafts)])

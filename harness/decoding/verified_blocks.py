@@ -48,24 +48,10 @@ class DraftedBlocks(DeviceBlocks):
         self.checks = self.opens = self.drafts = [False]
         self.ends = [block_size]
 
-    @property
-    def role(self) -> Role:
-        """Of the pass that was fed last."""
-        if not any(self.checks):
-            return "draft"
-        return "verify+draft" if any(self.drafts) else "verify"
-
-    @property
-    def query_tokens(self) -> tuple[int, ...]:
-        """Tokens of each row in that pass."""
-        return tuple([count + self._size * drafts for count, drafts in zip(self._checked_tokens, self.drafts, strict=True)])
-
-    @property
-    def _checked_tokens(self) -> list[int]:
-        return [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
-
-    def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> list[Segment]:
-        """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft."""
+    def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
+        """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
+        its role and the tokens of each row.
+        """
         self.checks = [row.checking for row in rows]
         self.opens = [self._opens_ahead and row.checking and True in row.masked_next for row in rows]
         self.drafts = [row.drafting or opens for row, opens in zip(rows, self.opens, strict=True)]
@@ -73,13 +59,17 @@ class DraftedBlocks(DeviceBlocks):
         if self._stale or any(self.checks):
             self._upload(rows, context)
         self._stale = any(self.checks)  # the rows go on from another place
+        role: Role = "verify+draft" if any(self.drafts) else "verify"
+        checked = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
+        drafted = [self._size * drafts for drafts in self.drafts]
         segments = []
         if any(self.checks):
-            segments.append(self._segment(self._checked, self._starts[:, :1], self._checked_tokens, causal=True))
+            segments.append(self._segment(self._checked, self._starts[:, :1], checked, causal=True))
+        else:
+            role = "draft"
         if any(self.drafts):
-            fed = [self._size * drafts for drafts in self.drafts]
-            segments.append(self._segment(self.tokens, self._starts[:, 1:], fed, causal=False))
-        return segments
+            segments.append(self._segment(self.tokens, self._starts[:, 1:], drafted, causal=False))
+        return role, segments, [*map(sum, zip(checked, drafted, strict=True))]
 
     def ask_anew(self) -> None:
         """Other slots are to be drafted than the device knows of."""
@@ -167,18 +157,18 @@ class _Batch:
     def make_pass(self) -> ForwardPass:
         """One forward pass: rows with a full block have it checked and the next one opened, the others go on drafting."""
         blocks = self.blocks
-        segments = blocks.feed(self.rows, self.session.context_tokens)
+        role, segments, fed = blocks.feed(self.rows, self.session.context_tokens)
         for index, row in enumerate(self.rows):
             if blocks.opens[index]:
                 self.acceptance.begin_block(index, sum(row.masked_next))
-        logits, made = make_pass(self.session, segments, blocks.query_tokens)
+        logits, made = make_pass(self.session, segments, fed)
         read = self.session.read(self._sample(usable(logits, self.suppressed)))
         checked, drafted = zip(*(self._take(index, said) for index, said in enumerate(read)), strict=True)
         kept = [one.final for one in checked]
         self.session.keep(kept)
         self.noise.advance(kept)
         decided = [one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]
-        return made.described(blocks.role, kept, decided, kept)
+        return made.described(role, kept, decided, kept)
 
     def _sample(self, logits: Tensor) -> Tensor:
         """What a pass says, (B, k) or (B, 2k): the draw behind each slot of the checked blocks, then this pass's drafts (-1:
