@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,9 @@ RESERVED_S = 90.0
 TO_END_S = 20.0
 SHORTEST_RUN_S = 45.0
 """A shorter run only loads a model of this size and measures nothing, so it is not begun."""
-TakeRun = Callable[[Path, Path, float], str | None]
-"""Runs a scenario file into a directory for some seconds; returns why it did not finish."""
 
 
-def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) -> str:
+def check(out: Path, minutes: float, *, dry: bool) -> str:
     """Measure until the time is up and write the results into ``out``; returns the tables as Markdown.
 
     A second call with the same folder continues the first.
@@ -59,7 +57,7 @@ def check(out: Path, minutes: float, *, dry: bool, take: TakeRun | None = None) 
     file, run = out / "scenario.yaml", out / "run"
     _write_scenario(file, run, dry)
     left_s = deadline_s - RESERVED_S - time.monotonic()
-    stopped = (take or take_run)(file, run, left_s) if left_s >= SHORTEST_RUN_S else TIME_UP
+    stopped = take_run(file, run, left_s) if left_s >= SHORTEST_RUN_S else TIME_UP
     # Not earlier: this process on the GPU would void the samples of the measuring one.
     choose_kernels(device)
     exact = exactness(device)
@@ -103,7 +101,9 @@ def _write_scenario(file: Path, run: Path, dry: bool) -> None:
 
 
 def take_run(file: Path, run: Path, seconds: float) -> str | None:
-    """`sbd run` and its report in their own processes; at the time limit the run is interrupted and keeps its samples."""
+    """`sbd run` and its report in their own processes; at the time limit the run is interrupted and keeps its samples. Returns
+    why it did not finish.
+    """
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(run), "--no-report"]
     process = subprocess.Popen(command)
     stopped = None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harness.decoding.session import upload
-from harness.decoding.solvers import BlockView, Solver, lowest_entropy
+from harness.decoding.solvers import BlockView, Solver, lowest
 
 DRAWN_AHEAD = 16
 """Blocks whose passes a replay draws at once. Behind a forward that has emptied the caches the first draw costs as much as the
@@ -34,33 +34,23 @@ class Rule(NamedTuple):
     tensors: tuple[Tensor, ...] = ()
 
 
-class Acceptance(Protocol):
-    """Chooses slots pass by pass, told when a block begins."""
+class Acceptance:
+    """Chooses slots pass by pass as the rule of the pass says, told when a block begins."""
 
     def begin_block(self, row: int, masked: int) -> None:
-        """A block of ``row`` begins with so many masked slots."""
+        """A block of ``row`` begins with so many masked slots; most acceptances have no memory."""
 
     def rule(self, rows: int) -> Rule:
         """How the next pass of so many rows chooses, once a pass."""
-
-    def choose(self, view: BlockView) -> Tensor:
-        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
-
-
-class RuledAcceptance:
-    """Chooses as the rule of the pass says."""
-
-    def rule(self, rows: int) -> Rule:
-        """See Acceptance."""
         raise NotImplementedError
 
     def choose(self, view: BlockView) -> Tensor:
-        """What the next pass's rule makes of the view."""
+        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
         choose, tensors = self.rule(view.masked.shape[0])
         return choose(view, *tensors)
 
 
-class SolverAcceptance(RuledAcceptance):
+class SolverAcceptance(Acceptance):
     """A solver with its knobs, by name (``gamma=0.1``)."""
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
@@ -68,45 +58,37 @@ class SolverAcceptance(RuledAcceptance):
         counts = tuple((name, value) for name, value in knobs.items() if name not in bounds)
         self._rule = Rule(_by_solver(solver, tuple(bounds), counts), tuple(bounds.values()))
 
-    def begin_block(self, row: int, masked: int) -> None:
-        """A solver has no memory."""
-
     def rule(self, rows: int) -> Rule:
         """The solver's, in every pass."""
         return self._rule
 
 
-class EverySlot(RuledAcceptance):
-    """The acceptance of a one-step draft: all masked slots at once."""
+EVERY_SLOT = Rule(lambda view: view.masked)
 
-    def begin_block(self, row: int, masked: int) -> None:
-        """Nothing to remember."""
+
+class EverySlot(Acceptance):
+    """The acceptance of a one-step draft: all masked slots at once."""
 
     def rule(self, rows: int) -> Rule:
         """Every masked slot."""
-        return Rule(_every_slot)
+        return EVERY_SLOT
 
 
-class ReplayedAcceptance(RuledAcceptance):
+class ReplayedAcceptance(Acceptance):
     """Each row draws its passes of a block from ``draw_passes`` and spreads its slots evenly over them. Every row has its own
     random stream, so it draws the same passes whatever the other rows do.
     """
 
     def __init__(self, draw_passes: PassesPerBlock, seed: int) -> None:
         self._draw_passes = draw_passes
-        self._seed = seed
-        self._streams: dict[int, Iterator[int]] = {}
+        self._stream_of = cache(lambda row: self._drawn(random.Random(f"replay/{seed}/{row}")))
         self._quotas: dict[int, list[int]] = {}
 
     def begin_block(self, row: int, masked: int) -> None:
         """Draw the row's passes for this block."""
-        stream = self._streams.get(row)
-        if stream is None:
-            stream = self._streams[row] = self._drawn(row)
-        self._quotas[row] = spread(masked, min(next(stream), masked)) if masked else []
+        self._quotas[row] = spread(masked, min(next(self._stream_of(row)), masked)) if masked else []
 
-    def _drawn(self, row: int) -> Iterator[int]:
-        rng = random.Random(f"replay/{self._seed}/{row}")
+    def _drawn(self, rng: random.Random) -> Iterator[int]:
         while True:
             yield from [self._draw_passes(rng) for _ in range(DRAWN_AHEAD)]
 
@@ -127,12 +109,8 @@ def _by_solver(solver: Solver, bounds: tuple[str, ...], counts: tuple[tuple[str,
     return choose
 
 
-def _every_slot(view: BlockView) -> Tensor:
-    return view.masked
-
-
 def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
-    return lowest_entropy(view.entropy, view.masked, upload(counts, view.masked.device))
+    return lowest(view.entropy, view.masked, upload(counts, view.masked.device)[:, None])
 
 
 def spread(slots: int, passes: int) -> list[int]:

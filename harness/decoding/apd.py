@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import refuse_no_token, widened
-from harness.decoding.session import ModelSession
-from harness.decoding.solvers import BlockView
-from harness.decoding.verification import Checked, VerifiedRow
+from harness.decoding.request import Checked, DecodeRequest
+from harness.decoding.sampling import widened
+from harness.decoding.session import ModelSession, refuse_no_token
+from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.record.trace import ForwardPass, Generation
 
@@ -37,20 +36,17 @@ def decode_adaptive_parallel(
     )  # fmt: skip
 
 
-class MixtureCheck:
+class MixtureCheck(NextTokenCheck):
     """Mixes masked and next-token logits position by position; the first slot of a block is always right."""
 
     def __init__(self, mixture: float) -> None:
+        super().__init__()
         self._mixture = mixture
         self._of_drafts: Tensor | None = None
 
     def drafted(self, logits: Tensor) -> None:
         """Keep a copy (the session may write over its own): a row checks next what it drafted last."""
         self._of_drafts = logits.clone()
-
-    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
-        """All of them."""
-        return tokens
 
     def verdicts(self, behind: Tensor) -> Tensor:
         """The mixture of the two predictions for slot i + 1; behind the last slot the next-token head's alone."""
@@ -59,10 +55,6 @@ class MixtureCheck:
         mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
         # A token that is never written has no logit to mix: 0 times minus infinity is NaN.
         return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
-
-    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
-        """What was drawn."""
-        return verdicts
 
 
 class AdaptiveRow(VerifiedRow):
@@ -73,14 +65,13 @@ class AdaptiveRow(VerifiedRow):
     def check(self, verdicts: Sequence[int]) -> Checked:
         """Take the drafts as far as the verdict behind each is the next one; the first is taken in any case."""
         final = 0
-        for slot, token in enumerate(self.slots):
-            if slot:
-                refuse_no_token(verdicts[slot - 1])
-                if token != verdicts[slot - 1]:
-                    break
-            self._finish(token)
-            final += 1
+        for draft, said in zip(self.slots, (self.slots[0], *verdicts), strict=False):
             if self.ended:
                 break
+            refuse_no_token(said)
+            if draft != said:
+                break
+            self.write(draft)
+            final += 1
         self._open()
         return Checked(final=final, agreed=final)

@@ -12,17 +12,17 @@ from collections.abc import Generator
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.block_diffusion_blocks import Blocks
+from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Feed, Layout
 from harness.decoding.block_diffusion_canvas import Canvas, Window
-from harness.decoding.block_diffusion_feed import Feed, FeedPlan
-from harness.decoding.request import DecodeRequest
+from harness.decoding.passes import make_pass
+from harness.decoding.request import DecodeRequest, finished
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView
 from harness.models.block_families import BlockProtocol
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass, Generation, Role
 
-LAYOUTS: dict[str, type[Blocks] | type[Window] | type[Canvas]] = {"blocks": Blocks, "window": Window, "canvas": Canvas}
+LAYOUTS = {"blocks": Blocks, "window": Window, "canvas": Canvas}
 
 
 def decode_block_diffusion(
@@ -38,57 +38,32 @@ def decode_block_diffusion(
 
     The first pass is the prefill: what it decides is no decode token, as with the token that a prompt gives NTP.
     """
-    plan: FeedPlan = LAYOUTS[protocol.layout](request, protocol, block_size, mask_id, acceptance.begin_block)
-    session.reset(len(request.prompts), plan.capacity)
+    work = BlockWork(request, protocol, block_size, mask_id, acceptance.begin_block)
+    layout: Layout = LAYOUTS[protocol.layout](work)
+    session.reset(len(request.prompts), layout.capacity)
     suppressed = request.never_written(mask_id)
     passes: list[ForwardPass] = []
-    for feed in plan.feeds():
-        passes.append(_pass(session, request, plan, feed, suppressed, acceptance, first=not passes))
+    for feed in layout.feeds():
+        logits, made = make_pass(session, feed.segments, feed.query_tokens)
+        said = _said(logits, request, layout, feed, suppressed, acceptance)
+        read = [] if said is None else session.read(said)
+        session.keep(feed.keeps)
+        active = tuple([row.deciding if feed.says == "slots" else not row.ended for row in layout.rows])
+        decided, final = layout.take(feed, read)
+        role: Role = "commit+decide" if any(feed.kept_tokens) else "decide"
+        passes.append(made.described(role if passes else "prefill", feed.kept_tokens, decided, final, active))
         yield passes[-1]
-    return Generation(
-        passes=tuple(passes),
-        prompt_tokens=tuple(map(len, request.prompts)),
-        output_ids=tuple(tuple(row.output) for row in plan.rows),
-        stop_reasons=tuple(row.stop_reason for row in plan.rows),
-    )
-
-
-def _pass(
-    session: ModelSession,
-    request: DecodeRequest,
-    plan: FeedPlan,
-    feed: Feed,
-    suppressed: Tensor,
-    acceptance: Acceptance,
-    first: bool,
-) -> ForwardPass:
-    context, width = session.context_tokens, session.context_width
-    said = _said(session.forward(feed.segments), request, plan, feed, suppressed, acceptance)
-    read = [] if said is None else session.read(said)
-    session.keep(feed.keeps)
-    decided, final = plan.take(feed, read)
-    return ForwardPass(
-        role="prefill" if first else feed.role,
-        query_tokens=feed.query_tokens,
-        context_tokens=context,
-        logit_tokens=(sum(segment.logits for segment in feed.segments),) * len(context),
-        kept_tokens=feed.kept_tokens,
-        decided_tokens=decided,
-        final_tokens=final,
-        active=(True,) * len(context) if first else feed.active,
-        padded_query=feed.columns,
-        padded_context=width,
-    )
+    return finished(request, layout.rows, passes)
 
 
 def _said(
-    logits: Tensor, request: DecodeRequest, plan: FeedPlan, feed: Feed, suppressed: Tensor, acceptance: Acceptance
+    logits: Tensor, request: DecodeRequest, layout: Layout, feed: Feed, suppressed: Tensor, acceptance: Acceptance
 ) -> Tensor | None:
     """What a pass says: (B, w) the tokens of its slots, -1 where none was decided; (B, 1) the next block's first."""
     if feed.says == "nothing":
         return None
     if feed.says == "first slot":
         return draw(usable(logits[:, -1:], suppressed), request.temperature, request.generator)
-    of_slots = usable(plan.of_slots(logits), suppressed)
-    chosen = acceptance.choose(BlockView(of_slots, plan.asked, request.temperature))
-    return plan.write(chosen, draw(of_slots, request.temperature, request.generator))
+    of_slots = usable(layout.of_slots(logits), suppressed)
+    chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature))
+    return layout.decide(chosen, draw(of_slots, request.temperature, request.generator))

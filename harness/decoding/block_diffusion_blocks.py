@@ -1,82 +1,122 @@
-"""One block after another over a KV cache: block diffusion as SDAR, LLaDA2, Fast-dLLM v2, BD3-LM and Nemotron decode.
+"""What the layouts of block diffusion share; and Blocks: one block after another over a KV cache.
 
-The prompt is read once. A block is fed until all its slots are known, then once more so that its KV is that of known tokens.
-``merged``: that second time is part of the next block's first pass. In a batch all rows open their blocks together; a row with
-nothing left to decide waits. Axes: B rows, w columns of the block, k of them unless the last block is cut.
+Blocks decodes as SDAR, LLaDA2, Fast-dLLM v2, BD3-LM and Nemotron do. The prompt is read once. A block is fed until all its
+slots are known, then once more so that its KV is that of known tokens. ``merged``: that second time is part of the next block's
+first pass. In a batch all rows open their blocks together; a row with nothing left to decide waits. Axes: B rows, n columns of
+a segment, w columns of the block, k of them unless the last block is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned, slots_before
-from harness.decoding.open_blocks import BlockRow
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.open_blocks import BlockRow, DeviceBlocks
+from harness.decoding.passes import padded_segment, positions_to
+from harness.decoding.request import DecodeRequest
 from harness.decoding.session import Segment, upload
 from harness.models.block_families import BlockProtocol
 
+Counts = tuple[int, ...]
+"""Tokens of each row."""
 
-class BlockDiffusionRow(BlockRow):
-    """A BlockRow, in plain integers, whose first block begins with ``given`` tokens of the prompt: its slots are the columns
-    behind them. Columns: positions 0..k-1 of the fed block. In every other block they are the slots.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """One pass. ``says``: what its logits are read for: the block's slots, the next block's first slot, or nothing.
+
+    ``query_tokens``, ``kept_tokens``  real tokens of each row, fed and kept
+    ``keeps``                          columns that the session keeps of each row, padding included
     """
 
-    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, given: int = 0) -> None:
-        super().__init__(stop, max_new_tokens, block_size, mask_id)
-        self._given_first = given
-        self.given = 0
-
-    def open_block(self) -> int:
-        """Start the next block; see BlockRow."""
-        self.given, self._given_first = self._given_first, 0
-        self._room = len(self.slots) - self.given
-        return super().open_block()
-
-    @property
-    def masked_columns(self) -> list[bool]:
-        """Which columns are to be decided."""
-        return [False] * self.given + self.masked[: len(self.slots) - self.given]
-
-    def decide_columns(self, tokens: Sequence[int]) -> int:
-        """Take the tokens of one pass by column (-1, or none at the end: not decided); returns how many output tokens became
-        final by it.
-        """
-        slots = [*tokens[self.given :]]
-        return self.decide(slots + [-1] * (len(self.slots) - len(slots)))
+    segments: list[Segment]
+    query_tokens: Counts
+    keeps: Counts
+    kept_tokens: Counts
+    says: Literal["slots", "first slot", "nothing"]
 
 
-class Blocks:
-    """A harness.decoding.block_diffusion_feed.FeedPlan. ``begin_block(row, slots)`` is called as a block begins."""
+@dataclass(frozen=True, slots=True)
+class BlockWork:
+    """A batch to be decoded in blocks. ``begin_block(row, slots)`` is called as a block begins."""
 
-    def __init__(
-        self,
-        request: DecodeRequest,
-        protocol: BlockProtocol,
-        block_size: int,
-        mask_id: int,
-        begin_block: Callable[[int, int], None],
-    ) -> None:
-        self._request, self._protocol, self._size, self._begin_block = request, protocol, block_size, begin_block
-        lengths = [len(prompt) for prompt in request.prompts]
-        self._whole = [length - length % block_size if protocol.borders == "sequence" else length for length in lengths]
-        self.rows = [
-            BlockDiffusionRow(request.stop, request.max_new_tokens, block_size, mask_id, given=length - whole)
-            for length, whole in zip(lengths, self._whole, strict=True)
-        ]
-        self._width = max(self._whole)
-        if protocol.committed == "block":
-            self._width += -self._width % block_size
-        self.capacity = self._width + request.max_new_tokens + 3 * block_size
-        self._ends = [whole + block_size for whole in self._whole]
-        self._left = request.max_new_tokens
-        self._finished: Segment | None = None
-        self._tokens = self._positions = self._masked = torch.empty(0)
+    request: DecodeRequest
+    protocol: BlockProtocol
+    block_size: int
+    mask_id: int
+    begin_block: Callable[[int, int], None]
+
+
+class Layout(DeviceBlocks):
+    """The passes of one batch. After each of ``feeds`` its outcome is handed to ``take``. ``capacity``: tokens of a row that
+    the session must make room for. ``given``: tokens with which each row's first block begins.
+    """
+
+    capacity: int
+
+    def __init__(self, work: BlockWork, given: Sequence[Sequence[int]] | None = None) -> None:
+        self._work, self._protocol, self._request, self._device = work, work.protocol, work.request, work.request.device
+        self._size = self._width = work.block_size
+        stop, most = work.request.stop, work.request.max_new_tokens
+        given = given or [()] * len(work.request.prompts)
+        self.rows = [BlockRow(stop, most, work.block_size, work.mask_id, first) for first in given]
 
     def feeds(self) -> Iterator[Feed]:
-        """See FeedPlan."""
+        """Every pass until all rows have ended."""
+        raise NotImplementedError
+
+    @property
+    def asked(self) -> Tensor:
+        """(B, w) bool: the slots that may be decided in this pass."""
+        return self.masked
+
+    def of_slots(self, logits: Tensor) -> Tensor:
+        """(B, w, V): those of a pass's logits that predict the block's slots, in their order."""
+        return logits
+
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
+        """What was read of a pass, row by row; (decided, final) tokens of each row."""
+        final = tuple([row.decide(one) for row, one in zip(self.rows, tokens, strict=True)])
+        if any(row.cut for row in self.rows):
+            self._ask()
+        return tuple([len(row.decided) for row in self.rows]), final
+
+    def _open_rows(self, firsts: Sequence[Sequence[int]] = ()) -> Counts:
+        """Give every row its next block, with its first token where that is known; how many tokens became final by it."""
+        final = []
+        for index, row in enumerate(self.rows):
+            row.open_block()
+            final.append(row.decide(firsts[index]) if firsts and row.masked[0] else 0)
+            self._work.begin_block(index, sum(row.masked))
+        return tuple(final)
+
+    def _ask(self) -> None:
+        """Tell the device which slots are to be decided."""
+        self.masked = upload([row.masked[: self._width] for row in self.rows], self._device)
+
+
+class Blocks(Layout):
+    """Where blocks begin at multiples of k, a row's first block begins with what its prompt has behind its whole blocks."""
+
+    def __init__(self, work: BlockWork) -> None:
+        size, prompts = work.block_size, work.request.prompts
+        of_sequence = work.protocol.borders == "sequence"
+        self._whole = tuple([len(prompt) - len(prompt) % size * of_sequence for prompt in prompts])
+        super().__init__(work, [prompt[whole:] for prompt, whole in zip(prompts, self._whole, strict=True)])
+        self._prompt_width = max(self._whole)
+        if work.protocol.committed == "block":
+            self._prompt_width += -self._prompt_width % size
+        self._left = work.request.max_new_tokens
+        self.capacity = self._prompt_width + self._left + 3 * size
+        self._ends = [whole + size for whole in self._whole]
+        self._finished: Segment | None = None
+
+    def feeds(self) -> Iterator[Feed]:
+        """See Layout."""
         if any(self._whole):
             yield self._prompt()
         else:
@@ -94,72 +134,54 @@ class Blocks:
 
     @property
     def asked(self) -> Tensor:
-        """See FeedPlan; of every row the leftmost run of sub_block slots that has any left."""
+        """See Layout; of every row the leftmost run of sub_block slots that has any left."""
         run = self._protocol.sub_block
         if run is None:
-            return self._masked
-        runs = torch.arange(self._masked.shape[1], device=self._masked.device) // run
-        first = self._masked.int().argmax(dim=1, keepdim=True) // run
-        return self._masked & (runs == first)
+            return self.masked
+        runs = torch.arange(self.masked.shape[1], device=self.masked.device) // run
+        first = self.masked.int().argmax(dim=1, keepdim=True) // run
+        return self.masked & (runs == first)
 
     def of_slots(self, logits: Tensor) -> Tensor:
-        """See FeedPlan."""
-        return logits if self._protocol.prediction == "own" else slots_before(logits)
+        """See Layout; shifted, slot i gets the logits of position i - 1. Slot 0 has none of its own and must be known."""
+        return logits if self._protocol.prediction == "own" else torch.cat([logits[:, :1], logits[:, :-1]], dim=1)
 
-    def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """See FeedPlan."""
-        self._tokens = torch.where(chosen, tokens, self._tokens)
-        self._masked = self._masked ^ chosen
-        return torch.where(chosen, tokens, -1)
-
-    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """See FeedPlan."""
-        if feed.opens:
-            return self._open(tokens)
-        final = tuple([row.decide_columns(one) for row, one in zip(self.rows, tokens, strict=True)])
-        if any(row.cut for row in self.rows):
-            self._masked = self._upload([row.masked_columns for row in self.rows])
-        return tuple([len(one) - list(one).count(-1) for one in tokens]), final
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
+        """See Layout."""
+        return super().take(feed, tokens) if feed.says == "slots" else self._open(tokens)
 
     def _prompt(self) -> Feed:
         """The prompt, or its whole blocks; one block sees the other as in the cache."""
-        device, width = self._request.device, self._width
+        width = self._prompt_width
         prompts = [prompt[:whole] for prompt, whole in zip(self._request.prompts, self._whole, strict=True)]
-        tokens, valid = right_aligned(prompts, width, device)
-        block = torch.arange(width) // self._size
-        of_blocks = self._protocol.committed == "block"
-        segment = Segment(
-            tokens=tokens, positions=positions_to(self._whole, width, device), logits=self._logits_of_commit, valid=valid,
-            visibility="explicit" if of_blocks else "causal", seen=block[None, :] <= block[:, None] if of_blocks else None,
-        )  # fmt: skip
-        return self._keeping(segment, tuple(self._whole), active=(True,) * len(self.rows))
+        segment = padded_segment(prompts, self._whole, self._device, self._logits_of_commit, width)
+        if self._protocol.committed == "block":
+            block = torch.arange(width) // self._size
+            segment.visibility, segment.seen = "explicit", block[None, :] <= block[:, None]
+        return self._keeping(segment, self._whole)
 
     def _decide(self) -> Feed:
-        segment = Segment(
-            tokens=self._tokens, positions=self._positions, visibility="bidirectional", logits=self._tokens.shape[1]
-        )
-        finished, self._finished = self._finished, None
-        segments, kept = [segment] if finished is None else [finished, segment], 0 if finished is None else self._size
+        width, kept, segments = self.tokens.shape[1], 0, []
+        if self._finished is not None:
+            kept, segments, self._finished = self._size, [self._finished], None
+        segments.append(Segment(tokens=self.tokens, positions=self._positions, visibility="bidirectional", logits=width))
         every = (kept,) * len(self.rows)
         return Feed(
-            role="commit+decide" if kept else "decide", segments=segments, keeps=every, kept_tokens=every, says="slots",
-            query_tokens=(kept + self._tokens.shape[1],) * len(self.rows), active=tuple([row.deciding for row in self.rows]),
+            segments=segments, query_tokens=(kept + width,) * len(self.rows), keeps=every, kept_tokens=every, says="slots"
         )  # fmt: skip
 
     def _commit(self) -> Feed:
-        every = (self._size,) * len(self.rows)
-        active = tuple([not row.ended for row in self.rows])
-        return self._keeping(self._committed(self._logits_of_commit), every, active)
+        return self._keeping(self._committed(self._logits_of_commit), (self._size,) * len(self.rows))
 
     def _committed(self, logits: int) -> Segment:
         return Segment(
-            tokens=self._tokens, positions=self._positions, logits=logits,
+            tokens=self.tokens, positions=self._positions, logits=logits,
             visibility="causal" if self._protocol.committed == "causal" else "bidirectional",
         )  # fmt: skip
 
-    def _keeping(self, segment: Segment, kept: tuple[int, ...], active: tuple[bool, ...]) -> Feed:
+    def _keeping(self, segment: Segment, kept: Counts) -> Feed:
         return Feed(
-            role="commit+decide", segments=[segment], query_tokens=kept, kept_tokens=kept, active=active, opens=True,
+            segments=[segment], query_tokens=kept, kept_tokens=kept,
             keeps=(segment.tokens.shape[1],) * len(self.rows), says="first slot" if segment.logits else "nothing",
         )  # fmt: skip
 
@@ -167,23 +189,13 @@ class Blocks:
     def _logits_of_commit(self) -> int:
         return int(self._protocol.first_slot == "committed")
 
-    def _open(self, firsts: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _open(self, firsts: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
         """Give every row its next block, with its first token where that is known."""
-        decided, final = [0] * len(self.rows), [0] * len(self.rows)
-        for index, row in enumerate(self.rows):
-            row.open_block()
-            if firsts and not row.given and not row.ended:
-                decided[index], final[index] = 1, row.decide_columns(firsts[index])
-            self._begin_block(index, sum(row.masked))
-        width = self._size if self._protocol.last_block == "whole" else min(self._size, self._left)
+        final = self._open_rows(firsts)
+        self._width = self._size if self._protocol.last_block == "whole" else min(self._size, self._left)
         self._left -= self._size
-        given = (prompt[whole:] for prompt, whole in zip(self._request.prompts, self._whole, strict=True))
-        columns = [[*(tail if row.given else ()), *row.slots][:width] for tail, row in zip(given, self.rows, strict=True)]
-        self._tokens = upload(columns, self._request.device)
-        self._positions = positions_to(self._ends, self._size, self._request.device)[:, :width]
+        self.tokens = upload([row.slots[: self._width] for row in self.rows], self._device)
+        self._positions = upload(positions_to(self._ends, self._size)[:, : self._width], self._device)
         self._ends = [end + self._size for end in self._ends]
-        self._masked = self._upload([row.masked_columns for row in self.rows])
-        return tuple(decided), tuple(final)
-
-    def _upload(self, masked: list[list[bool]]) -> Tensor:
-        return upload(masked, self._request.device)[:, : self._tokens.shape[1]]
+        self._ask()
+        return final, final

@@ -13,137 +13,83 @@ a pass of its own. Axes: B rows, A slots of the answer, w of them in the current
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from harness.decoding.block_diffusion_feed import Feed, positions_to, right_aligned
-from harness.decoding.open_blocks import BlockRow
-from harness.decoding.request import DecodeRequest
-from harness.decoding.session import Segment, upload
-from harness.models.block_families import BlockProtocol
+from harness.decoding.block_diffusion_blocks import BlockWork, Counts, Feed, Layout
+from harness.decoding.open_blocks import decided
+from harness.decoding.passes import padded_segment, positions_to
+from harness.decoding.session import upload
 
 
-class Canvas:
-    """A harness.decoding.block_diffusion_feed.FeedPlan."""
+class Canvas(Layout):
+    """``tokens`` are those of the whole canvas, ``masked`` slots those of the current block."""
 
-    def __init__(
-        self,
-        request: DecodeRequest,
-        protocol: BlockProtocol,
-        block_size: int,
-        mask_id: int,
-        begin_block: Callable[[int, int], None],
-    ) -> None:
-        self._size, self._answer, self._begin_block = block_size, request.max_new_tokens, begin_block
-        self._shift = int(protocol.prediction == "shifted")
-        self.rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
-        lengths = [len(prompt) for prompt in request.prompts]
-        width = max(lengths) + self._answer
-        canvas = [[*prompt, *[mask_id] * self._answer] for prompt in request.prompts]
-        self._tokens, self._valid = right_aligned(canvas, width, request.device)
-        self._fed = tuple([length + self._answer for length in lengths])
-        self._positions = positions_to(self._fed, width, request.device)
-        self.capacity = width
-        self._start = -block_size
-        self._masked = torch.empty(0)
+    def __init__(self, work: BlockWork) -> None:
+        super().__init__(work)
+        self._answer = work.request.max_new_tokens
+        canvas = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
+        self._fed = tuple(map(len, canvas))
+        self._segment = padded_segment(canvas, self._fed, self._device, logits=0)
+        self._segment.visibility = "bidirectional"
+        self.tokens = self._segment.tokens
+        self.capacity = max(self._fed)
+        self._start = -self._size
 
     def feeds(self) -> Iterator[Feed]:
-        """See FeedPlan."""
+        """See Layout."""
+        nothing = (0,) * len(self.rows)
         while not all(row.ended for row in self.rows):
-            self._open()
+            self._start += self._size
+            self._width = min(self._size, self._answer - self._start)
+            self._open_rows()
+            self._ask()
+            self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
             while any(row.deciding for row in self.rows):
-                yield self._feed()
-
-    @property
-    def asked(self) -> Tensor:
-        """See FeedPlan."""
-        return self._masked
+                yield Feed(
+                    segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots"
+                )  # fmt: skip
 
     def of_slots(self, logits: Tensor) -> Tensor:
-        """See FeedPlan; the pass's logits begin with the block's first slot, or the position before it."""
-        return logits[:, : self._masked.shape[1]]
+        """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
+        return logits[:, : self._width]
 
-    def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """See FeedPlan."""
-        first = self._tokens.shape[1] - self._answer + self._start
-        block = self._tokens[:, first : first + chosen.shape[1]]
-        self._tokens[:, first : first + chosen.shape[1]] = torch.where(chosen, tokens, block)
-        self._masked = self._masked ^ chosen
-        return torch.where(chosen, tokens, -1)
-
-    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """See FeedPlan."""
-        final = [row.decide([*one, *[-1] * (self._size - len(one))]) for row, one in zip(self.rows, tokens, strict=True)]
-        if any(row.cut for row in self.rows):
-            self._ask()
-        return tuple([len(one) - list(one).count(-1) for one in tokens]), tuple(final)
-
-    def _open(self) -> None:
-        self._start += self._size
-        for index, row in enumerate(self.rows):
-            row.open_block()
-            self._begin_block(index, sum(row.masked))
-        self._ask()
-
-    def _ask(self) -> None:
-        width = min(self._size, self._answer - self._start)
-        self._masked = upload([row.masked[:width] for row in self.rows], self._tokens.device)
-
-    def _feed(self) -> Feed:
-        nothing = (0,) * len(self.rows)
-        segment = Segment(
-            tokens=self._tokens, positions=self._positions, visibility="bidirectional", valid=self._valid,
-            logits=self._answer - self._start + self._shift,
-        )  # fmt: skip
-        return Feed(
-            role="decide", segments=[segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots",
-            active=tuple([row.deciding for row in self.rows]),
-        )  # fmt: skip
+    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """See DeviceBlocks."""
+        first = self.capacity - self._answer + self._start
+        block = self.tokens[:, first : first + self._width]
+        said, block[:], self.masked = decided(chosen, tokens, block, self.masked)
+        return said
 
 
-class Window:
-    """A harness.decoding.block_diffusion_feed.FeedPlan."""
+class Window(Layout):
+    """What stays of a window is fed as clean tokens in the next pass."""
 
-    def __init__(
-        self,
-        request: DecodeRequest,
-        protocol: BlockProtocol,
-        block_size: int,
-        mask_id: int,
-        begin_block: Callable[[int, int], None],
-    ) -> None:
-        self._request, self._size, self._begin_block = request, block_size, begin_block
-        self._masks = [mask_id] * (block_size - 1)
-        self.rows = [BlockRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
-        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in request.prompts]  # tokens whose KV is not kept yet
-        self._lengths = [len(prompt) for prompt in request.prompts]
-        self._last = [prompt[-1] for prompt in request.prompts]
-        self.capacity = max(self._lengths) + request.max_new_tokens + 2 * block_size
-        self.asked = torch.empty(0)
+    def __init__(self, work: BlockWork) -> None:
+        super().__init__(work)
+        prompts = work.request.prompts
+        self._masks = [work.mask_id] * (self._size - 1)
+        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in prompts]  # tokens whose KV is not kept yet
+        self._lengths = [*map(len, prompts)]
+        self._last = [prompt[-1] for prompt in prompts]
+        self.capacity = max(self._lengths) + work.request.max_new_tokens + 2 * self._size
 
     def feeds(self) -> Iterator[Feed]:
-        """See FeedPlan."""
+        """See Layout; the window begins one token before its slots, so no logits are shifted."""
         yield self._prompt()
         while not all(row.ended for row in self.rows):
-            active = tuple([not row.ended for row in self.rows])
-            for index, row in enumerate(self.rows):
-                row.open_block()
-                self._begin_block(index, sum(row.masked))
-            self.asked = upload([row.masked for row in self.rows], self._request.device)
-            yield self._feed(active)
+            self._open_rows()
+            self._ask()
+            yield self._feed()
 
-    def of_slots(self, logits: Tensor) -> Tensor:
-        """See FeedPlan; the window begins one token before its slots, so nothing is shifted."""
-        return logits
-
-    def write(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """See FeedPlan; what stays is fed as clean tokens in the next pass."""
+    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """See DeviceBlocks; the device keeps no tokens of a window."""
         return torch.where(chosen, tokens, -1)
 
-    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """See FeedPlan."""
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
+        """See Layout."""
         if feed.says == "nothing":
             return (0,) * len(self.rows), (0,) * len(self.rows)
         final = []
@@ -152,35 +98,30 @@ class Window:
             self._clean[index] = row.output[len(row.output) - final[-1] :]
             self._lengths[index] += final[-1]
             self._last[index] = row.output[-1] if row.output else self._last[index]
-        return tuple([len(one) - list(one).count(-1) for one in tokens]), tuple(final)
+        return tuple([len(row.decided) for row in self.rows]), tuple(final)
 
     def _prompt(self) -> Feed:
         """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
-        width, lengths = max(self._lengths), tuple(self._lengths)
-        tokens, valid = right_aligned(self._request.prompts, width, self._request.device)
-        segment = Segment(
-            tokens=tokens, positions=positions_to(lengths, width, self._request.device), visibility="causal", logits=1,
-            valid=valid,
-        )  # fmt: skip
+        lengths = tuple(self._lengths)
+        segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
         return Feed(
-            role="prefill", segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]),
-            keeps=(width - 1,) * len(lengths), says="nothing", active=(True,) * len(lengths),
+            segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]),
+            keeps=(max(lengths) - 1,) * len(lengths), says="nothing",
         )  # fmt: skip
 
-    def _feed(self, active: tuple[bool, ...]) -> Feed:
-        device, size = self._request.device, self._size
-        width = max(map(len, self._clean))
-        window = [[last, *self._masks] for last in self._last]
-        rows = [[*clean, *slots] for clean, slots in zip(self._clean, window, strict=True)]
-        tokens, valid = right_aligned(rows, width + size, device)
+    def _feed(self) -> Feed:
+        size, kept = self._size, tuple(map(len, self._clean))
+        width = max(kept)
+        rows = [[*clean, last, *self._masks] for clean, last in zip(self._clean, self._last, strict=True)]
+        segment = padded_segment(rows, self._lengths, self._device, logits=size)
         ends = [length + size - 1 for length in self._lengths]  # the window begins with the newest token, at its position
-        positions = torch.cat([positions_to(self._lengths, width, device), positions_to(ends, size, device)], dim=1)
-        seen = torch.ones(width + size, width + size, dtype=torch.bool)
-        seen[:width] = seen[:width].tril()
-        seen[width:, width - 1] = False
-        segment = Segment(tokens=tokens, positions=positions, visibility="explicit", logits=size, valid=valid, seen=seen)
-        kept = tuple(map(len, self._clean))
+        positions = [positions_to(self._lengths, width), positions_to(ends, size)]
+        segment.positions = upload(torch.cat(positions, dim=1), self._device)
+        segment.visibility = "explicit"
+        segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
+        segment.seen[:width] = segment.seen[:width].tril()
+        segment.seen[width:, width - 1] = False
         return Feed(
-            role="commit+decide", segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept,
-            keeps=(width,) * len(kept), says="slots", active=active,
+            segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept,
+            keeps=(width,) * len(kept), says="slots",
         )  # fmt: skip

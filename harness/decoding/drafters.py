@@ -25,8 +25,8 @@ from typing import Protocol
 from torch import Tensor
 
 from harness.decoding.passes import causal_pass
-from harness.decoding.sampling import likeliest_token, refuse_no_token, usable
-from harness.decoding.session import ModelSession
+from harness.decoding.sampling import likeliest_token, usable
+from harness.decoding.session import ModelSession, refuse_no_token
 from harness.record.trace import ForwardPass, Role
 
 Sequences = Sequence[Sequence[int]]
@@ -35,27 +35,24 @@ Proposal = Generator[ForwardPass, None, list[list[int]]]
 """Yields the drafter's own passes as they happen; returns the proposed tokens of every row."""
 
 
-class Drafter(Protocol):
+class Drafter:
     """Proposes up to ``tokens`` tokens behind each row, in passes of its own or none."""
 
-    @property
-    def tokens(self) -> int:
-        """Tokens that it is asked for at a time, at most."""
+    tokens: int
+    """That it is asked for at a time, at most."""
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
         """Forget everything and make room for a new batch, behind whose prompts so many tokens may be written."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What might follow: at most ``wanted`` tokens of each row, none where that is 0."""
+        raise NotImplementedError
 
 
-class NoDrafts:
+class NoDrafts(Drafter):
     """Proposes nothing: the target goes on token by token."""
 
     tokens = 0
-
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
-        """Nothing to make room for."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """Nothing."""
@@ -67,7 +64,7 @@ SLACK = 8
 """Tokens that a row may have to read at once after proposals that did not ask for it."""
 
 
-class DraftModel:
+class DraftModel(Drafter):
     """Drafts up to ``tokens`` tokens, or up to and with the first of ``stops``, never one of ``never`` (s,).
 
     ``name``: what its passes are called in the trace. ``session``: a cache of its own.
@@ -149,15 +146,12 @@ class DraftModel:
                 refuse_no_token(token)
             agreed = common_prefix(tokens, own)
             read = row[: len(row) - len(tokens) + agreed]
-            gained.append(self._up_to_a_stop(own[: agreed + 1]) if row else [])
+            gained.append(before_any(own[: agreed + 1], self._stops, and_it=True) if row else [])
             kept.append(len(read))
             held += read
         made.keep(self._session, kept)
         role: Role = "verify" if answers > 1 else "draft"
         return gained, made.described(role, kept, [len(tokens) for tokens in gained], model=self._name)
-
-    def _up_to_a_stop(self, tokens: list[int]) -> list[int]:
-        return tokens[: next((i + 1 for i, token in enumerate(tokens) if token in self._stops), len(tokens))]
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -166,7 +160,7 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return bisect_left(range(shorter), True, key=lambda i: one[: i + 1] != other[: i + 1])
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Looks up to ``max_ngram`` last tokens up in the row's prompt and output. ``never``: ids that cannot be written;
     ``stops``: ids that end a row.
     """
@@ -175,9 +169,6 @@ class PromptLookup:
         self.tokens = tokens
         self._max_ngram = max_ngram
         self._never, self._stops = frozenset(never), frozenset(stops)
-
-    def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
-        """Nothing to read: the prompts come with every question."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What followed, row by row."""
@@ -199,9 +190,9 @@ def looked_up(
     held = list(sequence)
     for size in range(min(max_ngram, len(held) - 1), 0, -1):
         for start in _places(held, size):
-            found = _before(held[start + size : start + size + tokens], never)
+            found = before_any(held[start + size : start + size + tokens], never)
             if found:
-                return _before(found, stops)
+                return before_any(found, stops)
     return []
 
 
@@ -218,9 +209,9 @@ def _places(held: list[int], size: int) -> Iterator[int]:
             yield place
 
 
-def _before(tokens: list[int], ids: Collection[int]) -> list[int]:
-    """The tokens up to, and without, the first of ``ids``."""
-    return tokens[: next((i for i, token in enumerate(tokens) if token in ids), len(tokens))]
+def before_any(tokens: list[int], ids: Collection[int], and_it: bool = False) -> list[int]:
+    """The tokens before the first of ``ids``, with that one if asked for."""
+    return tokens[: next((i + and_it for i, token in enumerate(tokens) if token in ids), len(tokens))]
 
 
 ROOM = 4
@@ -239,7 +230,7 @@ class Translation(Protocol):
         """
 
 
-class TranslatedDrafts:
+class TranslatedDrafts(Drafter):
     """``drafter``: proposes in its own tokens; ``tokens`` is counted in those."""
 
     def __init__(self, drafter: Drafter, translation: Translation) -> None:

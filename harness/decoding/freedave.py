@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow
-from harness.decoding.passes import prefill, prefill_pass
+from harness.decoding.passes import make_pass, prefill, prefill_pass
 from harness.decoding.request import DecodeRequest, StopRule, finished
 from harness.decoding.sampling import likeliest_token, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
-from harness.record.trace import ForwardPass, Generation, Role, StopReason
+from harness.record.trace import ForwardPass, Generation, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,76 +36,52 @@ class Seen:
 
 
 class NestedRow:
-    """The state of one batch row. ``states``: the open block, then guesses, each with one slot more; empty once the row has
-    ended. ``finished``: the block before, to be committed with the first pass of the open one, else empty.
+    """The state of one batch row. ``block``: the open one. ``states``: that one to be fed, then guesses, each with one slot
+    more; empty once the row has ended. ``finished``: the block before, to be committed with the first pass of the open one,
+    else empty.
     """
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, most_states: int) -> None:
         self.size = block_size
         self._most_states = most_states
-        self._block = BlockRow(stop, max_new_tokens, block_size, mask_id)
-        self._chain: list[BlockRow] = []
+        self.block = BlockRow(stop, max_new_tokens, block_size, mask_id)
+        self.states: list[BlockRow] = []
         self._guesses: list[tuple[int, int]] = []
         self.finished: list[int] = []
         self._open()
 
-    @property
-    def ended(self) -> bool:
-        """True once every position up to the first stop, or to the length limit, is final."""
-        return self._block.ended
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why the row ended."""
-        return self._block.stop_reason
-
-    @property
-    def output(self) -> list[int]:
-        """What is final."""
-        return self._block.output
-
-    @property
-    def states(self) -> list[list[int]]:
-        """Slots of every state to be fed."""
-        return [one.slots for one in self._chain]
-
-    @property
-    def masked_states(self) -> list[list[bool]]:
-        """Of every state, which slots are still to be decided."""
-        return [one.masked for one in self._chain]
-
     def advance(self, seen: Sequence[Seen]) -> tuple[int, int]:
         """Advance by the right guesses and one step more; returns how many tokens became known, and how many final."""
-        before, steps = len(self._block.output), [(one.order[0], one.tokens[one.order[0]]) for one in seen]
+        before, steps = len(self.block.output), [(one.order[0], one.tokens[one.order[0]]) for one in seen]
         right = 0
         while right < len(self._guesses) and self._guesses[right] == steps[right]:
             right += 1
-        self._block = _step(self._chain[right], *steps[right])
+        self.block = _step(self.states[right], *steps[right])
         self.finished = []
-        if self._block.deciding:
+        if self.block.deciding:
             self._guess(seen[right])
         else:
             self._open()
-        return right + 1, len(self._block.output) - before
+        return right + 1, len(self.block.output) - before
 
     def _open(self) -> None:
         """Begin the next block, without guesses; a row that has ended feeds nothing more."""
-        slots = self._block.slots
-        if not self._block.ended:
-            self.finished = slots if self._block.open_block() else []
-        self._chain, self._guesses = ([] if self._block.ended else [self._block]), []
+        slots = self.block.slots
+        if not self.block.ended:
+            self.finished = slots if self.block.open_block() else []
+        self.states, self._guesses = ([] if self.block.ended else [self.block]), []
 
     def _guess(self, seen: Seen) -> None:
         """Nested guesses from the step before: the slots that were likeliest behind the one just taken."""
-        self._chain, self._guesses = [self._block], []
+        self.states, self._guesses = [self.block], []
         for slot in seen.order[1:]:
-            if len(self._chain) == self._most_states:
+            if len(self.states) == self._most_states:
                 break
-            if self._chain[-1].masked[slot]:
-                further = _step(self._chain[-1], slot, seen.tokens[slot])
+            if self.states[-1].masked[slot]:
+                further = _step(self.states[-1], slot, seen.tokens[slot])
                 if not further.deciding:
                     break
-                self._chain.append(further)
+                self.states.append(further)
                 self._guesses.append((slot, seen.tokens[slot]))
 
 
@@ -133,37 +109,25 @@ def decode_nested_drafts(
     rows = [NestedRow(request.stop, request.max_new_tokens, block_size, mask_id, draft_steps) for _ in lengths]
     passes = [prefill_pass(lengths, final_tokens=0)]
     yield passes[-1]
-    while not all(row.ended for row in rows):
+    while not all(row.block.ended for row in rows):
         passes.append(_pass(session, request, rows, suppressed))
         yield passes[-1]
-    return finished(rows, passes)
+    return finished(request, [row.block for row in rows], passes)
 
 
 def _pass(session: ModelSession, request: DecodeRequest, rows: list[NestedRow], suppressed: Tensor) -> ForwardPass:
     """One forward pass over the states of all rows; rows with a finished block commit it in this pass."""
-    context, width = session.context_tokens, session.context_width
-    active = tuple([not row.ended for row in rows])
-    segments = _segments(rows, context, request.device)
-    size, commits = rows[0].size, tuple([len(row.finished) for row in rows])
-    states = [len(row.states) for row in rows]
-    logits = usable(session.forward(segments), suppressed)
-    said = session.read(_sample(logits, rows, request))
+    segments = _segments(rows, session.context_tokens, request.device)
+    commits = [len(row.finished) for row in rows]
+    role: Role = "commit+decide" if any(commits) else "decide"
+    if any(len(row.states) > 1 for row in rows):
+        role = "verify+draft"
+    fed = [commit + row.size * len(row.states) for commit, row in zip(commits, rows, strict=True)]
+    logits, made = make_pass(session, segments, fed)
+    said = session.read(_sample(usable(logits, suppressed), rows, request))
     session.keep(commits)
-    advanced = [_advance(row, tokens) for row, tokens in zip(rows, said, strict=True)]
-    fed = sum(segment.tokens.shape[1] for segment in segments)
-    role: Role = "verify+draft" if max(states) > 1 else "commit+decide" if any(commits) else "decide"
-    return ForwardPass(
-        role=role,
-        query_tokens=tuple([commit + size * count for commit, count in zip(commits, states, strict=True)]),
-        context_tokens=context,
-        logit_tokens=(size * max(states),) * len(rows),
-        kept_tokens=commits,
-        decided_tokens=tuple([decided for decided, _ in advanced]),
-        final_tokens=tuple([final for _, final in advanced]),
-        active=active,
-        padded_query=fed,
-        padded_context=width,
-    )
+    decided, final = zip(*(_advance(row, tokens) for row, tokens in zip(rows, said, strict=True)), strict=True)
+    return made.described(role, commits, decided, final)
 
 
 def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.device) -> list[Segment]:
@@ -180,7 +144,7 @@ def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.d
             )
         )  # fmt: skip
         starts = starts + upload([[len(row.finished)] for row in rows], device)
-    fed = [[slot for state in row.states for slot in state] + [0] * size * (count - len(row.states)) for row in rows]
+    fed = [[slot for state in row.states for slot in state.slots] + [0] * size * (count - len(row.states)) for row in rows]
     of_state = torch.arange(count).repeat_interleave(size)
     segments.append(
         Segment(
@@ -202,7 +166,7 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
     """(B, 2dk): of every state its slots, the likeliest masked one first, and the likeliest token of every slot."""
     size, count = rows[0].size, logits.shape[1] // rows[0].size
     nothing = [False] * size
-    asked = [one for row in rows for one in (*row.masked_states, *[nothing] * (count - len(row.states)))]
+    asked = [one for row in rows for one in (*(state.masked for state in row.states), *[nothing] * (count - len(row.states)))]
     masked = upload(asked, logits.device)  # (B d, k)
     states = logits.reshape(-1, size, logits.shape[-1])
     confidence = BlockView(states, masked, request.temperature).confidence.masked_fill(~masked, -1)
@@ -212,7 +176,7 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
 
 def _advance(row: NestedRow, said: Sequence[int]) -> tuple[int, int]:
     """How many tokens of the row became known, and how many final."""
-    if row.ended:
+    if row.block.ended:
         return 0, 0
     size = row.size
     return row.advance([

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from harness.decoding.sampling import TorchFigures
 from harness.decoding.session import NO_TOKEN
 
 TILE = 4096
@@ -24,34 +25,32 @@ MERGED = 64
 """Tiles that one program merges."""
 
 
-class FusedFigures:
-    """A harness.decoding.sampling.Figures of (B, n, V) usable logits. All are computed when the first is asked for; the
-    runner-up, which costs more, only with the margin.
-    """
+class FusedFigures(TorchFigures):
+    """All are computed when the first is asked for; the runner-up, which costs more, only with the margin."""
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
-        self._logits, self._temperature = logits, temperature or 1.0
+        super().__init__(logits, temperature or 1.0)
         self._walked: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self._has_second = False
 
     @property
     def tokens(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return self._walk()[0]
 
     @property
     def entropy(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return self._walk()[1]
 
     @property
     def confidence(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return self._walk()[2]
 
     @property
     def margin(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         return self._walk(second=True)[3]
 
     def _walk(self, second: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -16,59 +16,53 @@ from harness.decoding.sampling import LEAST_LOG_P, FiguresOf, TorchFigures, samp
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.solvers import BlockView
 
-BlockSample = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
-
-class FusibleFigures:
-    """A harness.decoding.sampling.Figures in operations that a compiler fuses into two loops, maximum and sums.
+class FusibleFigures(TorchFigures):
+    """In operations that a compiler fuses into two loops, maximum and sums.
 
     H = log S - T / S. S is the sum of exp(x - max), T that of (x - max) exp(x - max); no term is negative.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
-        self._logits = widened(logits, temperature)
-        self._ids = torch.arange(
-            logits.shape[-1], dtype=self._logits.dtype, device=logits.device
-        )  # an int64 is slow to compare
+        super().__init__(widened(logits, temperature), temperature)
+        # An int64 is slow to compare.
+        self._ids = torch.arange(logits.shape[-1], dtype=self._logits.dtype, device=logits.device)
 
     @cached_property
     def _highest(self) -> Tensor:
         return self._logits.amax(dim=-1, keepdim=True)
 
     @cached_property
-    def _below(self) -> Tensor:
-        return (self._logits - self._highest).clamp(min=LEAST_LOG_P)
-
-    @cached_property
-    def _powers(self) -> Tensor:
-        return self._below.exp()
-
-    @cached_property
-    def _sum(self) -> Tensor:
-        return self._powers.sum(dim=-1)
+    def _powers(self) -> tuple[Tensor, Tensor, Tensor]:
+        """x - max, exp(x - max) and its sum S."""
+        below = (self._logits - self._highest).clamp(min=LEAST_LOG_P)
+        powers = below.exp()
+        return below, powers, powers.sum(dim=-1)
 
     @cached_property
     def tokens(self) -> Tensor:
-        """See Figures."""
+        """See TorchFigures."""
         last = self._logits.shape[-1]
         tokens = torch.where(self._logits == self._highest, self._ids, last).amin(dim=-1).long()
         return torch.where(self._highest[..., 0].abs() < torch.inf, tokens, NO_TOKEN)
 
     @cached_property
     def entropy(self) -> Tensor:
-        """See Figures."""
-        return self._sum.log() - (self._powers * self._below).sum(dim=-1) / self._sum
+        """See TorchFigures."""
+        below, powers, total = self._powers
+        return total.log() - (powers * below).sum(dim=-1) / total
 
     @cached_property
     def confidence(self) -> Tensor:
-        """See Figures."""
-        return 1 / self._sum.double()
+        """See TorchFigures."""
+        return 1 / self._powers[2].double()
 
     @cached_property
     def margin(self) -> Tensor:
-        """See Figures."""
-        of_others = torch.where(self._ids == self.tokens[..., None], 0.0, self._powers).amax(dim=-1)
-        return self.confidence - of_others / self._sum.double()
+        """See TorchFigures."""
+        _, powers, total = self._powers
+        of_others = torch.where(self._ids == self.tokens[..., None], 0.0, powers).amax(dim=-1)
+        return self.confidence - of_others / total.double()
 
 
 def next_tokens(logits: Tensor) -> tuple[Tensor]:
@@ -77,7 +71,7 @@ def next_tokens(logits: Tensor) -> tuple[Tensor]:
 
 
 @cache
-def block_sample(choose: Callable[..., Tensor]) -> BlockSample:
+def block_sample(choose: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """The sampler of a block by an acceptance's rule: one function for each rule, because a fuse compares identities."""
 
     def sample(logits: Tensor, masked: Tensor, block: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.greedy_sample import next_tokens
-from harness.decoding.passes import left_padded, prefill, prefill_pass
+from harness.decoding.passes import padded_segment, prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
-from harness.decoding.sampling import NO_NUMBERS, draw, refuse_no_token, usable
-from harness.decoding.session import ModelSession, Segment, upload
+from harness.decoding.sampling import draw, usable
+from harness.decoding.session import NO_NUMBERS, ModelSession, Segment, refuse_no_token, upload
 from harness.errors import NoTokenError
 from harness.record.trace import ForwardPass, Generation
 
@@ -91,15 +91,10 @@ def answer_logprobs(
         NoTokenError: the logits are no numbers.
     """
     fed = [[*context, *answer][:-1] for context, answer in pairs]
-    tokens, real = left_padded(fed, device)
+    ends = [*map(len, fed)]
     longest = max(len(answer) for _, answer in pairs)
-    session.reset(len(pairs), tokens.shape[1])
-    logits = session.forward([
-        Segment(
-            tokens=tokens, positions=upload((real.cumsum(dim=1) - 1).clamp(min=0), device), visibility="causal", logits=longest,
-            valid=None if bool(real.all()) else real,
-        )
-    ])  # fmt: skip
+    session.reset(len(pairs), max(ends))
+    logits = session.forward([padded_segment(fed, ends, device, longest)])
     logits = usable(logits, torch.tensor(sorted(set(suppressed_ids)), dtype=torch.long, device=device))
     found = []
     for row, (_, answer) in enumerate(pairs):

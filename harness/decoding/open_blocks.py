@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.request import EndingRow, StopRule
-from harness.decoding.sampling import NO_NUMBERS
-from harness.decoding.session import NO_TOKEN, Segment, upload
+from harness.decoding.session import NO_NUMBERS, NO_TOKEN, Segment, upload
 from harness.errors import NoTokenError
 from harness.record.trace import Role
 
@@ -34,14 +33,28 @@ class Fed(NamedTuple):
     padded_query: int
 
 
-class OpenBlocks:
-    """``masked`` (B, k) bool: the slots still to be decided; ``logit_tokens`` (B): how many slots a block has. The first block
-    begins right behind each prompt. The fed segments are made once and hold the state.
+class DeviceBlocks:
+    """The block of every row where the model reads it. ``tokens`` (B, k): masks where one is not known; ``masked`` (B, k) bool:
+    the slots still to be decided.
+    """
+
+    tokens: Tensor
+    masked: Tensor
+
+    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
+        said, self.tokens, self.masked = decided(chosen, tokens, self.tokens, self.masked)
+        return said
+
+
+class OpenBlocks(DeviceBlocks):
+    """``logit_tokens`` (B): how many slots a block has. The first block begins right behind each prompt. The fed segments are
+    made once.
     """
 
     def __init__(self, prompt_lengths: Sequence[int], block_size: int, mask_id: int, device: torch.device) -> None:
         self._size = block_size
-        self._masks = torch.full((len(prompt_lengths), block_size), mask_id, device=device)
+        self._masks = self.tokens = torch.full((len(prompt_lengths), block_size), mask_id, device=device)
         self.masked = self._everything = torch.ones_like(self._masks, dtype=torch.bool)
         starts = upload(prompt_lengths, device)[:, None]
         positions = starts + torch.arange(block_size, device=device)
@@ -56,7 +69,7 @@ class OpenBlocks:
         """Give every row that ``opened`` one a block of masks; ``commits`` is the size of the block before it, 0 without."""
         block, finished = self._block, self._finished
         if any(commits):
-            finished.tokens, finished.positions = block.tokens, block.positions
+            finished.tokens, finished.positions = self.tokens, block.positions
             if all(commits):
                 self._next, finished.valid = self._both, None
                 block.positions = block.positions + self._size
@@ -67,10 +80,10 @@ class OpenBlocks:
                 finished.valid = of_row.bool().expand(-1, self._size)
                 block.positions = block.positions + upload(of_row, self._masks.device)
         if all(opened):
-            block.tokens = self._masks
+            self.tokens = self._masks
         else:
             anew = upload(opened, self._masks.device)[:, None]
-            block.tokens = torch.where(anew, self._masks, block.tokens)
+            self.tokens = torch.where(anew, self._masks, self.tokens)
 
     def ask_for(self, masked: Sequence[Sequence[bool]]) -> None:
         """Replace the slots that are to be decided."""
@@ -82,22 +95,8 @@ class OpenBlocks:
         block is fed again and nothing of it is read.
         """
         fed, self._next = self._next, self._alone
-        self._block.read = active
+        self._block.tokens, self._block.read = self.tokens, active
         return fed
-
-    @property
-    def tokens(self) -> Tensor:
-        """(B, k): the block as it stands, masks where a token is not known."""
-        return self._block.tokens
-
-    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
-        said, self._block.tokens, self.masked = decided(chosen, tokens, self._block.tokens, self.masked)
-        return said
-
-    def take(self, tokens: Tensor, masked: Tensor) -> None:
-        """What a pass made of the block and of its masked slots."""
-        self._block.tokens, self.masked = tokens, masked
 
 
 def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,35 +109,35 @@ def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tu
 class BlockRow(EndingRow):
     """The state of one batch row. ``slots``: the block's tokens, the mask id where one is not known. ``masked``: the slots
     still to be decided: not known, not behind a stop, not past the length limit; ``deciding``: whether any is. ``decided``: the
-    slots that the last pass decided; ``cut``: it took others out of the masked set.
+    slots that the last pass decided; ``cut``: it took others out of the masked set. The first block begins with the tokens
+    ``given`` of the prompt.
     """
 
-    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
-        self._stop = stop
-        self._max_new_tokens = max_new_tokens
+    def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int, given: Sequence[int] = ()) -> None:
+        super().__init__(stop, max_new_tokens)
         self._mask_id = mask_id
+        self._given = given
         self.slots = [mask_id] * block_size
         self.masked = [False] * block_size
         self.deciding = False
         self.decided: tuple[int, ...] = ()
         self.cut = False
-        self._room = block_size  # slots of the next block; fewer where it begins with what is given
         self._limit = 0  # slots at or behind it can never be output; no block is open yet
-        self.output: list[int] = []
-        self._before_block = 0
+        self._before_block = 0  # output before the block, less the slots that are given
         self._opened = False
 
     def open_block(self) -> int:
         """Start the next block; a row that has ended gets one with nothing to decide. Returns the size of the block before,
         which is to be committed (0: no block).
         """
-        size = len(self.slots)
-        finished = len(self.slots) if self._opened else 0
+        size, given = len(self.slots), len(self._given)
+        finished = size if self._opened else 0
         self._opened = True
-        self.slots = [self._mask_id] * size
-        self._before_block = len(self.output)
-        self._limit = 0 if self.ended else min(self._room, self._max_new_tokens - len(self.output))
-        self.masked = [True] * self._limit + [False] * (size - self._limit)
+        self.slots = [*self._given, *[self._mask_id] * (size - given)]
+        self._given = ()
+        self._before_block = len(self.output) - given
+        self._limit = 0 if self.ended else min(size, given + self.left)
+        self.masked = [False] * given + [True] * (self._limit - given) + [False] * (size - self._limit)
         self.deciding = self._limit > 0
         return finished
 
@@ -164,15 +163,11 @@ class BlockRow(EndingRow):
         final = self._advance(limit)
         self.cut = False
         if limit < self._limit or self.ended:
-            self._limit = limit
-            self._cut_behind(0 if self.ended else limit)
+            self._limit, behind = limit, 0 if self.ended else limit
+            self.cut = True in masked[behind:]
+            masked[behind:] = [False] * (len(masked) - behind)
         self.deciding = True in masked
         return final
-
-    def _cut_behind(self, limit: int) -> None:
-        """Nothing at or behind it is asked for any more."""
-        self.cut = True in self.masked[limit:]
-        self.masked[limit:] = [False] * (len(self.masked) - limit)
 
     def _advance(self, limit: int) -> int:
         """Move the known prefix of the block to the output, up to the first stop; slots at or behind ``limit`` do not count."""

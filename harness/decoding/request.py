@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from harness.decoding.session import refuse_no_token
 from harness.record.trace import ForwardPass, Generation, StopReason
 
 
@@ -40,10 +41,27 @@ class StopRule:
         return "length" if len(output) == most else None
 
 
-class EndingRow:
-    """What every batch row has: an end, and why it ended."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``final``: tokens that one check made final, as many as there are slots whose KV stays; ``agreed``: of these, how many
+    had been drafted.
+    """
 
-    _reason: StopReason | None = None
+    final: int
+    agreed: int
+
+
+NOT_CHECKED = Checked(final=0, agreed=0)
+
+
+class EndingRow:
+    """What every batch row has, in plain integers: what it has written, its end, and why it ended."""
+
+    def __init__(self, stop: StopRule, max_new_tokens: int) -> None:
+        self._stop = stop
+        self._max_new_tokens = max_new_tokens
+        self._reason: StopReason | None = None
+        self.output: list[int] = []
 
     @property
     def ended(self) -> bool:
@@ -55,6 +73,35 @@ class EndingRow:
         """Why the row ended."""
         assert self._reason is not None, "asked for the stop reason of a row that has not ended"
         return self._reason
+
+    @property
+    def left(self) -> int:
+        """Tokens that the row may still write."""
+        return self._max_new_tokens - len(self.output)
+
+    def write(self, token: int) -> None:
+        """A token is final.
+
+        Raises:
+            NoTokenError: it is none.
+        """
+        refuse_no_token(token)
+        self.output.append(token)
+        self._reason = self._stop.ending(self.output, self._max_new_tokens)
+
+    def accept(self, drafts: Sequence[int], verdicts: Sequence[int]) -> Checked:
+        """Take what the checking model says behind the newest token and behind every draft, as far as what it was fed was
+        right. What it says behind a right token is final, whether drafted or not; a draft that differs ends it.
+        """
+        final = agreed = 0
+        for index, token in enumerate(verdicts):
+            self.write(token)
+            final += 1
+            right = index < len(drafts) and drafts[index] == token
+            agreed += right
+            if self.ended or not right:
+                break
+        return Checked(final, agreed)
 
 
 NEVER = StopRule()
@@ -89,23 +136,11 @@ class DecodeRequest:
         return torch.tensor(sorted({*self.suppressed_ids, *also}), dtype=torch.long, device=self.device)
 
 
-class WrittenRow(Protocol):
-    """A row that has ended."""
-
-    @property
-    def output(self) -> list[int]:
-        """What it wrote, its stop included."""
-
-    @property
-    def stop_reason(self) -> StopReason:
-        """Why it ended."""
-
-
-def finished(rows: Sequence[WrittenRow], passes: Sequence[ForwardPass]) -> Generation:
-    """The whole decode; the first pass is the prompts', whose own tokens are what it keeps."""
+def finished(request: DecodeRequest, rows: Sequence[EndingRow], passes: Sequence[ForwardPass]) -> Generation:
+    """The whole decode, once every row has ended."""
     return Generation(
         passes=tuple(passes),
-        prompt_tokens=passes[0].kept_tokens,
+        prompt_tokens=tuple(map(len, request.prompts)),
         output_ids=tuple(tuple(row.output) for row in rows),
         stop_reasons=tuple(row.stop_reason for row in rows),
     )

@@ -12,77 +12,55 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import NO_TOKEN, upload
-from harness.errors import NoTokenError
 
-NO_NUMBERS = (
-    "the logits of a pass name no token: one is NaN or infinite, or the mask token is all there is; look for such numbers in "
-    "the weights, try dtype: float32, and check mask_token_id"
-)
 LEAST_LOG_P = -1e4
 """Stands for log 0 in sums of p log p: its probability is 0 in every float type, and 0 times it is 0, not NaN."""
 
 
-class Figures(Protocol):
+class TorchFigures:
     """What (B, n, V) logits say at every position, figure by figure. All but ``tokens`` are of the distribution that entropies
     are taken of: that at temperature 1 for greedy decoding. They are NaN where a position names no token.
+
+    This is the reference: torch operations, some walks over the vocabulary for each figure.
     """
-
-    @property
-    def tokens(self) -> Tensor:
-        """(B, n): the likeliest token, of equals the one of lowest id; NO_TOKEN where a position names none."""
-
-    @property
-    def entropy(self) -> Tensor:
-        """(B, n), in nats."""
-
-    @property
-    def confidence(self) -> Tensor:
-        """(B, n), float64: the largest probability."""
-
-    @property
-    def margin(self) -> Tensor:
-        """(B, n), float64: the largest probability less the next, if a next exists."""
-
-
-class TorchFigures:
-    """The reference: torch operations, some walks over the vocabulary for each figure."""
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
         self._logits, self._temperature = logits, temperature
 
     @property
     def tokens(self) -> Tensor:
-        """See Figures: torch's maximum is the first of equals, and carries every NaN and infinity."""
+        """(B, n): the likeliest token, of equals the one of lowest id; NO_TOKEN where a position names none. Torch's maximum is
+        the first of equals, and carries every NaN and infinity.
+        """
         highest, tokens = self._logits.max(dim=-1)
         return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
 
     @property
     def entropy(self) -> Tensor:
-        """See Figures."""
+        """(B, n), in nats."""
         return entropy(self._logits, self._temperature)
 
     @property
     def confidence(self) -> Tensor:
-        """See Figures."""
+        """(B, n), float64: the largest probability."""
         return likeliest(self._logits, self._temperature, 1)[..., 0]
 
     @property
     def margin(self) -> Tensor:
-        """See Figures."""
+        """(B, n), float64: the largest probability less the next, if a next exists."""
         if self._logits.shape[-1] == 1:
             return self.confidence
         first, second = likeliest(self._logits, self._temperature, 2).unbind(dim=-1)
         return first - second
 
 
-FiguresOf = Callable[[Tensor, float], Figures]
+FiguresOf = Callable[[Tensor, float], TorchFigures]
 """Figures of (B, n, V) usable logits at a temperature."""
 
 
@@ -131,16 +109,6 @@ def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:
     """The ``tokens`` (B, n), each the argmax of its logits (B, n, V) and some noise; NO_TOKEN where they name none."""
     highest = logits.gather(-1, tokens[..., None])[..., 0]
     return torch.where(highest.abs() < torch.inf, tokens, NO_TOKEN)
-
-
-def refuse_no_token(token: int) -> None:
-    """Told every token that a row is about to take.
-
-    Raises:
-        NoTokenError: it is NO_TOKEN.
-    """
-    if token == NO_TOKEN:
-        raise NoTokenError(NO_NUMBERS)
 
 
 def entropy(logits: Tensor, temperature: float) -> Tensor:

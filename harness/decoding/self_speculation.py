@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.passes import make_pass
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import VerifiedRow
@@ -45,7 +46,7 @@ def decode_quadratic(
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, suppressed, mask_id, noise))
         yield passes[-1]
-    return finished(rows, passes)
+    return finished(request, rows, passes)
 
 
 def _pass(
@@ -53,34 +54,20 @@ def _pass(
     noise: PositionNoise,
 ) -> ForwardPass:  # fmt: skip
     """Check every slot of every row and draft behind each of them."""
-    context, width = session.context_tokens, session.context_width
-    active = tuple([not row.ended for row in rows])
+    active = [not row.ended for row in rows]
     size = len(rows[0].slots)
-    fed = size * (size + 1)
     drafts = upload([row.slots for row in rows], request.device)
-    segment = _segment(drafts, context, size, mask_id, active)
-    logits = usable(session.forward([segment]), suppressed)
+    segment = _segment(drafts, session.context_tokens, size, mask_id, active)
+    logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
-    for row, said in zip(rows, session.read(_sample(logits, drafts, noise)), strict=True):
-        one = None if row.ended else row.check(said[:size])
-        drafted = sum(row.masked)
+    for row, said in zip(rows, session.read(_sample(usable(logits, suppressed), drafts, noise)), strict=True):
+        one = NOT_CHECKED if row.ended else row.check(said[:size])
+        kept.append(one.final)
+        decided.append(one.final - one.agreed + sum(row.masked))
         row.draft(said[size:])
-        kept.append(0 if one is None else one.final)
-        decided.append(0 if one is None else one.final - one.agreed + drafted)
     session.keep(kept)
     noise.advance(kept)
-    return ForwardPass(
-        role="verify+draft",
-        query_tokens=tuple([fed * lives for lives in active]),
-        context_tokens=context,
-        logit_tokens=(fed,) * len(rows),
-        kept_tokens=tuple(kept),
-        decided_tokens=tuple(decided),
-        final_tokens=tuple(kept),
-        active=active,
-        padded_query=fed,
-        padded_context=width,
-    )
+    return made.described("verify+draft", kept, decided, kept)
 
 
 def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, active: Sequence[bool]) -> Segment:
@@ -102,11 +89,10 @@ def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, ac
 
 def who_sees_whom(count: int, size: int) -> Tensor:
     """(Q, Q) bool, Q = count (size + 1). Drafts are causal; the masks of group g see the drafts up to g and their own group."""
-    causal = torch.ones(count, count, dtype=torch.bool).tril()
+    of_draft, of_mask = torch.arange(count), torch.arange(count).repeat_interleave(size)
     seen = torch.zeros(count * (size + 1), count * (size + 1), dtype=torch.bool)
-    seen[:count, :count] = causal
-    seen[count:, :count] = causal.repeat_interleave(size, dim=0)
-    seen[count:, count:] = torch.eye(count, dtype=torch.bool).repeat_interleave(size, dim=0).repeat_interleave(size, dim=1)
+    seen[:, :count] = of_draft <= torch.cat([of_draft, of_mask])[:, None]
+    seen[count:, count:] = of_mask == of_mask[:, None]
     return seen
 
 

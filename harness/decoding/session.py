@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from harness.errors import NoTokenError
+
 Visibility = Literal["causal", "bidirectional", "explicit"]
 
 
@@ -94,3 +96,17 @@ def page_locked(held: Tensor, device: torch.device) -> Tensor:
 
 NO_TOKEN = -2
 """Drawn where the logits name no token: one of them is NaN or infinite, or every token is impossible."""
+NO_NUMBERS = (
+    "the logits of a pass name no token: one is NaN or infinite, or the mask token is all there is; look for such numbers in "
+    "the weights, try dtype: float32, and check mask_token_id"
+)
+
+
+def refuse_no_token(token: int) -> None:
+    """Told every token that a row is about to take.
+
+    Raises:
+        NoTokenError: it is NO_TOKEN.
+    """
+    if token == NO_TOKEN:
+        raise NoTokenError(NO_NUMBERS)

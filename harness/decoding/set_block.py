@@ -49,7 +49,7 @@ def decode_set_block(
         if not all(active):
             active = _open_blocks(active, rows, blocks, acceptance, batching)
         if not any(active):
-            return finished(rows, passes)
+            return finished(request, rows, passes)
         passes.append(_pass(session, request, rows, blocks, active, suppressed, acceptance))
         yield passes[-1]
 
@@ -117,7 +117,7 @@ def _sample(logits: Tensor, blocks: OpenBlocks, request: DecodeRequest, suppress
     if request.fuse is not None and request.temperature == 0:
         choose, tensors = acceptance.rule(logits.shape[0])
         said, tokens, masked = request.fuse(block_sample(choose), logits, blocks.masked, blocks.tokens, *tensors)
-        blocks.take(tokens, masked)
+        blocks.tokens, blocks.masked = tokens, masked
         return said
     chosen = acceptance.choose(BlockView(logits, blocks.masked, request.temperature))
     return blocks.decide(chosen, draw(logits, request.temperature, request.generator))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -58,16 +57,8 @@ class BlockView:
 
 
 Solver = Callable[..., Tensor]
-SOLVERS: dict[str, Solver] = {}
-S = TypeVar("S", bound=Solver)
 
 
-def _by_name(solver: S) -> S:
-    SOLVERS[solver.__name__] = solver
-    return solver
-
-
-@_by_name
 def entropy_bounded(view: BlockView, *, gamma: float) -> Tensor:
     """Equation 8: the s masked slots of lowest entropy, s the largest with H_(1) + … + H_(s-1) ≤ γ; the last is not charged."""
     nats = view.entropy.clamp(min=0)
@@ -75,31 +66,26 @@ def entropy_bounded(view: BlockView, *, gamma: float) -> Tensor:
     return (charged_before <= gamma) & view.masked
 
 
-@_by_name
 def entropy_bounded_confidence(view: BlockView, *, gamma: float) -> Tensor:
     """Equation 18, likeliest slots first: the longest such prefix U with Σ_U H - max_U H ≤ γ."""
     return _entropy_bounded(view, -view.confidence, gamma)
 
 
-@_by_name
 def entropy_bounded_margin(view: BlockView, *, gamma: float) -> Tensor:
     """Equation 18, slots of widest margin first: the longest such prefix U with Σ_U H - max_U H ≤ γ."""
     return _entropy_bounded(view, -view.margin, gamma)
 
 
-@_by_name
 def threshold(view: BlockView, *, tau: float) -> Tensor:
     """Every slot of confidence τ or more, and the likeliest one in any case."""
     return (view.confidence >= tau) & view.masked | _likeliest(view, 1)
 
 
-@_by_name
 def threshold_strict(view: BlockView, *, tau: float) -> Tensor:
     """Every slot of confidence above τ, and the likeliest one in any case."""
     return (view.confidence > tau) & view.masked | _likeliest(view, 1)
 
 
-@_by_name
 def factor(view: BlockView, *, factor: float) -> Tensor:
     """The n likeliest slots, n the largest with (n + 1)(1 - c_(n)) < f, and the likeliest one in any case.
 
@@ -110,7 +96,6 @@ def factor(view: BlockView, *, factor: float) -> Tensor:
     return _chosen((((rank + 1) * (1 + cost)) < factor) | (rank == 1), index, view.masked)
 
 
-@_by_name
 def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
     """As Fast-dLLM released it: the likeliest slots up to the first with c_(n) < 1 - f / (n + 1). That first one is left out
     unless it is the last masked one, so two masked slots always both become final. A slot just on the bound stays in.
@@ -123,7 +108,6 @@ def factor_fastdllm(view: BlockView, *, factor: float) -> Tensor:
     return _chosen(within | (count >= slots - 1), index, view.masked)
 
 
-@_by_name
 def frechet(view: BlockView, *, delta: float) -> Tensor:
     """The n likeliest slots, n the largest with L_n - U_n > δ, and the likeliest one in any case.
 
@@ -135,42 +119,32 @@ def frechet(view: BlockView, *, delta: float) -> Tensor:
     return _chosen((least - cost > delta) | (_ranks(view.masked) == 1), index, view.masked)
 
 
-@_by_name
 def longest_prefix(view: BlockView, *, tau: float) -> Tensor:
     """The leading masked slots of confidence above τ, and the first one in any case."""
     return _leading(view.confidence > tau, view.masked)
 
 
-@_by_name
 def longest_prefix_entropy(view: BlockView, *, tau: float) -> Tensor:
     """The leading masked slots with 1 - H / log V above τ, and the first one in any case."""
     largest = math.log(max(view.vocabulary, 2))  # the one word of a vocabulary of one is certain: entropy 0
     return _leading(1 - view.entropy.double() / largest > tau, view.masked)
 
 
-@_by_name
 def top_k(view: BlockView, *, tokens: int) -> Tensor:
     """So many likeliest slots in every pass."""
     return _likeliest(view, tokens)
 
 
-@_by_name
 def uniform(view: BlockView, *, steps: int) -> Tensor:
     """k / ``steps`` likeliest slots in every pass, the remainder one by one in the first passes: a block in so many passes."""
     return _likeliest(view, _quota(view.masked, steps))
 
 
-@_by_name
 def low_confidence_dynamic(view: BlockView, *, tau: float, steps: int) -> Tensor:
     """Every slot of confidence above τ if those are as many as ``uniform`` would take; else what that takes."""
     above = (view.confidence > tau) & view.masked
     quota = _quota(view.masked, steps)
     return torch.where(above.sum(dim=-1, keepdim=True) >= quota, above, _likeliest(view, quota))
-
-
-def lowest_entropy(entropy: Tensor, masked: Tensor, count: Tensor) -> Tensor:
-    """The ``count`` (B,) masked slots of lowest entropy in each row, (B, k) bool: what replayed acceptance decides by."""
-    return _lowest(entropy, masked, count[:, None])
 
 
 def _entropy_bounded(view: BlockView, cost: Tensor, gamma: float) -> Tensor:
@@ -198,11 +172,11 @@ def _leading(sure: Tensor, masked: Tensor) -> Tensor:
 
 
 def _likeliest(view: BlockView, count: int | Tensor) -> Tensor:
-    return _lowest(-view.confidence, view.masked, count)
+    return lowest(-view.confidence, view.masked, count)
 
 
-def _lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
-    """The ``count`` ((B, 1), or of all rows) masked slots of least ``cost``."""
+def lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
+    """(B, k) bool: the ``count`` ((B, 1), or of all rows) masked slots of least ``cost``."""
     return (_before(cost, masked).sum(dim=-1) < count) & masked
 
 
@@ -230,3 +204,10 @@ def _ranks(masked: Tensor) -> Tensor:
 def _chosen(of_rank: Tensor, index: Tensor, masked: Tensor) -> Tensor:
     """From ranks, (B, k) or (k,), back to slots."""
     return torch.zeros_like(masked).scatter(-1, index, of_rank.expand_as(index)) & masked
+
+
+_RULES: tuple[Solver, ...] = (
+    entropy_bounded, entropy_bounded_confidence, entropy_bounded_margin, threshold, threshold_strict, factor, factor_fastdllm,
+    frechet, longest_prefix, longest_prefix_entropy, top_k, uniform, low_confidence_dynamic,
+)  # fmt: skip
+SOLVERS = {solver.__name__: solver for solver in _RULES}

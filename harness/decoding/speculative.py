@@ -15,60 +15,34 @@ from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
-from harness.decoding.drafters import Drafter
+from harness.decoding.drafters import Drafter, before_any
 from harness.decoding.passes import causal_pass, prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, EndingRow, finished
-from harness.decoding.sampling import draw, refuse_no_token, usable
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, finished
+from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
-from harness.decoding.verification import Checked
 from harness.record.trace import ForwardPass, Generation
 
 
 class DraftedRow(EndingRow):
-    """The state of one batch row, in plain integers. ``sequence``: its prompt and its output; the target holds the KV of all
-    but the newest token.
-    """
+    """The state of one batch row; the target holds the KV of all but the newest token."""
 
     def __init__(self, prompt: Sequence[int], request: DecodeRequest) -> None:
-        self._request = request
-        self._prompt_tokens = len(prompt)
-        self.sequence = list(prompt)
+        super().__init__(request.stop, request.max_new_tokens)
+        self._prompt = prompt
 
     @property
-    def output(self) -> list[int]:
-        """What it has written."""
-        return self.sequence[self._prompt_tokens :]
+    def sequence(self) -> list[int]:
+        """Its prompt and its output."""
+        return [*self._prompt, *self.output]
 
     @property
     def worth_drafting(self) -> int:
         """Drafts that can become final: one fewer than the tokens that fit, for the target adds one of its own."""
-        return 0 if self.ended else self._request.max_new_tokens - len(self.output) - 1
+        return 0 if self.ended else self.left - 1
 
-    def write(self, token: int) -> None:
-        """A token is final."""
-        refuse_no_token(token)
-        self.sequence.append(token)
-        self._reason = self._request.stop.ending(self.output, self._request.max_new_tokens)
-
-    def up_to_a_stop(self, drafts: Sequence[int]) -> list[int]:
+    def up_to_a_stop(self, drafts: list[int]) -> list[int]:
         """The drafts less those behind an id that stops: if that id is wrong, so is all behind it."""
-        ids = self._request.stop.token_ids
-        end = next((i + 1 for i, token in enumerate(drafts) if token in ids), len(drafts))
-        return list(drafts[: min(end, self.worth_drafting)])
-
-    def check(self, drafts: Sequence[int], verdicts: Sequence[int]) -> Checked:
-        """Take what the target says behind the newest token and behind every draft, as far as what it was fed was right. What
-        it says behind a right token is final, whether drafted or not; a draft that differs ends it.
-        """
-        final = agreed = 0
-        for index, token in enumerate(verdicts):
-            self.write(token)
-            final += 1
-            right = index < len(drafts) and drafts[index] == token
-            agreed += right
-            if self.ended or not right:
-                break
-        return Checked(final, agreed)
+        return before_any(drafts, self._stop.token_ids, and_it=True)[: self.worth_drafting]
 
 
 def decode_draft_and_check(
@@ -77,55 +51,37 @@ def decode_draft_and_check(
     """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation."""
     suppressed = request.never_written()
     # A row may have its full length while another row's drafts make the pass wide.
-    rows, prompt = _start(session, request, suppressed, room=request.max_new_tokens + drafter.tokens)
-    passes = [prompt]
-    yield prompt
-    drafter.begin(request.prompts, request.max_new_tokens)
-    for one in _rounds(session, request, drafter, rows, suppressed):
-        passes.append(one)
-        yield one
-    return finished(rows, passes)
-
-
-def _start(
-    session: ModelSession, request: DecodeRequest, suppressed: Tensor, room: int
-) -> tuple[list[DraftedRow], ForwardPass]:
-    """Read the prompts; their logits give every row its first token, as in next-token prediction."""
-    logits, lengths = prefill(session, request.prompts, request.device, room)
+    logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens + drafter.tokens)
     first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
     rows = [DraftedRow(prompt, request) for prompt in request.prompts]
     for row, [token] in zip(rows, first, strict=True):
         row.write(token)
-    return rows, prefill_pass(lengths, final_tokens=1)
+    passes = [prefill_pass(lengths, final_tokens=1)]
+    yield passes[-1]
+    drafter.begin(request.prompts, request.max_new_tokens)
+    for one in _rounds(session, request, drafter, rows, suppressed):
+        passes.append(one)
+        yield one
+    return finished(request, rows, passes)
 
 
 def _rounds(
     session: ModelSession, request: DecodeRequest, drafter: Drafter, rows: Sequence[DraftedRow], suppressed: Tensor
 ) -> Generator[ForwardPass, None, None]:
-    """Draft and check until every row has ended."""
+    """Draft, and check in one pass of the target over the newest token and the drafts, until every row has ended."""
     while not all(row.ended for row in rows):
         wanted = [min(drafter.tokens, row.worth_drafting) for row in rows]
         proposed = yield from drafter.propose([row.sequence for row in rows], wanted)
         drafts = [row.up_to_a_stop(tokens) for row, tokens in zip(rows, proposed, strict=True)]
-        yield _check(session, request, rows, drafts, suppressed)
-
-
-def _check(
-    session: ModelSession,
-    request: DecodeRequest,
-    rows: Sequence[DraftedRow],
-    drafts: Sequence[Sequence[int]],
-    suppressed: Tensor,
-) -> ForwardPass:
-    """One pass of the target over the newest token and the drafts of every row that goes on."""
-    answers = 1 + max(map(len, drafts))
-    fed = [[] if row.ended else [row.sequence[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
-    logits, made = causal_pass(session, fed, answers, request.device)
-    said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
-    kept, decided = [], []
-    for row, tokens, verdicts in zip(rows, drafts, said, strict=True):
-        one = None if row.ended else row.check(tokens, verdicts[answers - 1 - len(tokens) :])
-        kept.append(0 if one is None else one.final)
-        decided.append(0 if one is None else one.final - one.agreed)
-    made.keep(session, kept)
-    return made.described("verify" if answers > 1 else "decide", kept, decided, final=kept)
+        answers = 1 + max(map(len, drafts))
+        fed = [[] if row.ended else [row.output[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
+        logits, made = causal_pass(session, fed, answers, request.device)
+        said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
+        checked = [
+            NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
+            for row, tokens, verdicts in zip(rows, drafts, said, strict=True)
+        ]
+        kept = [one.final for one in checked]
+        made.keep(session, kept)
+        decided = [one.final - one.agreed for one in checked]
+        yield made.described("verify" if answers > 1 else "decide", kept, decided, kept)

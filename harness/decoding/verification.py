@@ -1,9 +1,9 @@
 """One row that drafts a block and lets the next-token head check it: what is drafted, what counts, where it stopped.
 
-Every token that counts is the next-token head's own, so drafts decide how fast a row is and never what it writes. A DraftCheck
-says what a drafted block is compared with: by default what the next-token head says behind every slot. ReplayedCheck replays
-from a record how far a check agrees with a draft, for weights whose next-token head agrees with nothing yet. It feeds, computes
-and reads back as a real check and replaces the verdicts' tokens only. So a replayed run costs what a real one of the same
+Every token that counts is the next-token head's own, so drafts decide how fast a row is and never what it writes. A
+NextTokenCheck compares a drafted block with what the next-token head says behind every slot. ReplayedCheck replays from a
+record how far a check agrees with a draft, for weights whose next-token head agrees with nothing yet. It feeds, computes and
+reads back as a real check and replaces the verdicts' tokens only. So a replayed run costs what a real one of the same
 agreement would cost. Rows hold plain integers. Axes: B rows, k slots of a block, V vocabulary.
 """
 
@@ -11,26 +11,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from harness.decoding.request import EndingRow, StopRule
-from harness.decoding.sampling import NO_NUMBERS, refuse_no_token
+from harness.decoding.request import Checked, EndingRow, StopRule
+from harness.decoding.session import NO_NUMBERS, refuse_no_token
 from harness.decoding.solvers import BlockView
 from harness.errors import NoTokenError
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """``final``: tokens that one check made final, as many as there are slots whose KV stays; ``agreed``: of these, how many
-    had been drafted.
-    """
-
-    final: int
-    agreed: int
 
 
 class VerifiedRow(EndingRow):
@@ -45,11 +34,9 @@ class VerifiedRow(EndingRow):
     """Slots of a block that are final when it is opened."""
 
     def __init__(self, stop: StopRule, max_new_tokens: int, block_size: int, mask_id: int) -> None:
-        self._stop = stop
-        self._max_new_tokens = max_new_tokens
+        super().__init__(stop, max_new_tokens)
         self._mask_id = mask_id
         self._size = block_size
-        self.output: list[int] = []
         self.slots: list[int] = []
         self.masked: list[bool] = []
         self.end = block_size
@@ -68,12 +55,12 @@ class VerifiedRow(EndingRow):
     def masked_next(self) -> list[bool]:
         """The slots to be drafted of the block behind this one, if all of this one is right: none where it would end."""
         stops = self._stop.token_ids.intersection(self.slots[self.KNOWN : self.end])
-        return self._to_draft(0 if stops else self._left - self.end)
+        return self._to_draft(0 if stops else self.left - self.end)
 
     def start(self, token: int) -> None:
         """Take the first token, which the prompt's own logits gave, where it is final; and open the first block."""
         if self.KNOWN:
-            self._finish(token)
+            self.write(token)
         self._open()
 
     def draft(self, tokens: Sequence[int]) -> bool:
@@ -101,37 +88,18 @@ class VerifiedRow(EndingRow):
         return len(drafts) - drafts.count(-1) - drafts.count(self._mask_id)
 
     def check(self, verdicts: Sequence[int]) -> Checked:
-        """Take what the next-token head says behind every slot, as far as what it was fed was right; then open a new block.
-
-        What it says behind a right slot is final, whether drafted or not; a draft that differs ends it. The KV of one slot is
+        """Take what the next-token head says behind every slot, see ``accept``; then open a new block. The KV of one slot is
         kept for each token that becomes final: the newest token has no KV yet.
         """
-        final = agreed = 0
-        for slot, token in enumerate(verdicts):
-            self._finish(token)
-            final += 1
-            right = slot + 1 < self._size and self.slots[slot + 1] == token
-            agreed += right
-            if self.ended or not right:
-                break
+        checked = self.accept(self.slots[1:], verdicts)
         self._open()
-        return Checked(final, agreed)
-
-    @property
-    def _left(self) -> int:
-        """Tokens that the row may still write."""
-        return self._max_new_tokens - len(self.output)
-
-    def _finish(self, token: int) -> None:
-        refuse_no_token(token)
-        self.output.append(token)
-        self._reason = self._stop.ending(self.output, self._max_new_tokens)
+        return checked
 
     def _open(self) -> None:
         """Begin a block, with the newest token if that is known; a row that has ended has nothing to draft."""
         self.end = self._size
         self.slots = self.output[-1:] * self.KNOWN + [self._mask_id] * (self._size - self.KNOWN)
-        self.masked = self._to_draft(0 if self.ended else self._left)
+        self.masked = self._to_draft(0 if self.ended else self.left)
 
     def _to_draft(self, left: int) -> list[bool]:
         """The slots worth drafting where ``left`` tokens may follow those that are known. The last of them needs no draft: the
@@ -140,24 +108,9 @@ class VerifiedRow(EndingRow):
         return [self.KNOWN <= slot < left for slot in range(self._size)]
 
 
-class DraftCheck(Protocol):
-    """Told every distribution that drafts are drawn from, asked for those that decide which of the drafts count."""
-
-    def drafted(self, logits: Tensor) -> None:
-        """(B, k, V): what the masked head says of the blocks that a pass drafts."""
-
-    def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
-        """(B, k): the drafts, the mask where one is not worth checking; the block then ends before it."""
-
-    def verdicts(self, behind: Tensor) -> Tensor:
-        """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks."""
-
-    def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
-        """The tokens that a row uses for the drawn ``verdicts``, behind every slot of its block."""
-
-
 class NextTokenCheck:
-    """The next-token head's own token, however the drafts were drawn: without loss.
+    """Told every distribution that drafts are drawn from, asked for those that decide which of the drafts count. This one takes
+    the next-token head's own token, however the drafts were drawn: without loss.
 
     If a block is wrong somewhere, the drafts behind that slot are lost and the next block's masks stand in the wrong place. A
     block that ends before its first doubtful slot, of ``least_confidence`` or less, is right more often. Its ``mask_id`` stands
@@ -169,20 +122,20 @@ class NextTokenCheck:
         self._least_confidence = least_confidence
 
     def drafted(self, logits: Tensor) -> None:
-        """How a draft was found does not matter."""
+        """(B, k, V): what the masked head says of the blocks that a pass drafts. How a draft was found does not matter here."""
 
     def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
-        """Those that are sure enough."""
+        """(B, k): the drafts, the mask where one is not sure enough to be checked; the block then ends before it."""
         if self._least_confidence == 0:
             return tokens
         return torch.where(view.confidence > self._least_confidence, tokens, self._mask_id)
 
     def verdicts(self, behind: Tensor) -> Tensor:
-        """As they are."""
+        """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks: as they are."""
         return behind
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
-        """What was drawn."""
+        """The tokens that a row uses for the drawn ``verdicts``, behind every slot of its block: what was drawn."""
         return verdicts
 
 
@@ -198,8 +151,7 @@ class ReplayedCheck(NextTokenCheck):
     def __init__(self, misses: Sequence[float], mask_id: int, seed: int) -> None:
         super().__init__(mask_id)
         self._misses = misses
-        self._seed = seed
-        self._streams: dict[int, random.Random] = {}
+        self._stream_of = cache(lambda row: random.Random(f"check/{seed}/{row}"))
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> list[int]:
         """The drafts as far as the check agrees, a token that differs from the next one, then the given verdicts.
@@ -207,9 +159,7 @@ class ReplayedCheck(NextTokenCheck):
         Raises:
             NoTokenError: a replaced verdict names no token.
         """
-        stream = self._streams.get(row)
-        if stream is None:
-            stream = self._streams[row] = random.Random(f"check/{self._seed}/{row}")
+        stream: random.Random = self._stream_of(row)
         drafts = [*slots[1:], self._mask_id]
         drafts = drafts[: drafts.index(self._mask_id)]  # behind the answer's end nothing was drafted
         chances = enumerate(self._misses[: len(drafts)])

@@ -16,51 +16,42 @@ Axes: B rows, k slots of a block, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.passes import prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.open_blocks import DeviceBlocks
+from harness.decoding.passes import make_pass, prefill, prefill_pass
+from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
-from harness.decoding.verification import Checked, DraftCheck, NextTokenCheck, VerifiedRow
+from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.record.trace import ForwardPass, Generation, Role
 
 
-class DraftedBlocks:
-    """The drafted block of every row where the model reads it. ``checks``: rows whose block the next pass checks, up to the
+class DraftedBlocks(DeviceBlocks):
+    """The block that every row drafts where the model reads it. ``checks``: rows whose block the next pass checks, up to the
     slots ``ends``. ``opens``: rows among these whose next block the pass also feeds. ``drafts``: rows that feed a block of
-    masks and drafts, that one or their own. ``masked`` (B, k) bool: the slots of that block still to be drafted.
+    masks and drafts, that one or their own.
     """
 
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
         self._size, self._mask_id, self._opens_ahead, self._device = block_size, mask_id, opens_ahead, device
         self._slots = torch.arange(block_size, device=device)
         self._stale = True
-        self._checked = self._drafted = torch.empty(0, 0, dtype=torch.long)
+        self._checked = self.tokens = torch.empty(0, 0, dtype=torch.long)
         self._starts = torch.empty(0, 2, dtype=torch.long)
         self.masked = torch.empty(0, 0, dtype=torch.bool)
         self.checks = self.opens = self.drafts = [False]
         self.ends = [block_size]
 
-    @property
-    def role(self) -> Role:
-        """Of the pass that was fed last."""
-        if not any(self.checks):
-            return "draft"
-        return "verify+draft" if any(self.drafts) else "verify"
-
-    @property
-    def query_tokens(self) -> tuple[int, ...]:
-        """Tokens of each row in that pass."""
-        checked = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
-        return tuple([count + self._size * drafts for count, drafts in zip(checked, self.drafts, strict=True)])
-
-    def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> list[Segment]:
-        """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft."""
+    def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
+        """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
+        its role and the tokens of each row.
+        """
         self.checks = [row.checking for row in rows]
         self.opens = [self._opens_ahead and row.checking and True in row.masked_next for row in rows]
         self.drafts = [row.drafting or opens for row, opens in zip(rows, self.opens, strict=True)]
@@ -68,21 +59,17 @@ class DraftedBlocks:
         if self._stale or any(self.checks):
             self._upload(rows, context)
         self._stale = any(self.checks)  # the rows go on from another place
+        role: Role = "verify+draft" if any(self.drafts) else "verify"
+        checked = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
+        drafted = [self._size * drafts for drafts in self.drafts]
         segments = []
         if any(self.checks):
-            ends = [end * checks for end, checks in zip(self.ends, self.checks, strict=True)]
-            segments.append(self._segment(self._checked, self._starts[:, :1], ends, causal=True))
+            segments.append(self._segment(self._checked, self._starts[:, :1], checked, causal=True))
+        else:
+            role = "draft"
         if any(self.drafts):
-            segments.append(
-                self._segment(self._drafted, self._starts[:, 1:], [self._size * one for one in self.drafts], causal=False)
-            )
-        return segments
-
-    def draft(self, chosen: Tensor, tokens: Tensor) -> Tensor:
-        """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
-        self._drafted = torch.where(chosen, tokens, self._drafted)
-        self.masked = self.masked ^ chosen
-        return torch.where(chosen, tokens, -1)
+            segments.append(self._segment(self.tokens, self._starts[:, 1:], drafted, causal=False))
+        return role, segments, [*map(sum, zip(checked, drafted, strict=True))]
 
     def ask_anew(self) -> None:
         """Other slots are to be drafted than the device knows of."""
@@ -98,7 +85,7 @@ class DraftedBlocks:
         ]  # fmt: skip
         held = upload(table, self._device)
         self._starts = held[:, :2]
-        self._checked, self._drafted, masked = (held[:, at : at + size] for at in range(2, 2 + 3 * size, size))
+        self._checked, self.tokens, masked = (held[:, at : at + size] for at in range(2, 2 + 3 * size, size))
         self.masked = masked.bool()
 
     def _segment(self, tokens: Tensor, starts: Tensor, fed: list[int], *, causal: bool) -> Segment:
@@ -110,9 +97,6 @@ class DraftedBlocks:
         )  # fmt: skip
 
 
-NOT_CHECKED = Checked(final=0, agreed=0)
-
-
 def decode_verified_blocks(
     session: ModelSession,
     request: DecodeRequest,
@@ -121,7 +105,7 @@ def decode_verified_blocks(
     mask_id: int,
     acceptance: Acceptance,
     opens_ahead: bool = True,
-    check: DraftCheck | None = None,
+    check: NextTokenCheck | None = None,
     row_type: type[VerifiedRow] = VerifiedRow,
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
@@ -129,7 +113,6 @@ def decode_verified_blocks(
     ``opens_ahead``: whether the masks of the next block are fed in the pass that checks a block.
     ``check`` and ``row_type``: what drafts are held against, and what that means for a row; by default without loss.
     """
-    check = check or NextTokenCheck()
     noise = PositionNoise(request, 2 * block_size)
     rows = [row_type(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
     passes = [start_rows(session, request, rows, mask_id, room=request.max_new_tokens + 2 * block_size, noise=noise)]
@@ -138,10 +121,11 @@ def decode_verified_blocks(
     yield passes[-1]
     suppressed = request.never_written(mask_id)
     blocks = DraftedBlocks(block_size, mask_id, opens_ahead, request.device)
+    batch = _Batch(session, request, rows, blocks, suppressed, acceptance, noise, check or NextTokenCheck())
     while not all(row.ended for row in rows):
-        passes.append(_pass(session, request, rows, blocks, suppressed, acceptance, noise, check))
+        passes.append(batch.make_pass())
         yield passes[-1]
-    return finished(rows, passes)
+    return finished(request, rows, passes)
 
 
 def start_rows(
@@ -157,81 +141,66 @@ def start_rows(
     return prefill_pass(lengths, final_tokens=known)
 
 
-def _pass(
-    session: ModelSession,
-    request: DecodeRequest,
-    rows: list[VerifiedRow],
-    blocks: DraftedBlocks,
-    suppressed: Tensor,
-    acceptance: Acceptance,
-    noise: PositionNoise,
-    check: DraftCheck,
-) -> ForwardPass:
-    """One forward pass: rows with a full block have it checked and the next one opened, the others go on drafting."""
-    context, width = session.context_tokens, session.context_width
-    active = tuple([not row.ended for row in rows])
-    segments = blocks.feed(rows, context)
-    for index, row in enumerate(rows):
-        if blocks.opens[index]:
-            acceptance.begin_block(index, sum(row.masked_next))
-    logits = usable(session.forward(segments), suppressed)
-    read = session.read(_sample(logits, blocks, request, acceptance, noise, check, rows[0].KNOWN))
-    checked, drafted = zip(*(_take(blocks, acceptance, check, rows, i, tokens) for i, tokens in enumerate(read)), strict=True)
-    kept = tuple([one.final for one in checked])
-    session.keep(kept)
-    noise.advance(kept)
-    wanted = sum(segment.logits for segment in segments)
-    return ForwardPass(
-        role=blocks.role,
-        query_tokens=blocks.query_tokens,
-        context_tokens=context,
-        logit_tokens=(wanted,) * len(rows),
-        kept_tokens=kept,
-        decided_tokens=tuple([one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]),
-        final_tokens=kept,
-        active=active,
-        padded_query=wanted,
-        padded_context=width,
-    )
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What every pass of a decode works with."""
 
+    session: ModelSession
+    request: DecodeRequest
+    rows: Sequence[VerifiedRow]
+    blocks: DraftedBlocks
+    suppressed: Tensor
+    acceptance: Acceptance
+    noise: PositionNoise
+    check: NextTokenCheck
 
-def _sample(
-    logits: Tensor, blocks: DraftedBlocks, request: DecodeRequest, acceptance: Acceptance, noise: PositionNoise,
-    check: DraftCheck, known: int,
-) -> Tensor:  # fmt: skip
-    """What a pass says, (B, k) or (B, 2k): the draw behind each slot of the checked blocks, then this pass's drafts (-1: no
-    draft). ``known``: slots of a block that are final when it is opened. Draft and check of a position are drawn with the same
-    noise; how a draft is found decides only how often it is right.
-    """
-    size = blocks.masked.shape[1]
-    said = []
-    if any(blocks.checks):
-        said.append(noise.draw(check.verdicts(logits[:, :size]), 1 - known))
-    if any(blocks.drafts):
-        of_block = logits[:, -size:]
-        check.drafted(of_block)
-        view = BlockView(of_block, blocks.masked, request.temperature)
-        first = [end * opens - known for end, opens in zip(blocks.ends, blocks.opens, strict=True)]
-        said.append(blocks.draft(acceptance.choose(view), check.worth(view, noise.draw(of_block, first))))
-    return torch.cat(said, dim=1)
+    def make_pass(self) -> ForwardPass:
+        """One forward pass: rows with a full block have it checked and the next one opened, the others go on drafting."""
+        blocks = self.blocks
+        role, segments, fed = blocks.feed(self.rows, self.session.context_tokens)
+        for index, row in enumerate(self.rows):
+            if blocks.opens[index]:
+                self.acceptance.begin_block(index, sum(row.masked_next))
+        logits, made = make_pass(self.session, segments, fed)
+        read = self.session.read(self._sample(usable(logits, self.suppressed)))
+        checked, drafted = zip(*(self._take(index, said) for index, said in enumerate(read)), strict=True)
+        kept = [one.final for one in checked]
+        self.session.keep(kept)
+        self.noise.advance(kept)
+        decided = [one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]
+        return made.described(role, kept, decided, kept)
 
+    def _sample(self, logits: Tensor) -> Tensor:
+        """What a pass says, (B, k) or (B, 2k): the draw behind each slot of the checked blocks, then this pass's drafts (-1:
+        no draft). Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it
+        is right.
+        """
+        blocks, size, known = self.blocks, self.blocks.masked.shape[1], self.rows[0].KNOWN
+        said = []
+        if any(blocks.checks):
+            said.append(self.noise.draw(self.check.verdicts(logits[:, :size]), 1 - known))
+        if any(blocks.drafts):
+            of_block = logits[:, -size:]
+            self.check.drafted(of_block)
+            view = BlockView(of_block, blocks.masked, self.request.temperature)
+            first = [end * opens - known for end, opens in zip(blocks.ends, blocks.opens, strict=True)]
+            chosen = self.acceptance.choose(view)
+            said.append(blocks.decide(chosen, self.check.worth(view, self.noise.draw(of_block, first))))
+        return torch.cat(said, dim=1)
 
-def _take(
-    blocks: DraftedBlocks, acceptance: Acceptance, check: DraftCheck, rows: Sequence[VerifiedRow], index: int,
-    said: Sequence[int],
-) -> tuple[Checked, int]:  # fmt: skip
-    """What a pass means for one row: what was checked, and how many drafts of an open block became known."""
-    row, size = rows[index], blocks.masked.shape[1]
-    drafts = said[-size:]
-    if not blocks.checks[index]:
-        if row.drafting and row.draft(drafts):
-            blocks.ask_anew()
-        return NOT_CHECKED, row.known(drafts) if blocks.drafts[index] else 0
-    end, checked = row.end, row.check(check.heard(index, row.slots, said[:size]))
-    if row.ended:
+    def _take(self, index: int, said: Sequence[int]) -> tuple[Checked, int]:
+        """What a pass means for one row: what was checked, and how many drafts of an open block became known."""
+        row, blocks, size = self.rows[index], self.blocks, self.blocks.masked.shape[1]
+        drafts = said[-size:]
+        if not blocks.checks[index]:
+            if row.drafting and row.draft(drafts):
+                blocks.ask_anew()
+            return NOT_CHECKED, row.known(drafts) if blocks.drafts[index] else 0
+        end, checked = row.end, row.check(self.check.heard(index, row.slots, said[:size]))
+        if row.ended:
+            return checked, 0
+        if blocks.opens[index] and checked.final == end:
+            row.draft(drafts)
+            return checked, row.known(drafts)
+        self.acceptance.begin_block(index, sum(row.masked))
         return checked, 0
-    if blocks.opens[index] and checked.final == end:
-        row.draft(drafts)
-        return checked, row.known(drafts)
-    acceptance.begin_block(index, sum(row.masked))
-    return checked, 0

@@ -23,7 +23,7 @@ from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.speculative import decode_draft_and_check
-from harness.decoding.verification import DraftCheck, NextTokenCheck, ReplayedCheck
+from harness.decoding.verification import NextTokenCheck, ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
@@ -139,7 +139,7 @@ def set_block(asked: Decoding) -> Decoder:
 def verified_blocks(asked: Decoding) -> Decoder:
     """Set Block Decoding whose blocks the next-token head checks; replayed, a recorded run says how the checks went."""
     acceptance: Acceptance
-    check: DraftCheck
+    check: NextTokenCheck
     if asked.case.replay is None:
         acceptance, check = asked.acceptance, NextTokenCheck(asked.mask_id, asked.arm.get("least_confidence", 0.0))
     else:

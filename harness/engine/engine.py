@@ -32,8 +32,7 @@ from harness.engine.rank_group import RankClock, RankGroup, RankSession
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
-from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
-from harness.meters.timed_session import MeteredSession
+from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
 from harness.meters.window import Readings
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT

@@ -71,12 +71,12 @@ def generate(
     if request.stop.ends_text is not None or request.temperature != 0:
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
-    ids, real = left_padded(request.prompts, request.device)
+    ids, real = (one.to(request.device) for one in left_padded(request.prompts))
     untyped: Any = model
     with _borrowed(model, attention, forward):
         out = untyped.generate(
             ids,
-            attention_mask=real.long().to(request.device),
+            attention_mask=real.long(),
             generation_config=_settings(request, cache),
             logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],

@@ -18,7 +18,7 @@ from harness.engine.kv_cache import folded_attention
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.hardware.profile import engine_words
-from harness.meters.calibration import Stepping
+from harness.meters.torch_bench import Stepping
 from harness.scenario.scenario import Execution
 
 MOST_STEPS = 256

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from harness.hardware.counter_scale import BandwidthScale
+from harness.meters.clock import Clock, CudaClock, HostClock
 from harness.meters.counter_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
-from harness.meters.host import GraphMeter, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
+from harness.meters.host import GraphMeter, HostMemoryMeter, HostMeter, KernelMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, find_nvml
 from harness.meters.window import Absent, MeterFigure, Windows
 
@@ -60,25 +61,22 @@ def find_meters(device: str, ranks: int = 1) -> Available:
     meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
     absent: list[Absent] = []
     rapl = find_rapl()
-    if isinstance(rapl, RaplMeter):
-        meters.append(rapl)
-    else:
+    if isinstance(rapl, Absent):
         absent.append(rapl)
+    else:
+        meters.append(rapl)
     if not device.startswith("cuda"):
-        absent.append(
-            Absent(figures=("peak_device_memory_bytes",), reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")
-        )
-        return Available(windows=Windows(meters), absent=(*absent, *find_nvml(None)[1]))
+        [nvml] = find_nvml(None)[1]
+        memory = replace(nvml, figures=tuple(DeviceMemoryMeter.figures))
+        return Available(windows=Windows(meters), absent=(*absent, memory, nvml))
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     found, missing = bandwidth_by_dcgm(uuid, *find_nvml(uuid))
     if ranks > 1:
         found, missing = without_energy(found, missing, ranks)
     meters += [DeviceMemoryMeter(device), *found]
+    here = Available(windows=Windows(meters), absent=(*absent, *missing))
     counter = next((meter for meter in found if COUNTED in meter.figures), None)
-    windows, missing = Windows(meters), [*absent, *missing]
-    if counter is None:
-        return Available(windows=windows, absent=tuple(missing))
-    return Available(windows=windows, absent=tuple(missing), scale=find_scale(device, counter))
+    return here if counter is None else replace(here, scale=find_scale(device, counter))
 
 
 def bandwidth_by_dcgm(
@@ -114,9 +112,5 @@ def fixed_kernel(device: str) -> Callable[[], float]:
         for _ in range(_KERNEL_PRODUCTS):
             left @ left
 
-    return timed_piece(products, lambda: _wait(device), _KERNEL_LEAST_S[kind])
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
+    clock: Clock = CudaClock(device) if kind == "cuda" else HostClock()
+    return timed_piece(products, clock.synchronise, _KERNEL_LEAST_S[kind])

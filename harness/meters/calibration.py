@@ -1,22 +1,28 @@
 """A short on-machine calibration, so that predictions rest on what this machine reaches and not on a datasheet.
 
-It decides what is measured, at which sizes and how often, and returns the raw medians (of the read rate, the best). Kernels
-and clock belong to a Bench: harness.meters.torch_bench, a fake in the tests. It derives no ceiling, knows no model but its
-size in bytes, and stores nothing (harness.meters.calibration_cache does).
+It decides what is measured, at which sizes and how often, and returns the raw medians (of the read rate, the best). It keeps
+one per machine, dtype, thread count, model size and engine, because measuring takes 15 s and more. Kernels and clock belong to
+a TorchBench, a fake one in the tests. It derives no ceiling and knows no model but its size in bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
+from harness.meters.torch_bench import Kernel, Stepping, TorchBench
+from harness.roofline.ceilings import why_unusable
 
-Kernel = Callable[[], object]
 Progress = Callable[[str], None]
 
 STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
@@ -32,68 +38,7 @@ FIXED_COST_STEPS = 40
 SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
 
 
-class Bench(Protocol):
-    """What calibration asks of a device. Buffers are bytes of weights in the dtype the bench was made for."""
-
-    device_name: str
-    device: str
-    engine: str
-    threads: int | None
-    torch_version: str
-    fixed_hidden: bool
-
-    def available_bytes(self) -> int:
-        """Memory that can still be allocated."""
-        ...
-
-    def reserve(self, size_bytes: int) -> None:
-        """Allocate and touch the buffer that read and streaming kernels work on; replaces an earlier one."""
-        ...
-
-    def read_kernels(self, size_bytes: int) -> dict[str, Kernel]:
-        """Kernels, by name, that read the first ``size_bytes`` of the buffer once."""
-        ...
-
-    def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
-        """Linear layers over the buffer with ``tokens`` lines; and the weight bytes they read."""
-        ...
-
-    def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
-        """One linear layer whose weight stays in the cache; and its flops."""
-        ...
-
-    def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
-        """Attention of ``queries`` queries a KV head over keys and values that stay in the cache; and its flops. None where it
-        cannot be told from its launch.
-        """
-        ...
-
-    def sampler(self, rows: int, vocab: int) -> Kernel:
-        """Softmax, entropy and argmax over float32 logits [rows, vocab]."""
-        ...
-
-    def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
-        """Seconds of each one-token forward of a model too narrow for its arithmetic to matter."""
-        ...
-
-    def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
-        """Duration of each of ``repeats`` runs, synchronised; with ``warm_up`` after one run that is not counted."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stepping:
-    """The engine whose fixed cost per pass is measured: its name in words, its one-token passes of a model, and its attention.
-    Query (B, G, m, D), keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
-    """
-
-    engine: str
-    eager: bool
-    steps: Callable[[Any], Kernel]
-    attend: Callable[[Any, Any, Any], Any]
-
-
-def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:
+def measure(bench: TorchBench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:
     """Run every kernel on ``bench``; times are medians, the read rate is the best reached."""
     progress("calibrating: read bandwidth")
     points, dram_bound, reason = _read_bandwidth(bench, model_bytes)
@@ -128,19 +73,21 @@ def measure(bench: Bench, dtype: str, model_bytes: int, progress: Progress) -> C
     )
 
 
-def median_s(bench: Bench, kernel: Kernel) -> float:
+def median_s(bench: TorchBench, kernel: Kernel) -> float:
     """Median seconds of a kernel."""
     return statistics.median(times_s(bench, kernel))
 
 
-def times_s(bench: Bench, kernel: Kernel) -> list[float]:
-    """As many runs as fit the budget: many of a short kernel, three of a long one."""
-    first = bench.seconds(kernel, 1)[0]
-    repeats = min(REPEATS_MAX, max(REPEATS_MIN, int(KERNEL_BUDGET_S / max(first, 1e-9))))
+def times_s(bench: TorchBench, kernel: Kernel, first_s: float | None = None) -> list[float]:
+    """As many runs as fit the budget: many of a short kernel, three of a long one. ``first_s``: seconds of a run before them,
+    None where it is still to be made.
+    """
+    first_s = bench.seconds(kernel, 1)[0] if first_s is None else first_s
+    repeats = min(REPEATS_MAX, max(REPEATS_MIN, int(KERNEL_BUDGET_S / max(first_s, 1e-9))))
     return bench.seconds(kernel, repeats, warm_up=False)
 
 
-def _read_bandwidth(bench: Bench, model_bytes: int) -> tuple[tuple[BandwidthPoint, ...], bool | None, str]:
+def _read_bandwidth(bench: TorchBench, model_bytes: int) -> tuple[tuple[BandwidthPoint, ...], bool | None, str]:
     """Best read rate at the model's size and, where memory allows, at max(4 GiB, twice the model); are they the same?
 
     A model that comes out of a cache reads faster than the large buffer: then the rate is no memory ceiling.
@@ -166,7 +113,7 @@ def _read_bandwidth(bench: Bench, model_bytes: int) -> tuple[tuple[BandwidthPoin
     return (small_point, large_point), False, f"not shown to be memory-bound, shares of the ceiling are not claimed: {rates}"
 
 
-def best_read(bench: Bench, size_bytes: int, only: str | None = None) -> BandwidthPoint:
+def best_read(bench: TorchBench, size_bytes: int, only: str | None = None) -> BandwidthPoint:
     """Read rate of the first ``size_bytes`` of the buffer.
 
     A ceiling is the best that was reached: the fastest run of the fastest kernel, not a median.
@@ -177,35 +124,37 @@ def best_read(bench: Bench, size_bytes: int, only: str | None = None) -> Bandwid
     return BandwidthPoint(bytes_=size_bytes, bytes_per_s=rates[best], kernel=best)
 
 
-def streaming_s_per_byte(bench: Bench, size_bytes: int) -> tuple[tuple[int, float], ...]:
+def streaming_s_per_byte(bench: TorchBench, size_bytes: int) -> tuple[tuple[int, float], ...]:
     """(tokens m, median seconds per weight byte) of linear layers over the first ``size_bytes`` of the buffer."""
     made = {tokens: bench.streaming_linear(size_bytes, tokens) for tokens in STREAMING_TOKENS}
-    medians_s = _interleaved_medians_s(bench, {tokens: kernel for tokens, (kernel, _) in made.items()}, STREAMING_ROUNDS)
-    return tuple((tokens, medians_s[tokens] / made[tokens][1]) for tokens in STREAMING_TOKENS)
+    return tuple((m, seconds / read) for m, seconds, read in _interleaved_medians_s(bench, made, STREAMING_ROUNDS))
 
 
-def attention_flops_per_s(bench: Bench) -> tuple[tuple[int, float], ...] | None:
+def attention_flops_per_s(bench: TorchBench) -> tuple[tuple[int, float], ...] | None:
     """(queries m that share a KV head, FLOP/s) of attention, its keys and values in the cache; None: the bench has none."""
     made = {queries: bench.resident_attention(queries) for queries in ATTENTION_QUERIES}
     known = {queries: one for queries, one in made.items() if one is not None}
     return _flops_per_s(bench, known) if known else None
 
 
-def _flops_per_s(bench: Bench, made: Mapping[int, tuple[Kernel, int]]) -> tuple[tuple[int, float], ...]:
-    medians_s = _interleaved_medians_s(bench, {size: kernel for size, (kernel, _) in made.items()}, RESIDENT_ROUNDS)
-    return tuple((size, flops / medians_s[size]) for size, (_, flops) in made.items())
+def _flops_per_s(bench: TorchBench, made: Mapping[int, tuple[Kernel, int]]) -> tuple[tuple[int, float], ...]:
+    return tuple((m, flops / seconds) for m, seconds, flops in _interleaved_medians_s(bench, made, RESIDENT_ROUNDS))
 
 
-def _interleaved_medians_s(bench: Bench, kernels: dict[int, Kernel], rounds: int) -> dict[int, float]:
-    """Round after round over all kernels, so that a disturbance of the machine does not fall on one of them alone."""
-    times_s: dict[int, list[float]] = {tokens: [] for tokens in kernels}
+def _interleaved_medians_s(
+    bench: TorchBench, made: Mapping[int, tuple[Kernel, int]], rounds: int
+) -> list[tuple[int, float, int]]:
+    """(m, median seconds, bytes or flops) of kernels: round after round over all of them, so that a disturbance of the machine
+    does not fall on one of them alone.
+    """
+    times_s: dict[int, list[float]] = {m: [] for m in made}
     for this_round in range(rounds):
-        for tokens, kernel in kernels.items():
-            times_s[tokens] += bench.seconds(kernel, 1, warm_up=this_round == 0)
-    return {tokens: statistics.median(times) for tokens, times in times_s.items()}
+        for m, (kernel, _) in made.items():
+            times_s[m] += bench.seconds(kernel, 1, warm_up=this_round == 0)
+    return [(m, statistics.median(times_s[m]), work) for m, (_, work) in made.items()]
 
 
-def fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
+def fixed_cost(bench: TorchBench) -> tuple[float | None, float | None, str | None]:
     """Slope and intercept of the step time over the number of layers of a model with next to no arithmetic."""
     few, many = FIXED_COST_LAYERS
     few_s = statistics.median(bench.decode_step_times_s(few, FIXED_COST_STEPS))
@@ -215,3 +164,74 @@ def fixed_cost(bench: Bench) -> tuple[float | None, float | None, str | None]:
     if per_layer_s <= 0 or per_pass_s < 0:
         return None, None, f"{few} layers took {few_s:.2e} s a pass and {many} layers {many_s:.2e} s, which is no straight cost"
     return per_pass_s, per_layer_s, None
+
+
+def load_or_calibrate(
+    device: str,
+    dtype: str,
+    threads: int | None,
+    model_bytes: int,
+    stepping: Stepping,
+    progress: Progress = lambda message: None,
+) -> Calibration:
+    """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
+
+    ``threads``: CPU threads, None for torch's default.
+    """
+    with TorchBench(device, dtype, threads, stepping) as bench:
+        return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
+
+
+def cached_calibration(
+    device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping
+) -> Calibration | None:
+    """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
+    return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
+
+
+def cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "sbd"
+
+
+def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
+    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
+    path = _path(bench, dtype, model_bytes, folder)
+    if (cached := kept_at(path, dtype)) is not None:
+        progress(f"calibration of {cached.created_at} read from {path}")
+        return cached
+    calibration = measure(bench, dtype, model_bytes, progress)
+    if reason := why_unusable(calibration, dtype):
+        progress(f"{reason}; measured once more")
+        calibration = measure(bench, dtype, model_bytes, progress)
+    if why_unusable(calibration, dtype):
+        return calibration  # only the record keeps it, with its reason
+    try:
+        _write(path, calibration)
+    except OSError as error:
+        progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
+    return calibration
+
+
+def _path(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Path:
+    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
+    key += [bench.torch_version, dtype, model_bytes]
+    return folder / f"calibration-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+
+
+def kept_at(path: Path, dtype: str) -> Calibration | None:
+    """What is kept there, if ceilings for ``dtype`` follow from it."""
+    with suppress(OSError, ValidationError, UnicodeDecodeError):
+        cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+        if why_unusable(cached, dtype) is None:
+            return cached
+    return None
+
+
+def _write(path: Path, calibration: Calibration) -> None:
+    """Whole or not at all: a reader never sees a partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
+    partial.replace(path)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
@@ -26,18 +26,6 @@ BEYOND_CACHE = 16
 """Buffers of so many caches: at most a sixteenth of a pass over one can come out of the cache."""
 STREAM_S = 1.5
 TRIAL_RUNS, MOST_RUNS = 5, 10_000
-
-
-class Streams(Protocol):
-    """What streams known bytes on a device."""
-
-    def run(self, kernel: Streaming) -> int:
-        """Hand one run to the device, without waiting; the bytes that it moves to or from memory."""
-        ...
-
-    def synchronise(self) -> None:
-        """Wait until all runs are done."""
-        ...
 
 
 class TorchStreams:
@@ -61,7 +49,9 @@ class TorchStreams:
         self._target = torch.zeros_like(self._source)
 
     def run(self, kernel: Streaming) -> int:
-        """A copy from one buffer to the other, which reads and writes; or a sum, which only reads."""
+        """Hand the device a copy from one buffer to the other, which reads and writes, or a sum, which only reads, without
+        waiting; the bytes that it moves to or from memory.
+        """
         if kernel == "copy":
             self._target.copy_(self._source)
             return 2 * self._source.nbytes
@@ -69,7 +59,7 @@ class TorchStreams:
         return self._source.nbytes
 
     def synchronise(self) -> None:
-        """Wait for the device."""
+        """Wait until all runs are done."""
         self._cuda.synchronize(self._device)
 
 
@@ -87,7 +77,7 @@ def find_scale(
 
 
 def measure_scale(
-    streams: Streams, meter: Meter, interface: MemoryInterface | str, clock: Callable[[], float] = time.perf_counter
+    streams: TorchStreams, meter: Meter, interface: MemoryInterface | str, clock: Callable[[], float] = time.perf_counter
 ) -> BandwidthScale:
     """Stream copies, then reads, with the meter's window around each.
 
@@ -108,7 +98,7 @@ def measure_scale(
     )
 
 
-def _stream(streams: Streams, meter: Meter, kernel: Streaming, clock: Callable[[], float]) -> Streamed | str:
+def _stream(streams: TorchStreams, meter: Meter, kernel: Streaming, clock: Callable[[], float]) -> Streamed | str:
     """As many runs as take about 1.5 s, timed together on a warm device; or why the counter says nothing about them."""
     warm_up(lambda: _timed(streams, kernel, TRIAL_RUNS, clock), clock)
     trial_s, _ = _timed(streams, kernel, TRIAL_RUNS, clock)
@@ -124,7 +114,7 @@ def _stream(streams: Streams, meter: Meter, kernel: Streaming, clock: Callable[[
         return f"{meter.figures[COUNTED].source} read {percent:g} % over {seconds:.2f} s of {kernel}"
 
 
-def _timed(streams: Streams, kernel: Streaming, runs: int, clock: Callable[[], float]) -> tuple[float, int]:
+def _timed(streams: TorchStreams, kernel: Streaming, runs: int, clock: Callable[[], float]) -> tuple[float, int]:
     streams.synchronise()
     start = clock()
     moved = sum(streams.run(kernel) for _ in range(runs))

@@ -103,14 +103,9 @@ class DcgmMeter:
 
     def _drain(self) -> str:
         parts = []
-        while True:
-            try:
-                part = os.read(self._pipe, 1 << 16)
-            except BlockingIOError:
-                break
-            if not part:
-                break
-            parts.append(part)
+        with suppress(BlockingIOError):
+            while part := os.read(self._pipe, 1 << 16):
+                parts.append(part)
         return b"".join(parts).decode(errors="replace")
 
 

@@ -13,8 +13,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,9 @@ def torch_readers() -> dict[str, Callable[[], Reading]]:
     asked: dict[str, Callable[[Any], Reading]] = {
         "gpus": _gpus, "torch_build": _build, "precision": _precision, "sdpa_enabled": _sdpa_enabled
     }  # fmt: skip
-    unloaded: Reading = (None, NOT_LOADED)
-    readers: dict[str, Callable[[], Reading]] = {"threads": lambda: _threads(torch)}
-    return readers | {
-        name: (lambda read=read: unloaded if torch is None else read(torch)) for name, read in asked.items()
-    }  # fmt: skip
+    if torch is None:
+        asked = dict.fromkeys(asked, lambda torch: (None, NOT_LOADED))
+    return {name: partial(read, torch) for name, read in {"threads": _threads, **asked}.items()}
 
 
 def _threads(torch: Any) -> Reading:
@@ -155,7 +154,7 @@ def snapshot(
         **host_readers(proc, cgroup, sysfs),
         **torch_readers(),
         **gpu_readers(proc, nvml),
-        "commit": _commit,
+        "commit": lambda: _git("rev-parse", "HEAD"),
         "commit_has_changes": _dirty,
     }
     found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -171,13 +170,14 @@ def snapshot(
     return {**found, "reasons": reasons}
 
 
+def _version(package: str) -> str | None:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
 def _packages() -> Reading:
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    versions = {name: version for name in PACKAGES if (version := _version(name)) is not None}
     missing = [name for name in PACKAGES if name not in versions]
     return versions, f"not installed: {', '.join(missing)}" if missing else None
 
@@ -186,11 +186,7 @@ def _packages() -> Reading:
 def _owner_of_pynvml() -> Reading:
     """Which distributions bring the module ``pynvml``, and a warning where it is not NVIDIA's own alone."""
     owners = sorted(set(metadata.packages_distributions().get("pynvml", ())))
-    try:
-        deprecated = metadata.version(DEPRECATED_NVML_PACKAGE)
-    except metadata.PackageNotFoundError:
-        deprecated = None
-    return owners or None, _warning_of_pynvml(owners, deprecated)
+    return owners or None, _warning_of_pynvml(owners, _version(DEPRECATED_NVML_PACKAGE))
 
 
 def _warning_of_pynvml(owners: list[str], deprecated: str | None) -> str | None:
@@ -205,10 +201,6 @@ def _warning_of_pynvml(owners: list[str], deprecated: str | None) -> str | None:
     if owners != [NVML_PACKAGE]:
         return f"warning: the module pynvml comes from {', '.join(owners)}; pip install --force-reinstall {NVML_PACKAGE}"
     return None
-
-
-def _commit() -> Reading:
-    return _git("rev-parse", "HEAD")
 
 
 def _dirty() -> Reading:

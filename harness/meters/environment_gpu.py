@@ -6,10 +6,11 @@ Creates no CUDA context. ``nvml`` is the module pynvml or a fake of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.meters.environment_host import Reading
+from harness.meters.environment_host import Reading, field_of
 from harness.meters.nvml import library
 
 POWER_SMOOTHING_FIELD = 251
@@ -58,15 +59,10 @@ _OF_GPU: dict[str, Asked] = {
 
 def gpu_readers(proc: Path, nvml: Any = None) -> dict[str, Callable[[], Reading]]:
     """What reads each fact, by name; ``nvidia_gpus`` is a list with one entry, and its reasons, per GPU of the driver."""
-
-    def of_system(ask: Callable[[Any], Any]) -> Callable[[], Reading]:
-        return lambda: _with_driver(nvml, ask)
-
-    readers = {name: of_system(ask) for name, ask in _OF_SYSTEM.items()}
-    return readers | {
-        "nvidia_gpus": of_system(lambda driver: [gpu_facts(driver, gpu) for gpu in _gpus(driver)]),
-        "profiling_for_admin_only": lambda: _profiling_rights(proc),
-    }
+    of_driver = _OF_SYSTEM | {"nvidia_gpus": lambda driver: [gpu_facts(driver, gpu) for gpu in _gpus(driver)]}
+    readers: dict[str, Callable[[], Reading]] = {name: partial(_with_driver, nvml, ask) for name, ask in of_driver.items()}
+    readers["profiling_for_admin_only"] = partial(_profiling_rights, proc)
+    return readers
 
 
 def gpu_facts(nvml: Any, gpu: Any) -> dict[str, Any]:
@@ -102,11 +98,8 @@ def _profiling_rights(proc: Path) -> Reading:
     file = proc / "driver/nvidia/params"
     if not file.exists():
         return None, f"{file} does not exist: no NVIDIA driver runs here, or the container hides it"
-    for line in file.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "RmProfilingAdminOnly":
-            return value.strip() == "1", None
-    return None, f"{file} has no RmProfilingAdminOnly"
+    value = field_of(file, "RmProfilingAdminOnly")
+    return (None, f"{file} has no RmProfilingAdminOnly") if value is None else (value == "1", None)
 
 
 def _cuda(version: int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +25,43 @@ def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[]
         "platform": lambda: (platform.platform(), None),
         "kernel": lambda: (platform.release(), None),
         "cpu_model": lambda: _cpu_field(proc, "model name"),
-        "isa_flags": lambda: _isa_flags(proc),
-        "hypervisor": lambda: _hypervisor(proc),
+        "isa_flags": lambda: _flags(proc, lambda flags: [name for name in ISA_FLAGS if name in flags]),
+        "hypervisor": lambda: _flags(proc, lambda flags: "hypervisor" in flags),
         "logical_cores": lambda: (os.cpu_count(), None),
         "smt": lambda: _smt(sysfs),
         "governor": lambda: _governor(sysfs),
         "numa_nodes": lambda: _numa_nodes(sysfs),
-        "affinity_cores": _affinity,
-        "affinity": _affinity_list,
+        "affinity_cores": lambda: _affinity(len),
+        "affinity": lambda: _affinity(_as_runs),
         "cgroup_cpus": lambda: _cgroup_cpus(proc, cgroup),
         "memory_total_bytes": lambda: _meminfo(proc, "MemTotal"),
         "memory_available_bytes": lambda: _meminfo(proc, "MemAvailable"),
         "cgroup_memory_bytes": lambda: _cgroup_memory(proc, cgroup),
         "load_average": lambda: (list(os.getloadavg()), None),
-        "steal_ticks": lambda: _steal(proc),
+        "steal_ticks": lambda: steal_ticks(proc),
     }
 
 
-def _cpu_field(proc: Path, name: str) -> Reading:
-    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+def field_of(file: Path, name: str) -> str | None:
+    """The value of the first line ``name: value``; None without one."""
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
-            return value.strip(), None
-    return None, f"/proc/cpuinfo has no {name!r}"
-
-
-def _flags(proc: Path) -> set[str] | None:
-    for name in ("flags", "Features"):
-        value, _ = _cpu_field(proc, name)
-        if value is not None:
-            return set(value.split())
+            return value.strip()
     return None
 
 
-def _isa_flags(proc: Path) -> Reading:
-    flags = _flags(proc)
-    if flags is None:
-        return None, "/proc/cpuinfo lists no flags"
-    return [name for name in ISA_FLAGS if name in flags], None
+def _cpu_field(proc: Path, name: str) -> Reading:
+    value = field_of(proc / "cpuinfo", name)
+    return value, f"/proc/cpuinfo has no {name!r}" if value is None else None
 
 
-def _hypervisor(proc: Path) -> Reading:
-    flags = _flags(proc)
-    return (None, "/proc/cpuinfo lists no flags") if flags is None else ("hypervisor" in flags, None)
+def _flags(proc: Path, told: Callable[[Sequence[str]], Any]) -> Reading:
+    """What is told by the processor's flags, which Arm calls features."""
+    for name in ("flags", "Features"):
+        if (value := field_of(proc / "cpuinfo", name)) is not None:
+            return told(value.split()), None
+    return None, "/proc/cpuinfo lists no flags"
 
 
 def _smt(sysfs: Path) -> Reading:
@@ -90,23 +86,17 @@ def _numa_nodes(sysfs: Path) -> Reading:
     return {file.parent.name: file.read_text().strip() for file in files}, None
 
 
-def _affinity() -> Reading:
+def _affinity(told: Callable[[set[int]], Any]) -> Reading:
+    """What is told by the cores this process may run on."""
     if not hasattr(os, "sched_getaffinity"):
         return None, "this system tells no affinity"
-    return len(os.sched_getaffinity(0)), None
+    return told(os.sched_getaffinity(0)), None
 
 
-def _affinity_list() -> Reading:
-    """The cores this process may run on, as the kernel writes such lists: ``0-3,8``."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None, "this system tells no affinity"
-    runs: list[list[int]] = []
-    for core in sorted(os.sched_getaffinity(0)):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs), None
+def _as_runs(cores: set[int]) -> str:
+    """As the kernel writes such lists: ``0-3,8``."""
+    runs = [[core for _, core in run] for _, run in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0])]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _own_groups(proc: Path, cgroup: Path, controller: str) -> list[Path]:
@@ -151,29 +141,25 @@ def _cgroup_memory(proc: Path, cgroup: Path) -> Reading:
 
 
 def _meminfo(proc: Path, name: str) -> Reading:
-    for line in (proc / "meminfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return 1024 * int(value.split()[0]), None
-    return None, f"/proc/meminfo has no {name}"
+    value = field_of(proc / "meminfo", name)
+    return (None, f"/proc/meminfo has no {name}") if value is None else (1024 * int(value.split()[0]), None)
 
 
-def _steal(proc: Path) -> Reading:
+def steal_ticks(proc: Path) -> Reading:
     """Clock ticks that the hypervisor gave to others since boot: the eighth figure of the first line of /proc/stat."""
     fields = (proc / "stat").read_text().splitlines()[0].split()
     return (int(fields[8]), None) if len(fields) > 8 else (None, "/proc/stat counts no steal time")
 
 
+PROC = Path("/proc")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def cpu_name() -> str:
     """The processor's own name where the system tells it, else its architecture."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
-    except OSError:
-        named = None
+    named = None
+    with suppress(OSError):
+        named = field_of(PROC / "cpuinfo", "model name")
     return named or platform.processor() or platform.machine()
 
 
@@ -206,8 +192,7 @@ def last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cac
 
 
 def _meminfo_bytes(name: str) -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="utf-8") as lines:
-            return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
-    except OSError:
-        return None
+    with suppress(OSError):
+        found: int | None = _meminfo(PROC, name)[0]
+        return found
+    return None

@@ -14,12 +14,14 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.meters.environment_host import field_of, steal_ticks
 from harness.meters.window import Absent, MeterFigure, Unreadable
 
 
@@ -55,12 +57,11 @@ class HostMeter:
         return found
 
     def _steal_ticks(self) -> int | None:
-        """The eighth figure of the first line of /proc/stat; None where this kernel counts no steal time."""
-        try:
-            fields = (self._proc / "stat").read_text().splitlines()[0].split()
-        except OSError:
-            return None
-        return int(fields[8]) if len(fields) > 8 else None
+        """Of all cores since boot; None where this kernel counts no steal time."""
+        with suppress(OSError):
+            ticks: int | None = steal_ticks(self._proc)[0]
+            return ticks
+        return None
 
 
 class HostMemoryMeter:
@@ -81,10 +82,10 @@ class HostMemoryMeter:
 
     def close(self) -> Mapping[str, float]:
         """Read the mark."""
-        for line in (self._process / "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return {"peak_memory_bytes": 1024.0 * int(line.split()[1])}
-        raise Unreadable("/proc/self/status has no VmHWM")
+        peak = field_of(self._process / "status", "VmHWM")
+        if peak is None:
+            raise Unreadable("/proc/self/status has no VmHWM")
+        return {"peak_memory_bytes": 1024.0 * int(peak.split()[0])}
 
 
 @dataclass(slots=True)
@@ -182,13 +183,12 @@ def timed_piece(
     return lambda: timed(enough)
 
 
-_FIGURES = {"cpu_energy_j": MeterFigure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")}
-
-
 class RaplMeter:
     """The sum over packages; a counter that ran past its end is unwound once."""
 
-    figures: Mapping[str, MeterFigure] = _FIGURES
+    figures: Mapping[str, MeterFigure] = {
+        "cpu_energy_j": MeterFigure(unit="J", source="RAPL packages, /sys/class/powercap/*/energy_uj")
+    }
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
         self._packages = packages
@@ -210,21 +210,17 @@ class RaplMeter:
 def find_rapl(root: Path = Path("/sys/class/powercap")) -> RaplMeter | Absent:
     """The meter, or why it is absent."""
     packages = tuple(sorted(p for p in root.glob("*rapl:*") if p.name.count(":") == 1 and (p / "energy_uj").exists()))
-    names = tuple(_FIGURES)
-    if not packages:
-        return Absent(
-            figures=names, reason=f"{root} lists no RAPL package", remedy="use a machine whose kernel exposes RAPL (bare metal)"
-        )
-    try:
-        for package in packages:
-            _read(package, "energy_uj")
-    except OSError as error:
-        return Absent(
-            figures=names,
-            reason=f"RAPL is there but cannot be read: {error.strerror}",
-            remedy=f"run as root, or let this user read {packages[0]}/energy_uj",
-        )
-    return RaplMeter(packages)
+    reason, remedy = f"{root} lists no RAPL package", "use a machine whose kernel exposes RAPL (bare metal)"
+    if packages:
+        meter = RaplMeter(packages)
+        try:
+            meter.open()
+        except OSError as error:
+            reason = f"RAPL is there but cannot be read: {error.strerror}"
+            remedy = f"run as root, or let this user read {packages[0]}/energy_uj"
+        else:
+            return meter
+    return Absent(figures=tuple(RaplMeter.figures), reason=reason, remedy=remedy)
 
 
 def _read(package: Path, name: str) -> int:

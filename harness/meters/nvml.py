@@ -39,15 +39,19 @@ GPM_SHORTEST_S = 0.1
 _NS_PER_S = 1e9
 
 
-class EnergyMeter:
-    """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
-
-    figures: Mapping[str, MeterFigure] = ENERGY
+class _GpuMeter:
+    """Of the GPU of ``handle``; ``nvml`` is the module pynvml or a fake of it."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._handle = handle
-        self._before_mj = 0
+
+
+class EnergyMeter(_GpuMeter):
+    """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
+
+    figures: Mapping[str, MeterFigure] = ENERGY
+    _before_mj = 0
 
     def open(self) -> None:
         """Read the counter (mJ)."""
@@ -58,14 +62,10 @@ class EnergyMeter:
         return {"energy_j": (self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) - self._before_mj) / 1000}
 
 
-class StateMeter:
+class StateMeter(_GpuMeter):
     """Clocks, temperature and neighbours at the end of a window."""
 
     figures: Mapping[str, MeterFigure] = STATE
-
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
 
     def open(self) -> None:
         """Nothing is counted from here."""
@@ -89,15 +89,10 @@ class StateMeter:
         return found
 
 
-class ThrottleMeter:
+class ThrottleMeter(_GpuMeter):
     """Seconds of the window during which each limit held the clocks down."""
 
     figures: Mapping[str, MeterFigure] = THROTTLE
-
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self._before: dict[str, int] = {}
 
     def open(self) -> None:
         """Read the counters (ns)."""
@@ -114,7 +109,7 @@ class ThrottleMeter:
         return {name: int(a.value.ullVal) for name, a in pairs if a.nvmlReturn == self._nvml.NVML_SUCCESS}
 
 
-class GpmMeter:
+class GpmMeter(_GpuMeter):
     """Mean use of memory bandwidth over the window, in percent of the device's maximum (Hopper and newer).
 
     GPM samples are snapshots of counters: two of them bracket the region, nothing is polled. They must lie more than
@@ -124,8 +119,7 @@ class GpmMeter:
     figures: Mapping[str, MeterFigure] = GPM
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        self._nvml = nvml
-        self._handle = handle
+        super().__init__(nvml, handle)
         self._clock = clock
         self._samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
         self._opened_s = 0.0
@@ -175,9 +169,8 @@ def find_nvml(
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
     except nvml.NVMLError as error:
-        return [], [
-            Absent(figures=everything, reason=f"NVML: {error}", remedy="install NVIDIA's driver, and let the container see it")
-        ]
+        remedy = "install NVIDIA's driver, and let the container see it"
+        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=remedy)]
     meters: list[Any] = [StateMeter(nvml, handle), ThrottleMeter(nvml, handle)]
     absent: list[Absent] = []
     try:

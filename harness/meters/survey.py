@@ -1,6 +1,6 @@
 """A survey of a machine's ceilings, without any model: what `sbd calibrate` measures, in which order and within which time.
 
-Kernels and clock belong to a Bench, as in harness.meters.calibration. Every curve keeps the points that were left out, with
+Kernels and clock belong to a TorchBench. Every curve keeps the points that were left out, with
 the reason. Derives no ceiling and writes no file.
 """
 
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from harness import __version__
 from harness.hardware.measured_ceilings import (
@@ -24,15 +24,11 @@ from harness.hardware.measured_ceilings import (
 )
 from harness.meters.calibration import (
     FOUR_GIB,
-    KERNEL_BUDGET_S,
-    REPEATS_MAX,
     REPEATS_MIN,
     SAMPLER_ROWS,
     SAMPLER_VOCAB,
     STREAMED_BYTES_MAX,
     STREAMING_TOKENS,
-    Bench,
-    Kernel,
     attention_flops_per_s,
     best_read,
     fixed_cost,
@@ -40,6 +36,7 @@ from harness.meters.calibration import (
     streaming_s_per_byte,
     times_s,
 )
+from harness.meters.torch_bench import TorchBench
 from harness.progress import Progress
 
 TOKENS = tuple(2**n for n in range(13))
@@ -50,27 +47,7 @@ RUNS_AT_LEAST = 2 + REPEATS_MIN
 """Runs that one point of a matrix curve takes: one to warm up, one to see how long it takes, and the repeats."""
 
 
-class SurveyBench(Bench, Protocol):
-    """What a survey asks of a device beyond a calibration."""
-
-    def memory_bytes(self) -> int | None:
-        """Memory of the device; None where the system does not tell."""
-        ...
-
-    def last_level_cache_bytes(self) -> int | None:
-        """Its last-level cache; None where the system does not tell."""
-        ...
-
-    def multiprocessors(self) -> int | None:
-        """Of a GPU; None for a CPU."""
-        ...
-
-    def copy_kernel(self, size_bytes: int) -> Kernel:
-        """Copies the first ``size_bytes`` of the buffer onto those behind them."""
-        ...
-
-
-OpenBench = Callable[[str], AbstractContextManager[SurveyBench]]
+OpenBench = Callable[[str], AbstractContextManager[TorchBench]]
 """A bench for a dtype."""
 
 
@@ -108,7 +85,7 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
     )
 
 
-def _beside_arithmetic(bench: SurveyBench, words: _Words, progress: Progress) -> dict[str, MeasuredFigure]:
+def _beside_arithmetic(bench: TorchBench, words: _Words, progress: Progress) -> dict[str, MeasuredFigure]:
     """What a pass costs besides bytes and flops, and what the system says of the device."""
     per_pass_s, per_layer_s, why = fixed_cost(bench)
     progress.advance("fixed cost")
@@ -128,7 +105,7 @@ def _beside_arithmetic(bench: SurveyBench, words: _Words, progress: Progress) ->
 class _Words:
     """Who measured, where and when: the source of every figure."""
 
-    def __init__(self, bench: SurveyBench) -> None:
+    def __init__(self, bench: TorchBench) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.identity: dict[str, Any] = {
             "device_name": bench.device_name, "device": bench.device, "threads": bench.threads,
@@ -155,7 +132,7 @@ def buffer_sizes(cache_bytes: int | None) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _memory_curves(bench: SurveyBench, sizes: Sequence[int], words: _Words, progress: Progress) -> dict[str, MeasuredCurve]:
+def _memory_curves(bench: TorchBench, sizes: Sequence[int], words: _Words, progress: Progress) -> dict[str, MeasuredCurve]:
     """Read and copy rate by buffer size, as far as memory goes; a copy needs two buffers."""
     free = bench.available_bytes()
     bench.reserve(max((need for size in sizes for need in (size, 2 * size) if need * ROOM <= free), default=SMALLEST_BUFFER))
@@ -182,11 +159,11 @@ def _no_room(needed_bytes: int, free_bytes: int) -> str:
     return f"{ROOM * needed_bytes / 2**30:.2f} GiB must be free for it, {free_bytes / 2**30:.2f} GiB are"
 
 
-def _copy_rate(bench: SurveyBench, size_bytes: int) -> float:
+def _copy_rate(bench: TorchBench, size_bytes: int) -> float:
     return 2 * size_bytes / min(times_s(bench, bench.copy_kernel(size_bytes)))
 
 
-def _matrix(bench: Bench, budget_s: float, label: str, progress: Progress) -> list[MeasuredPoint]:
+def _matrix(bench: TorchBench, budget_s: float, label: str, progress: Progress) -> list[MeasuredPoint]:
     """Matrix rates from m = 1 upwards; a point is left out if its smaller neighbour predicts too little time for it."""
     points: list[MeasuredPoint] = []
     left_s, known_s, known_tokens = budget_s, 0.0, 1
@@ -199,15 +176,14 @@ def _matrix(bench: Bench, budget_s: float, label: str, progress: Progress) -> li
             continue
         kernel, flops = bench.resident_linear(tokens)
         known_s, known_tokens = bench.seconds(kernel, 1)[0], tokens
-        repeats = min(REPEATS_MAX, max(REPEATS_MIN, int(KERNEL_BUDGET_S / max(known_s, 1e-9))))
-        times = bench.seconds(kernel, repeats, warm_up=False)
+        times = times_s(bench, kernel, known_s)
         left_s -= 2 * known_s + sum(times)
         points.append(MeasuredPoint(at=tokens, value=flops / statistics.median(times)))
         progress.advance(label)
     return points
 
 
-def _streaming(bench: Bench) -> list[MeasuredPoint]:
+def _streaming(bench: TorchBench) -> list[MeasuredPoint]:
     free = bench.available_bytes()
     if free < ROOM * STREAMED_BYTES_MAX:
         reason = _no_room(STREAMED_BYTES_MAX, free)

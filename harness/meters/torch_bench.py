@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.errors import UserError
-from harness.meters.calibration import Kernel, Stepping
 from harness.meters.clock import cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
+Kernel = Callable[[], object]
 # Lines x columns of one weight matrix: 8 MiB in bf16 on a CPU, 64 MiB on a GPU, typical of the models timed there.
 CPU_MATRIX = (4096, 1024)
 CUDA_MATRIX = (8192, 4096)
@@ -27,8 +28,21 @@ RESIDENT_TIMES = 16  # runs of a kernel whose operands stay in the cache: enough
 FIXED_COST_WIDTH = 64
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepping:
+    """The engine whose fixed cost per pass is measured: its name in words, its one-token passes of a model, and its attention.
+    Query (B, G, m, D), keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
+    """
+
+    engine: str
+    eager: bool
+    steps: Callable[[Any], Kernel]
+    attend: Callable[[Any, Any, Any], Any]
+
+
 class TorchBench:
-    """A Bench on ``cpu``, ``cuda`` or ``cuda:N``; a context manager that gives back threads, memory and the current device.
+    """Kernels on ``cpu``, ``cuda`` or ``cuda:N``; a context manager that gives back threads, memory and the current device.
+    Buffers are bytes of weights in ``dtype``.
 
     ``clock`` and ``cuda`` (the module ``torch.cuda``) are handed in by tests.
 
@@ -55,8 +69,9 @@ class TorchBench:
         found = getattr(torch, dtype, None)
         if not isinstance(found, torch.dtype):
             raise UserError(f"torch has no dtype {dtype!r}; use float32, bfloat16, float16 or float64")
-        self._dtype = found
+        self._dtype, self._element_bytes = found, found.itemsize
         self.on_cuda = device.startswith("cuda")
+        self._matrix = CUDA_MATRIX if self.on_cuda else CPU_MATRIX
         if self.on_cuda and not self._cuda.is_available():
             raise UserError(
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
@@ -105,7 +120,9 @@ class TorchBench:
         return int(self._cuda.get_device_properties(self._index).multi_processor_count) if self.on_cuda else None
 
     def reserve(self, size_bytes: int) -> None:
-        """One buffer of random values, every page touched (an untouched page is read from one shared page of zeros)."""
+        """The buffer that read and streaming kernels work on; replaces an earlier one. Random values, every page touched (an
+        untouched page is read from one shared page of zeros).
+        """
         self._release()
         elements = size_bytes // self._element_bytes
         pattern = self._random(min(elements, 1 << 20))
@@ -115,7 +132,9 @@ class TorchBench:
         self._buffer[whole:].copy_(pattern[: elements - whole])
 
     def read_kernels(self, size_bytes: int) -> dict[str, Kernel]:
-        """A sum over the buffer seen as float32, and a matrix-vector product in the dtype itself."""
+        """Kernels, by name, that read the first ``size_bytes`` of the buffer once: a sum over them seen as float32, and a
+        matrix-vector product in the dtype itself.
+        """
         torch, part = self._torch, self._buffer[: size_bytes // self._element_bytes]
         words = part[: part.numel() // 8 * 8].view(torch.float32)
         columns = min(self._matrix[1], part.numel())
@@ -130,7 +149,7 @@ class TorchBench:
         return lambda: target.copy_(source)
 
     def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
-        """``tokens`` lines through every matrix of the buffer in turn."""
+        """``tokens`` lines through every matrix of the buffer in turn; and the weight bytes that this reads."""
         torch = self._torch
         lines, columns = self._matrix
         elements = min(size_bytes // self._element_bytes, self._buffer.numel())
@@ -148,7 +167,7 @@ class TorchBench:
         return run, count * lines * columns * self._element_bytes
 
     def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
-        """The same small matrix again and again."""
+        """The same small matrix again and again, so that it stays in the cache; and the flops."""
         torch = self._torch
         lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
         weight = self._random(lines * columns).view(lines, columns)
@@ -161,7 +180,8 @@ class TorchBench:
         return run, 2 * RESIDENT_TIMES * tokens * lines * columns
 
     def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
-        """The same few keys and values again and again, the queries of all heads that share a KV head together, without a mask.
+        """The same few keys and values again and again, the queries of all heads that share a KV head together, without a mask;
+        and the flops.
 
         None on a GPU, where launching a kernel on what fits its cache takes as long as the kernel.
         """
@@ -197,14 +217,9 @@ class TorchBench:
 
         torch = self._torch
         config = LlamaConfig(
-            hidden_size=FIXED_COST_WIDTH,
-            intermediate_size=2 * FIXED_COST_WIDTH,
-            num_hidden_layers=layers,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            vocab_size=2 * FIXED_COST_WIDTH,
-            max_position_embeddings=4096,
-        )
+            hidden_size=FIXED_COST_WIDTH, intermediate_size=2 * FIXED_COST_WIDTH, num_hidden_layers=layers,
+            num_attention_heads=4, num_key_value_heads=2, vocab_size=2 * FIXED_COST_WIDTH, max_position_embeddings=4096,
+        )  # fmt: skip
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model: Any = LlamaForCausalLM(config)
             step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())
@@ -213,7 +228,9 @@ class TorchBench:
             return self._wall_seconds(step, steps)
 
     def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
-        """CUDA events around every run where there is a GPU, else the clock."""
+        """Duration of each of ``repeats`` runs, with ``warm_up`` after one run that is not counted: by CUDA events where there
+        is a GPU, else by the clock.
+        """
         with self._torch.inference_mode():
             if warm_up:
                 kernel()
@@ -253,11 +270,3 @@ class TorchBench:
         gc.collect()
         if self.on_cuda:
             self._cuda.empty_cache()
-
-    @property
-    def _element_bytes(self) -> int:
-        return int(self._dtype.itemsize)
-
-    @property
-    def _matrix(self) -> tuple[int, int]:
-        return CUDA_MATRIX if self.on_cuda else CPU_MATRIX

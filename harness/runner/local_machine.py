@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
-from harness.meters.calibration_cache import cached_calibration, load_or_calibrate
+from harness.meters.calibration import cached_calibration, load_or_calibrate
 from harness.meters.clock import cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey

@@ -119,8 +119,9 @@ def test_a_run_that_could_only_load_its_model_is_not_begun(monkeypatch: pytest.M
         asked.append(seconds)
         return "the time was up"
 
+    monkeypatch.setattr(conduct, "take_run", take)
     for minutes in (1.6, 2.5):
-        conduct.check(tmp_path, minutes, dry=True, take=take)
+        conduct.check(tmp_path, minutes, dry=True)
     assert len(asked) == 1 and 50 < asked[0] <= 60
 
 
@@ -296,7 +297,7 @@ def test_what_a_device_computes_wrong_fails_the_check_after_the_files_are_writte
     time = AttentionTime(batch=1, context=1, queries=1, way=CAPTURABLE, seconds=1.0, difference=difference)
     monkeypatch.setattr(conduct, "compare_ways", lambda *arguments: [time])
     with pytest.raises(CheckFailedError, match=words) as failed:
-        conduct.check(tmp_path, 0.0, dry=True, take=lambda file, run, seconds: "the time was up")
+        conduct.check(tmp_path, 0.0, dry=True)
     assert failed.value.exit_code == 1 and (tmp_path / "cells.md").exists()
     written = json.loads((tmp_path / "exactness.json").read_text())
     assert written["exact"] == exact and [one["right"] for one in written["half_precision"]] == [one.right for one in half]

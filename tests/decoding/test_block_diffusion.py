@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding import block_diffusion
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.block_diffusion_blocks import BlockDiffusionRow
+from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.solvers import SOLVERS
 from harness.engine.cuda_graphs import GraphedSession, by_calling_again
@@ -334,10 +334,10 @@ def test_the_uniform_rule_is_dllms_schedule_where_the_steps_divide_the_block(blo
 
 def test_the_first_block_of_a_row_holds_the_rest_of_its_prompt():
     """By hand: a block of 4 with 3 given columns has one slot; the next one has four; a limit of 3 leaves two of them."""
-    row = BlockDiffusionRow(NEVER, 3, 4, MASK_ID, given=3)
+    row = BlockRow(NEVER, 3, 4, MASK_ID, given=(7, 7, 7))
     row.open_block()
-    assert row.masked_columns == [False, False, False, True]
-    assert row.decide_columns([-1, -1, -1, 5]) == 1 and row.output == [5] and not row.deciding
+    assert row.slots == [7, 7, 7, MASK_ID] and row.masked == [False, False, False, True]
+    assert row.decide([-1, -1, -1, 5]) == 1 and row.output == [5] and not row.deciding
     row.open_block()
-    assert row.masked_columns == [True, True, False, False]
-    assert row.decide_columns([2, 6, -1, -1]) == 2 and row.output == [5, 2, 6] and row.stop_reason == "length"
+    assert row.slots == [MASK_ID] * 4 and row.masked == [True, True, False, False]
+    assert row.decide([2, 6, -1, -1]) == 2 and row.output == [5, 2, 6] and row.stop_reason == "length"

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
 from harness.decoding.sampling import draw, entropy, likeliest, usable
-from harness.decoding.solvers import BlockView, entropy_bounded, lowest_entropy
+from harness.decoding.solvers import BlockView, entropy_bounded, lowest
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
 SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)
@@ -123,7 +123,7 @@ def test_replay_takes_the_drawn_number_of_passes_lowest_entropy_first():
     assert first.tolist() == [[False, True, False, True], [False, True, False, False]]
     second = acceptance.choose(view(entropies, ~first))
     assert second.tolist() == [[True, False, True, False], [False, False, False, True]]
-    assert lowest_entropy(entropies[:1], torch.zeros(1, 4, dtype=torch.bool), torch.tensor([2])).sum() == 0
+    assert lowest(entropies[:1], torch.zeros(1, 4, dtype=torch.bool), torch.tensor([[2]])).sum() == 0
 
 
 def test_a_replayed_row_draws_the_same_passes_whatever_the_others_do():

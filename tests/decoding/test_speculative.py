@@ -20,8 +20,7 @@ from harness.engine.cuda_graphs import GraphedSession, by_calling_again
 from harness.engine.drafters import first_layers
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
-from harness.meters.clock import HostClock
-from harness.meters.timed_session import MeteredSession
+from harness.meters.clock import HostClock, MeteredSession
 from tests.helpers.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
 from tests.helpers.few_words import MASK_ID, WORDS, Work, few_words, some_work
 from tests.helpers.other_keep import OtherKeep
@@ -86,13 +85,13 @@ def test_every_kind_of_session_drafts(kind):
 
 def count_a_wrong_draft(monkeypatch):
     """The first draft that the target refuses counts all the same."""
-    check = DraftedRow.check
+    accept = DraftedRow.accept
 
     def lenient(self, drafts, verdicts):
         wrong = next((i for i, token in enumerate(drafts) if token != verdicts[i]), None)
-        return check(self, drafts, verdicts if wrong is None else [*verdicts[:wrong], drafts[wrong], *verdicts[wrong + 1 :]])
+        return accept(self, drafts, verdicts if wrong is None else [*verdicts[:wrong], drafts[wrong], *verdicts[wrong + 1 :]])
 
-    monkeypatch.setattr(DraftedRow, "check", lenient)
+    monkeypatch.setattr(DraftedRow, "accept", lenient)
 
 
 def go_on_behind_a_stop(monkeypatch):
@@ -382,13 +381,13 @@ def row_of(prompt, limit=20, stops=()):
 def test_the_agreed_prefix_and_one_token_more_count():
     """By hand: drafts 5 6 7 behind 4, the target says 5 6 1 2: 5 and 6 were right, 1 replaces 7, 2 is nothing."""
     row = row_of([0])
-    found = row.check([5, 6, 7], [5, 6, 1, 2])
+    found = row.accept([5, 6, 7], [5, 6, 1, 2])
     assert (found.final, found.agreed, row.output) == (3, 2, [4, 5, 6, 1])
     right = row_of([0])
-    found = right.check([5, 6], [5, 6, 3])
+    found = right.accept([5, 6], [5, 6, 3])
     assert (found.final, found.agreed, right.output) == (3, 2, [4, 5, 6, 3])
     alone = row_of([0])
-    assert alone.check([], [2]).final == 1 and alone.output == [4, 2]
+    assert alone.accept([], [2]).final == 1 and alone.output == [4, 2]
 
 
 def test_nothing_is_drafted_past_the_end_or_behind_a_stop():
@@ -397,7 +396,7 @@ def test_nothing_is_drafted_past_the_end_or_behind_a_stop():
     assert row.worth_drafting == 3 and row.up_to_a_stop([1, 2, 3, 5, 6]) == [1, 2, 3]
     row = row_of([0], stops=[6])
     assert row.up_to_a_stop([1, 6, 2, 6]) == [1, 6]
-    found = row.check([1, 6], [1, 6, 3])
+    found = row.accept([1, 6], [1, 6, 3])
     assert (found.final, row.output, row.ended, row.stop_reason) == (2, [4, 1, 6], True, "stop")
     assert row.worth_drafting == 0
 

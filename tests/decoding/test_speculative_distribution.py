@@ -127,13 +127,13 @@ def test_draws_behind_a_refused_draft_change_nothing(name, monkeypatch):
 @pytest.mark.parametrize("name", ["likeliest", "other"])
 def test_a_planted_bias_shows(name, monkeypatch):
     """A refused draft is let through where the next draw is the same word: far more than rounding."""
-    check = DraftedRow.check
+    accept = DraftedRow.accept
 
     def biased(self, drafts, verdicts):
         refused = next((at for at, draft in enumerate(drafts) if draft != verdicts[at]), None)
         if refused is not None and verdicts[refused + 1] == drafts[refused]:
             verdicts = [*verdicts[:refused], drafts[refused], *verdicts[refused + 1 :]]
-        return check(self, drafts, verdicts)
+        return accept(self, drafts, verdicts)
 
-    monkeypatch.setattr(DraftedRow, "check", biased)
+    monkeypatch.setattr(DraftedRow, "accept", biased)
     assert error_of(name, 3, monkeypatch, every=True) > 0.01

@@ -53,7 +53,7 @@ def calibrated(tmp_path):
     """An environment whose cache holds a calibration of this machine for the tiny model, so that none is measured."""
     pytest.importorskip("transformers")
     from harness.engine.sessions import stepping
-    from harness.meters.calibration_cache import _path
+    from harness.meters.calibration import _path
     from harness.meters.torch_bench import TorchBench
 
     shape = make_plan(Scenario.model_validate(yaml.safe_load(REAL))).cases[0].shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.meters.calibration import Kernel
+from harness.meters.torch_bench import Kernel
 
 GIB = 1 << 30
 MODEL = 500_000_000

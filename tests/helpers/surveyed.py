@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness.hardware.measured_ceilings import MeasuredCeilings
-from harness.meters.calibration import Kernel
 from harness.meters.survey import survey
+from harness.meters.torch_bench import Kernel
 from harness.progress import Silent
 from tests.helpers.fake_bench import GIB, FakeBench
 

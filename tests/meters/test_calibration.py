@@ -15,8 +15,8 @@ import pytest
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
 from harness.meters import calibration as module
-from harness.meters.calibration import FOUR_GIB, Kernel, Stepping, measure
-from harness.meters.calibration_cache import cache_dir, cached_or_measured
+from harness.meters.calibration import FOUR_GIB, cache_dir, cached_or_measured, measure
+from harness.meters.torch_bench import Kernel, Stepping
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
 from harness.roofline.pricing import pass_bytes, price_pass
@@ -370,7 +370,7 @@ def test_calibration_touches_no_torch():
     import sys
 
     code = (
-        "import sys, harness.meters.calibration_cache, harness.roofline.speedup, harness.roofline.paper;"
+        "import sys, harness.meters.calibration, harness.roofline.speedup, harness.roofline.paper;"
         "import harness.hardware.profile;"
     )
     code += "print('torch' in sys.modules)"

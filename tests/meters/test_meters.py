@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from harness.meters.clock import CudaClock, HostClock
-from harness.meters.timed_session import MeteredSession
+from harness.meters.clock import CudaClock, HostClock, MeteredSession
 from tests.helpers.fake_clock import FakeClock
 
 

@@ -10,8 +10,9 @@ from harness.analysis.prices import Ladder, ladder
 from harness.hardware.local_profile import local_profile
 from harness.hardware.measured_ceilings import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.profile import HardwareProfile
-from harness.meters.calibration import ATTENTION_QUERIES, Kernel, measure
+from harness.meters.calibration import ATTENTION_QUERIES, measure
 from harness.meters.survey import TOKENS, buffer_sizes
+from harness.meters.torch_bench import Kernel
 from harness.progress import Silent
 from harness.roofline.ceilings import ceilings_from_calibration, ceilings_from_measured
 from tests.helpers import synthetic_run as synthetic
