@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
@@ -16,27 +17,18 @@ from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
-from harness.reporting.cells import Mark, Pointers
+from harness.reporting.cells import Entry, Mark, Marks, Pointers, shown
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 
 
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
     """One sentence per weakness, the gravest kind first."""
-    found = [_baseline(cell), _emulated(cell, header), _ceiling(cell)]
+    kept_up = cell.baseline_check.state == "kept_up"
+    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _ceiling(cell)]
     if arm is not None:
-        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm)]
-        found.append(_voids(cell, arm))
+        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm), _voids(cell, arm)]
     found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
-
-
-def strengths(cell: Cell) -> str:
-    """Says that the baseline is fast, where that was shown; else empty."""
-    return _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
-
-
-def _baseline(cell: Cell) -> str:
-    return "" if cell.baseline_check.state == "kept_up" else _against_generate(cell)
 
 
 def _against_generate(cell: Cell) -> str:
@@ -141,33 +133,23 @@ def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
 class Answer:
     """One card: a large figure with its unit and basis, the claims, titled paragraphs, weaknesses.
 
-    ``key``, ``raw``, ``low``, ``high``: the value behind the figure, as in a table; empty where the figure is a word.
+    ``figure`` is an entry as in a table; it has no value where it is a word.
     """
 
     title: str
     about: str
-    figure: str
+    figure: Entry
     unit: str
-    interval: str
-    marks: tuple[Mark, ...]
-    key: str
-    raw: float | None
-    low: float | None
-    high: float | None
-    claims: tuple[ClaimShown, ...]
+    interval: str = ""
+    claims: list[ClaimShown]
     paragraphs: tuple[tuple[str, str], ...]
     weaknesses: tuple[str, ...]
 
 
 def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
-    found = []
-    for highlight in comparison.highlights:
-        if has_contender(header, highlight):
-            cell = comparison.summary(highlight.part, highlight.batch_size)
-            own = [one for one in held if _is_about(one, highlight)]
-            found.append(_answer(cell, highlight, comparison, header, claims_shown(own, pointers), pointers))
-    return found
+    planned = [highlight for highlight in comparison.highlights if has_contender(header, highlight)]
+    return [_answer(highlight, comparison, header, held, pointers) for highlight in planned]
 
 
 def has_contender(header: RunHeader, highlight: Highlight) -> bool:
@@ -176,48 +158,33 @@ def has_contender(header: RunHeader, highlight: Highlight) -> bool:
     return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
 
 
-def _is_about(one: Held, highlight: Highlight) -> bool:
-    cell = one.judgement.cell
-    return (cell.get("part"), cell.get("batch_size")) == (highlight.part, str(highlight.batch_size))
-
-
 def _answer(
-    cell: Cell, highlight: Highlight, comparison: Comparison, header: RunHeader, claims: list[ClaimShown], pointers: Pointers
+    highlight: Highlight, comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers
 ) -> Answer:
+    cell = comparison.summary(highlight.part, highlight.batch_size)
+    own = [one for one in held if one.place == (highlight.part, str(highlight.batch_size))]
     where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
-    title = f"{cell.part}, batch {cell.batch_size}"
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
-    weak = weaknesses(cell, arm, comparison, header)
+    card = partial(
+        Answer, title=f"{cell.part}, batch {cell.batch_size}", claims=claims_shown(own, pointers),
+        weaknesses=weaknesses(cell, arm, comparison, header),
+    )  # fmt: skip
     if arm is None:
-        said = (("No answer", f"Nothing can be said: {highlight.reason}."),)
-        return _card(title, where, "none", "no answer", claims, said, weak)
-    about = f"{wording.arm(arm)}; {where}"
-    fast = strengths(cell)
+        nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
+        return card(about=where, figure=Entry(text="none"), unit="no answer", paragraphs=(nothing,))
+    fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
     told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
+    card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
+    speed, marks = arm.wall_speedup if cell.timed else arm.nfe_speedup, _marks(cell, arm)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: say so in large type
-        return _card(title, about, "none", "no arm keeps the accuracy of NTP", claims, told, weak, _marks(cell, arm))
-    speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+        return card(figure=Entry(text="none", marks=marks), unit="no arm keeps the accuracy of NTP")
     if speed.value is None:
-        return _card(title, about, "none", "no wall-clock figure", claims, told, weak, _marks(cell, arm))
-    return Answer(
-        title=title, about=about, figure=formatting.ratio(speed.value), unit=_unit(speed, cell, arm),
-        interval=sentences.ground(speed, cell) if cell.timed else "", marks=_marks(cell, arm), key=pointers.of(speed),
-        raw=speed.value, low=speed.low, high=speed.high, claims=tuple(claims), paragraphs=told, weaknesses=weak,
-    )  # fmt: skip
+        return card(figure=Entry(text="none", marks=marks), unit="no wall-clock figure")
+    figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
+    return card(figure=figure, unit=_unit(speed, cell, arm), interval=sentences.ground(speed, cell) if cell.timed else "")
 
 
-def _card(
-    title: str, about: str, figure: str, unit: str, claims: Sequence[ClaimShown], paragraphs: tuple[tuple[str, str], ...],
-    weak: tuple[str, ...], marks: tuple[Mark, ...] = (),
-) -> Answer:  # fmt: skip
-    """A card whose figure is a word."""
-    return Answer(
-        title=title, about=about, figure=figure, unit=unit, interval="", marks=marks, key="", raw=None, low=None, high=None,
-        claims=tuple(claims), paragraphs=paragraphs, weaknesses=weak,
-    )  # fmt: skip
-
-
-def _marks(cell: Cell, arm: ArmResult) -> tuple[Mark, ...]:
+def _marks(cell: Cell, arm: ArmResult) -> Marks:
     own: Mark = "measured" if cell.timed else "counted"
     return (own, "replayed") if arm.replayed else (own,)
 

@@ -1,4 +1,4 @@
-"""The page's own style and scripts, and the Content-Security-Policy that lets a browser run only these.
+"""Fills the template of a page, with its style and scripts and a Content-Security-Policy that lets a browser run only these.
 
 The policy allows each element by the hash of its text, so an element that a record smuggles in does not run.
 """
@@ -8,43 +8,51 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+from harness.analysis.judgement import State
+from harness.reporting.cells import machines
+from harness.reporting.exports.wording import tally, verdict_words
 
 STYLES = ("style.css", "explain.css", "more.css")
 """Style sheets, in order, in one element."""
 SCRIPTS = ("tables.js", "planner.js")
-"""Scripts of the page, in order, one element each; the page is complete without them."""
-
+"""Scripts of a run's page, in order, one element each; the page is complete without them."""
 _NONE = "'none'"
+GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assets:
-    """The style sheet and scripts as embedded in the page, and the Content-Security-Policy with their hashes."""
+@cache
+def environment() -> Environment:
+    """The package's templates; they escape every text, and an unknown name is an error."""
+    made = Environment(
+        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.globals.update(glyphs=GLYPHS, machines=machines, tally=tally, verdict_words=verdict_words)
+    return made
 
-    style: Markup
-    scripts: tuple[Markup, ...]
-    policy: str
 
+def fill_template(name: str, scripts: Sequence[str] = (), styles: Sequence[str] = STYLES, **values: Any) -> str:
+    """The page as one HTML document: no request, no script but its own, every text in ``values`` escaped.
 
-def assets(environment: Environment, scripts: Sequence[str] = SCRIPTS) -> Assets:
-    """Read the package's own files; only they and the drawings are not escaped."""
-    style = "\n".join(_text(environment, name) for name in STYLES)
-    code = [_text(environment, name) for name in scripts]
+    Only the package's own files and the drawings are not escaped.
+    """
+    folder = files("harness.reporting") / "templates"
+    style = "\n".join((folder / one).read_text(encoding="utf-8") for one in styles)
+    code = [(folder / one).read_text(encoding="utf-8") for one in scripts]
     # Drawings carry style attributes; these can load nothing, because no source is allowed.
     rules = (
         "default-src 'none'", f"style-src-elem {_hash(style)}", "style-src-attr 'unsafe-inline'",
         f"script-src {' '.join(map(_hash, code)) or _NONE}", "base-uri 'none'", "form-action 'none'",
     )  # fmt: skip
-    return Assets(style=Markup(style), scripts=tuple(map(Markup, code)), policy="; ".join(rules))
-
-
-def _text(environment: Environment, name: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+    own = {"style": Markup(style), "scripts": tuple(map(Markup, code)), "policy": "; ".join(rules)}
+    return environment().get_template(name).render(own | values)
 
 
 def _hash(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from harness.record.schema import RunHeader
 class Pointers:
     """JSON Pointers (RFC 6901) into ``to_json(comparison)``, found by identity: ``/cells/0/arms/2/wall_speedup``."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison | None) -> None:
         self._comparison = comparison  # kept alive: the ids below are those of its values
         self._of: dict[int, str] = {}
         self._walk(comparison, "")
@@ -57,6 +57,7 @@ def _escaped(part: str) -> str:
 
 Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "given"]
 """The basis of a figure; ``given`` is an input of a replayed arm."""
+Marks = tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,24 @@ class Entry:
     low: float | None = None
     high: float | None = None
     key: str = ""
-    marks: tuple[Mark, ...] = ()
+    marks: Marks = ()
     note: int | None = None
 
 
 Row = dict[str, Entry]
+
+
+def shown(
+    quantity: Quantity, write: Callable[[float], str], key: str, small: str = "", marks: Marks = (),
+    note: int | None = None,
+) -> Entry:  # fmt: skip
+    """``quantity`` written by ``write``; an absent value is "none", without marks."""
+    if quantity.value is None:
+        return Entry(text="none", note=note)
+    return Entry(
+        text=write(quantity.value), small=small, raw=quantity.value, low=quantity.low, high=quantity.high, key=key, marks=marks,
+        note=note,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,64 +97,59 @@ class Table:
     heading: str
     sections: tuple[tuple[str, tuple[Row, ...]], ...]
     notes: tuple[str, ...]
-    marks: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
         """Column heads of every row; a rung may price one pass and not another."""
-        rows = [row for _, section in self.sections for row in section]
-        return list(dict.fromkeys(name for row in rows for name in row))
+        return list(dict.fromkeys(name for _, rows in self.sections for row in rows for name in row))
 
     def cells(self, row: Row) -> list[Entry]:
         """The entries of ``row``, one per column."""
         return [row.get(name, Entry(text="none")) for name in self.columns]
 
 
+class Numbers(dict[Any, int]):
+    """``numbers[value]``: the number of ``value``, from 0 in the order of their first use; equal values share one."""
+
+    def __missing__(self, value: Any) -> int:
+        return self.setdefault(value, len(self))
+
+
 class Notes:
     """Makes the entries of one table and numbers their reasons; equal reasons share a number."""
 
-    def __init__(self, pointers: Pointers) -> None:
-        self.texts: list[str] = []
-        self._pointers = pointers
+    def __init__(self, pointers: Pointers | None = None) -> None:
+        self._numbers, self._pointers = Numbers(), pointers or Pointers(None)
 
     def number(self, reason: str) -> int:
         """The number of ``reason``, counted from 1."""
-        if reason not in self.texts:
-            self.texts.append(reason)
-        return self.texts.index(reason) + 1
+        return self._numbers[reason] + 1
 
-    def entry(self, quantity: Quantity, write: Callable[[float], str], small: str = "", marks: tuple[Mark, ...] = ()) -> Entry:
+    def entry(self, quantity: Quantity, write: Callable[[float], str], small: str = "", marks: Marks = ()) -> Entry:
         """``quantity`` written by ``write``; an absent value or interval refers to its reason."""
         note = self.number(quantity.reason) if quantity.reason else None
-        if quantity.value is None:
-            return Entry(text="none", note=note)
-        return Entry(
-            text=write(quantity.value),
-            small=small,
-            raw=quantity.value,
-            low=quantity.low,
-            high=quantity.high,
-            key=self._pointers.of(quantity),
-            marks=marks,
-            note=note,
-        )
+        return shown(quantity, write, self._pointers.of(quantity), small, marks, note)
 
-    def plain(self, holder: object, name: str, write: Callable[[float], str], small: str = "") -> Entry:
+    def plain(self, holder: object, name: str, write: Callable[[float], str]) -> Entry:
         """The plain number ``holder.name`` of the comparison."""
         value = getattr(holder, name)
-        return Entry(text=write(value), small=small, raw=value, key=self._pointers.of(holder, name))
+        return Entry(text=write(value), raw=value, key=self._pointers.of(holder, name))
 
-    def table(
-        self, heading: str, sections: Sequence[tuple[str, Sequence[Row]]], marks: dict[str, tuple[Mark, ...]]
-    ) -> Table | None:
+    def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:
         """The table of the sections that have rows, with the notes of all entries so far; None without rows."""
         kept = tuple((name, tuple(rows)) for name, rows in sections if rows)
-        return Table(heading=heading, sections=kept, notes=tuple(self.texts), marks=marks) if kept else None
+        return Table(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
 
 
 def between(quantity: Quantity, write: Callable[[float], str]) -> str:
     """The interval as text; empty without one."""
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"
+
+
+def machines(header: RunHeader) -> str:
+    """Every device of a run, as ``machine`` names it."""
+    return " and ".join(dict.fromkeys(machine(header, case.device) for case in header.cases)) or "no machine"
 
 
 def machine(header: RunHeader, device: str) -> str:
@@ -155,7 +164,9 @@ def machine(header: RunHeader, device: str) -> str:
 
 def model(cell: Cell) -> str:
     """The model of a cell, for example ``llama-250m (250M parameters, bfloat16)``."""
-    return f"{cell.model} ({_params(cell.params)} parameters, {cell.dtype})"
+    millions = cell.params / 1e6
+    size = f"{millions / 1e3:.1f}B" if millions >= 1e3 else f"{millions:.{1 if millions < 10 else 0}f}M"
+    return f"{cell.model} ({size} parameters, {cell.dtype})"
 
 
 def place(cell: Cell) -> str:
@@ -172,14 +183,3 @@ def arm(found: ArmResult) -> str:
     bound = f" and bound γ={found.gamma:g}" if found.gamma is not None else ""
     warmth = f", temperature {found.temperature:g}" if found.temperature else ""
     return f"SBD with block size {found.block_size}{bound}{warmth}"
-
-
-def processes(speed: Quantity) -> str:
-    """How many fresh processes a speedup rests on, and what fewer than three leave open."""
-    return speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
-
-
-def _params(params: int) -> str:
-    if params >= 1e9:
-        return f"{params / 1e9:.1f}B"
-    return f"{params / 1e6:.1f}M" if params < 1e7 else f"{params / 1e6:.0f}M"

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from harness import formatting
-from harness.analysis.judgement import Judgement, Judgements, State
+from harness.analysis.judgement import Judgement, Judgements
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import Quantity
 from harness.analysis.verdict import claims_for, verdict
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
-from harness.reporting.cells import Pointers
+from harness.reporting.cells import Entry, Pointers, shown
 from harness.scenario.claim_text import read_claim
-from harness.scenario.claims import Bound, Claim
+from harness.scenario.claims import Claim
 from harness.scenario.metrics import METRICS
 
 WIDTH, HEIGHT, EDGE = 260.0, 40.0, 10.0
@@ -40,16 +40,11 @@ class Limits:
     high: float | None = None
     reference: tuple[float, str] | None = None
 
-    @property
-    def values(self) -> list[float]:
-        """Every value that must be on the axis."""
-        found = [self.low, self.high, self.reference[0] if self.reference else None]
-        return [value for value in found if value is not None]
 
-
-def ends_of(shown: Sequence[tuple[Quantity, Limits]], from_zero: bool) -> Ends:
+def ends_of(drawn: Sequence[tuple[Quantity, Limits]], from_zero: bool) -> Ends:
     """The ends of an axis that holds all of these with a margin; ``from_zero``: it begins at 0."""
-    values = [x for quantity, limits in shown for x in (quantity.value, quantity.low, quantity.high, *limits.values)]
+    values = [x for quantity, _ in drawn for x in (quantity.value, quantity.low, quantity.high)]
+    values += [x for _, limits in drawn for x in (limits.low, limits.high, *(limits.reference or ())[:1])]
     known = [x for x in values if x is not None] or [0.0, 1.0]
     low, high = min(known), max(known)
     room = 0.12 * ((high - low) or abs(high) or 1.0)
@@ -64,20 +59,17 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
         return EDGE + (WIDTH - 2 * EDGE) * (value - start) / (end - start)
 
     parts = [_allowed(limits, at), f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
-    labels: list[tuple[float, str]] = []
-    for sign, limit in (("≥", limits.low), ("≤", limits.high)):
-        if limit is not None:
-            parts.append(_upright("limit", at(limit)))
-            labels.append((at(limit), f"{sign} {write(limit)}"))
+    signs = (("≥", limits.low), ("≤", limits.high))
+    uprights = [("limit", at(limit), f"{sign} {write(limit)}") for sign, limit in signs if limit is not None]
     if limits.reference is not None:
-        parts.append(_upright("reference", at(limits.reference[0])))
-        labels.append((at(limits.reference[0]), limits.reference[1]))
+        uprights.append(("reference", at(limits.reference[0]), limits.reference[1]))
+    parts += [f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="1" y2="{2 * MIDDLE - 1}"/>' for kind, x, _ in uprights]
     if quantity.low is not None and quantity.high is not None:
         left, wide = at(quantity.low), max(at(quantity.high) - at(quantity.low), 1)
         parts.append(f'<rect class="interval" x="{left:.1f}" y="{MIDDLE - 3.5}" width="{wide:.1f}" height="7"/>')
     if quantity.value is not None:
         parts.append(f'<circle class="value" cx="{at(quantity.value):.1f}" cy="{MIDDLE}" r="5"/>')
-    parts += _labels(labels)
+    parts += _labels([(x, text) for _, x, text in uprights])
     box = f'class="bar" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(said)}"'
     return Markup(f"<svg {box}>{''.join(parts)}</svg>")
 
@@ -89,10 +81,6 @@ def _allowed(limits: Limits, at: Callable[[float], float]) -> str:
     left = EDGE if limits.low is None else at(limits.low)
     right = WIDTH - EDGE if limits.high is None else at(limits.high)
     return f'<rect class="asked" x="{left:.1f}" y="2" width="{right - left:.1f}" height="{2 * (MIDDLE - 2)}"/>'
-
-
-def _upright(kind: str, x: float) -> str:
-    return f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="1" y2="{2 * MIDDLE - 1}"/>'
 
 
 def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
@@ -109,7 +97,6 @@ def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
     return found
 
 
-GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}
 QUESTION = read_claim("3-5x faster")
 """The program asks of every run whether it is three times faster by the clock. The claims' verdict leaves it out."""
 SPEEDUPS = ("wall_speedup", "nfe_speedup")
@@ -125,6 +112,22 @@ class Held:
     asked_here: bool = False
 
     @property
+    def place(self) -> tuple[str | None, str | None]:
+        """The part and batch size that were judged."""
+        return self.judgement.cell.get("part"), self.judgement.cell.get("batch_size")
+
+    @property
+    def asked(self) -> str:
+        """``at least 3x fewer forward passes``."""
+        words = [(bound, METRICS[bound.metric].words) for bound in self.claim.bounds]
+        return " and ".join(f"{one.words}x {said}" if one.metric in SPEEDUPS else f"{said} {one.words}" for one, said in words)
+
+    @property
+    def name(self) -> str:
+        """What the claim is called."""
+        return "3-5x faster by the clock" if self.asked_here else self.claim.name or self.asked
+
+    @property
     def limits(self) -> Limits:
         """The bounds of the claim on the metric that was judged."""
         same = [bound.limits for bound in self.claim.bounds if bound.metric == self.judgement.metric]
@@ -135,25 +138,12 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimShown:
-    """One line of the verdict. ``key``, ``raw``, ``low`` and ``high``: the value behind the words, as in a table."""
+    """One line of the verdict. ``value`` is an entry as in a table."""
 
-    state: State
-    glyph: str
-    word: str
-    name: str
-    asked: str
-    value: str
+    held: Held
+    value: Entry
     interval: str
-    basis: str
     bar: Markup | None
-    reason: str
-    remedy: str | None
-    source: str | None
-    asked_here: bool
-    key: str
-    raw: float | None
-    low: float | None
-    high: float | None
 
 
 def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], Judgements, str | None]:
@@ -175,8 +165,11 @@ def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], 
 
 def whose_claims(header: RunHeader) -> str:
     """Where the claims come from."""
-    own = bool(header.scenario.get("claims"))
-    return "this scenario's own" if own else "the paper's figure and limits of ours; the scenario states none"
+    return (
+        "this scenario's own"
+        if header.scenario.get("claims")
+        else "the paper's figure and limits of ours; the scenario states none"
+    )
 
 
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
@@ -186,8 +179,7 @@ def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
 
 
 def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> ClaimShown:
-    found, claim, limits = one.judgement, one.claim, one.limits
-    metric = next(bound.metric for bound in claim.bounds if bound.metric == found.metric)
+    found, metric, limits = one.judgement, one.judgement.metric, one.limits
     value, write = found.value, writer(METRICS[metric].unit)
     words, interval = METRICS[metric].words, ""
     if value.low is not None and value.high is not None:
@@ -195,27 +187,13 @@ def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> Clai
         interval = f"{kind} {write(value.low)} to {write(value.high)}"
     if METRICS[metric].averaged and value.n > 1 and interval:
         interval += ", mean over prompts" if found.cell.get("batch_size") == "1" else ", mean over batches"
-    text = "no figure" if value.value is None else write(value.value)
+    entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
     bar = None
     if value.value is not None and found.state != "void":
         ends = speedups if metric in SPEEDUPS else ends_of([(value, limits)], from_zero=metric != "accuracy_loss_points")
-        bar = interval_bar(value, limits, ends, write, f"{words}: {text}, {interval or 'no interval'}; asked: {found.bound}")
-    asked = " and ".join(map(_asked, claim.bounds))
-    return ClaimShown(
-        state=found.state, glyph=GLYPHS[found.state], word=found.word, name=_name(one, asked), asked=asked, value=text,
-        interval=interval, basis=found.basis, bar=bar, reason=found.reason, remedy=found.remedy, source=claim.source,
-        asked_here=one.asked_here, key=pointers.of(value), raw=value.value, low=value.low, high=value.high,
-    )  # fmt: skip
-
-
-def _asked(bound: Bound) -> str:
-    """``at least 3x fewer forward passes``."""
-    words = METRICS[bound.metric].words
-    return f"{bound.words}x {words}" if bound.metric in SPEEDUPS else f"{words} {bound.words}"
-
-
-def _name(one: Held, asked: str) -> str:
-    return "3-5x faster by the clock" if one.asked_here else one.claim.name or asked
+        said = f"{words}: {entry.text}, {interval or 'no interval'}; asked: {found.bound}"
+        bar = interval_bar(value, limits, ends, write, said)
+    return ClaimShown(held=one, value=entry, interval=interval, bar=bar)
 
 
 def writer(unit: str) -> Callable[[float], str]:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
 from harness import formatting
 from harness.analysis.accuracy import MARGIN
@@ -35,11 +34,14 @@ def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
     ntp = [arm for arm in arms if arm.is_ntp]
     if not sbd:
         return None
-    with svg.styled():
-        figure, axes = svg.new_axes()
+    with svg.new_axes() as (figure, axes):
         axes.axvline(1, color=svg.MUTED, lw=0.8)
         for colour, size in zip(svg.SERIES, dict.fromkeys(arm.block_size for arm in sbd), strict=False):
-            _front(axes, [arm for arm in sbd if arm.block_size == size], speed, colour)
+            line = [arm for arm in sbd if arm.block_size == size]
+            ends = [_value(speed(arm)) for arm in line], [100 * _value(arm.accuracy) for arm in line]
+            axes.plot(*ends, color=colour, lw=0.9, ls=":")
+            for arm in line:
+                _point(axes, arm, speed(arm), colour)
         for arm in ntp:
             _point(axes, arm, speed(arm), svg.BLUE)
         _name_points(axes, [*ntp, *sbd], speed)
@@ -49,15 +51,7 @@ def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
         axes.set_ylim(axes.get_ylim()[0], axes.get_ylim()[1] + 0.06 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
         axes.grid(axis="y")
         caption = _caption(sbd, ntp, speed, cell.timed)
-        image = svg.to_inline(figure, name, caption)
-    return Drawing(heading=f"Speed against accuracy{where}", image=image, caption=caption, marks=("measured",))
-
-
-def _front(axes: Axes, arms: Sequence[ArmResult], speed: Speed, colour: str) -> None:
-    line = [(_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in arms]
-    axes.plot([x for x, _ in line], [y for _, y in line], color=colour, lw=0.9, ls=":")
-    for arm in arms:
-        _point(axes, arm, speed(arm), colour)
+        return svg.drawing(figure, name, f"Speed against accuracy{where}", caption, ("measured",))
 
 
 def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
@@ -95,24 +89,21 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
 
 def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
     """Share of row-passes by the tokens they made final, one strip per arm."""
-    arms = [arm for arm in cell.arms if not arm.is_ntp and _count(arm)]
+    arms = [arm for arm in cell.arms if not arm.is_ntp and any(arm.final_tokens_histogram)]
     if not arms:
         return None
     widest = max(len(arm.final_tokens_histogram) for arm in arms)
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + 0.62 * len(arms))
+    with svg.new_axes(height_in=0.9 + 0.62 * len(arms)) as (figure, axes):
         for i, arm in enumerate(reversed(arms)):
             _strip(axes, arm, i, widest)
         axes.set_xlim(-0.6, widest * 1.28 + 1)
         axes.set_ylim(-0.05, len(arms))
         axes.set_xlabel("output tokens made final by one pass of one row")
         axes.set_xticks(range(0, widest, 2 if widest > 12 else 1))
-        axes.yaxis.set_major_locator(NullLocator())
-        axes.spines["left"].set_visible(False)
+        svg.name_rows(axes, ())
         caption = _tokens_caption(max(arms, key=lambda arm: _value(arm.nfe_speedup)))
-        image = svg.to_inline(figure, name, caption)
-    marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
-    return Drawing(heading="Tokens per pass", image=image, caption=caption, marks=marks)
+        marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
+        return svg.drawing(figure, name, "Tokens per pass", caption, marks)
 
 
 def _strip(axes: Axes, arm: ArmResult, row: int, widest: int) -> None:
@@ -125,16 +116,12 @@ def _strip(axes: Axes, arm: ArmResult, row: int, widest: int) -> None:
 
 def _tokens_caption(best: ArmResult) -> str:
     counts = best.final_tokens_histogram
-    alone = counts[1] / _count(best) if len(counts) > 1 else 0.0
+    alone = counts[1] / sum(counts) if len(counts) > 1 else 0.0
     return (
         f"A pass of {best.label} makes {_value(best.nfe_speedup):.2f} output tokens final on average; "
         f"{formatting.percent(alone, 0)} of its passes yield a single one. An NTP pass yields exactly one. "
         "Each strip is scaled to its tallest bar."
     )
-
-
-def _count(arm: ArmResult) -> int:
-    return int(sum(arm.final_tokens_histogram))
 
 
 def _value(quantity: Quantity) -> float:
@@ -152,20 +139,17 @@ def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") 
     if not ways:
         return None
     shown = ways[:MOST_WAYS]
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.8 + 0.36 * len(shown))
+    with svg.new_axes(height_in=0.8 + 0.36 * len(shown)) as (figure, axes):
         axes.axvline(1, color=svg.FAINT, lw=0.8)
         for row, way in enumerate(shown):
             _bar(axes, way, row)
         axes.set_ylim(len(shown) - 0.4, -0.85)
         axes.set_xlim(0, axes.get_xlim()[1] * ROOM_FOR_WORDS)
         axes.set_xlabel("wall-clock speedup over NTP (x)" if timed else "NFE speedup: decode tokens per forward pass (x)")
-        svg.rows_only(axes)
-        caption = _ways_caption(ways, timed)
-        image = svg.to_inline(figure, name, caption)
-    real = "measured" if timed else "counted"
-    marks = tuple(dict.fromkeys("replayed" if way.arm.replayed else real for way in shown))
-    return Drawing(heading=f"Every way at its best setting{where}", image=image, caption=caption, marks=marks)
+        svg.name_rows(axes, ())
+        real = "measured" if timed else "counted"
+        marks = tuple(dict.fromkeys("replayed" if way.arm.replayed else real for way in shown))
+        return svg.drawing(figure, name, f"Every way at its best setting{where}", _ways_caption(ways, timed), marks)
 
 
 def _bar(axes: Axes, way: Way, row: int) -> None:
@@ -210,10 +194,9 @@ def _leaders(ways: Sequence[Way], timed: bool) -> str:
 
     lossless = next((way for way in ways if way.lossless and way.keeps is not False), None)
     lossy = next((way for way in ways if not way.lossless and way.keeps), None)
-    if lossless is not None and lossy is not None:
-        return f"Fastest lossless against NTP: {said(lossless)}; of the others that keep NTP's accuracy: {said(lossy)}."
     if lossless is not None:
-        return f"Fastest lossless against NTP: {said(lossless)}."
+        others = f"; of the others that keep NTP's accuracy: {said(lossy)}" if lossy is not None else ""
+        return f"Fastest lossless against NTP: {said(lossless)}{others}."
     if lossy is not None:
         return f"Fastest that keeps NTP's accuracy: {said(lossy)}."
     checked = any(way.keeps is not None for way in ways)

@@ -29,8 +29,7 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
     if not lines or max(size for line in lines.values() for size, _ in line) == 1:
         return None
     shown = dict(sorted(lines.items(), key=lambda one: one[1][-1][1])[: len(svg.SERIES)])
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=3.0)
+    with svg.new_axes(height_in=3.0) as (figure, axes):
         axes.axhline(1, color=svg.MUTED, lw=0.8)
         places = svg.spread([line[-1][1] for line in shown.values()], 0.08)
         for colour, (label, line), place in zip(svg.SERIES, shown.items(), places, strict=False):
@@ -48,9 +47,8 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
             f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
             f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
         )
-        image = svg.to_inline(figure, name, caption)
-    replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
-    return Drawing(heading="Rows that wait for the slowest", image=image, caption=caption, marks=("measured", *replayed))
+        replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
+        return svg.drawing(figure, name, "Rows that wait for the slowest", caption, ("measured", *replayed))
 
 
 def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
@@ -58,10 +56,8 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
     found = found[:MOST_ARMS]
     if not found:
         return None
-    with_batch = len({one.batch_size for one in found}) > 1
-    with svg.styled():
-        both = any(one.measured.value is not None for one in found)
-        figure, axes = svg.new_axes(height_in=1.0 + (0.5 if both else 0.3) * len(found))
+    both = any(one.measured.value is not None for one in found)
+    with svg.new_axes(height_in=1.0 + (0.5 if both else 0.3) * len(found)) as (figure, axes):
         for row, one in enumerate(found):
             _bar(axes, one.modelled, row - 0.19 * both, svg.BLUE if one.arm.is_ntp else svg.VERMILION, "modelled")
             if one.measured.value is not None:
@@ -74,15 +70,17 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
                           color=svg.PURPLE, fontsize=9)  # fmt: skip
         axes.set_ylim(len(found) - 0.45, -0.85)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.22)
-        names = [f"{one.arm.label}{f', batch {one.batch_size}' if with_batch else ''}" for one in found]
-        axes.set_yticks(range(len(found)), names)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        _name_arms(axes, [(one.arm, one.batch_size) for one in found])
         axes.set_xlabel("bytes moved by the forwards (GB/s)")
-        caption = _bandwidth_sentence(found)
-        image = svg.to_inline(figure, name, caption)
-    counted = ("measured",) if any(one.measured.value is not None for one in found) else ()
-    return Drawing(heading="Bandwidth", image=image, caption=caption, marks=("modelled", *counted))
+        return svg.drawing(
+            figure, name, "Bandwidth", _bandwidth_sentence(found), ("modelled", "measured") if both else ("modelled",)
+        )
+
+
+def _name_arms(axes: Axes, arms: Sequence[tuple[ArmResult, int]]) -> None:
+    """A row per arm, with its batch size where these differ."""
+    with_batch = len({size for _, size in arms}) > 1
+    svg.name_rows(axes, [f"{arm.label}{f', batch {size}' if with_batch else ''}" for arm, size in arms])
 
 
 def _bar(axes: Axes, quantity: Quantity, place: float, colour: str, word: str) -> None:
@@ -110,29 +108,18 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
     found = [one for one in found if one[2].value is not None][:MOST_ARMS]
     if not found:
         return None
-    with_batch = len({cell.batch_size for cell, _, _ in found}) > 1
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + 0.34 * len(found))
+    with svg.new_axes(height_in=0.9 + 0.34 * len(found)) as (figure, axes):
         for row, (_, arm, joules) in enumerate(found):
-            _energy(axes, arm, joules, row)
+            value = joules.value or 0.0
+            axes.barh(row, value, 0.6, color=svg.BLUE if arm.is_ntp else svg.VERMILION)
+            if joules.low is not None and joules.high is not None:
+                axes.plot([joules.low, joules.high], [row, row], color=svg.INK, lw=1.4)
+            at = (max(value, joules.high or 0), row)
+            axes.annotate(formatting.rate(value), at, (5, 0), textcoords="offset points", va="center", fontsize=9.5)
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.25)
-        names = [f"{arm.label}{f', batch {cell.batch_size}' if with_batch else ''}" for cell, arm, _ in found]
-        axes.set_yticks(range(len(found)), names)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        _name_arms(axes, [(arm, cell.batch_size) for cell, arm, _ in found])
         axes.set_xlabel("energy per output token, prefill and decode (J)")
-        caption = "; ".join(
-            f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found
-        )
-        image = svg.to_inline(figure, name, f"{caption}.")
-    return Drawing(heading="Energy", image=image, caption=f"{caption}. Whiskers are 95 % intervals.", marks=("measured",))
-
-
-def _energy(axes: Axes, arm: ArmResult, joules: Quantity, row: int) -> None:
-    value, colour = joules.value or 0.0, svg.BLUE if arm.is_ntp else svg.VERMILION
-    axes.barh(row, value, 0.6, color=colour)
-    if joules.low is not None and joules.high is not None:
-        axes.plot([joules.low, joules.high], [row, row], color=svg.INK, lw=1.4)
-    text = formatting.rate(value)
-    axes.annotate(text, (max(value, joules.high or 0), row), (5, 0), textcoords="offset points", va="center", fontsize=9.5)
+        said = [f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found]
+        aloud = f"{'; '.join(said)}."
+        return svg.drawing(figure, name, "Energy", f"{aloud} Whiskers are 95 % intervals.", ("measured",), aloud)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness import formatting
-from harness.analysis.blocks import BlockPasses, DecodedBlock, Timeline
+from harness.analysis.blocks import BlockPasses, Timeline
 from harness.analysis.results import ArmResult
 from harness.reporting import svg
+from harness.reporting.assets import environment
 from harness.reporting.svg import Drawing
 
 NAMED_SHARE = 0.05
@@ -28,8 +29,7 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
     shares = blocks.shares
     if shares is None:
         return None
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=1.2 + 0.3 * len(shares))
+    with svg.new_axes(height_in=1.2 + 0.3 * len(shares)) as (figure, axes):
         for number, line in enumerate(shares, start=1):
             _heat_line(axes, number, line)
         axes.set_xlim(0.45, len(shares[0]) + 0.55)
@@ -41,9 +41,13 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
             spine.set_visible(False)
         axes.set_xlabel("position in the block")
         axes.set_ylabel("pass of the block")
-        caption = heat_sentence(arm, blocks)
-        image = svg.to_inline(figure, name, caption)
-    return Drawing(heading="Which pass decides which position", image=image, caption=caption, marks=_marks(arm))
+        first = shares[0]
+        caption = (
+            f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
+            f"{formatting.percent(first[-1], 0)} of the blocks where they are decided; {_reach(blocks)}. "
+            f"Numbers are per cent of {formatting.count(blocks.blocks)} blocks, each column adds up to 100."
+        )
+        return svg.drawing(figure, name, "Which pass decides which position", caption, _marks(arm))
 
 
 def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
@@ -56,21 +60,9 @@ def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
             axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.5)
 
 
-def heat_sentence(arm: ArmResult, blocks: BlockPasses) -> str:
-    """What the first pass decides at both ends of the block, and the passes of the longest block."""
-    assert blocks.shares is not None, "there are positions to speak of"
-    first = blocks.shares[0]
-    return (
-        f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
-        f"{formatting.percent(first[-1], 0)} of the blocks where they are decided; {_reach(blocks)}. "
-        f"Numbers are per cent of {formatting.count(blocks.blocks)} blocks, each column adds up to 100."
-    )
-
-
 def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
     """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=2.8)
+    with svg.new_axes(height_in=2.8) as (figure, axes):
         numbers = range(1, len(blocks.reached) + 1)
         axes.bar(numbers, blocks.mean_decided, 0.7, color=svg.VERMILION)
         for number, mean, share in zip(numbers, blocks.mean_decided, blocks.reached_share, strict=True):
@@ -86,8 +78,7 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
             f"{_reach(blocks)}. Means over {formatting.count(blocks.blocks)} blocks; "
             "positions behind the end of an answer count."
         )
-        image = svg.to_inline(figure, name, caption)
-    return Drawing(heading="What each pass of a block decides", image=image, caption=caption, marks=_marks(arm))
+        return svg.drawing(figure, name, "What each pass of a block decides", caption, _marks(arm))
 
 
 def _reach(blocks: BlockPasses) -> str:
@@ -108,19 +99,14 @@ STRENGTHS = 6
 
 def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
     """One line per block, one cell per position."""
-    size = max(len(block.decided_in) for block in found.blocks)
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(position) for position in range(1, size + 1))
-    lines = Markup("").join(_line(number, block, found) for number, block in enumerate(found.blocks, start=1))
-    image = Markup(
-        '<table class="timeline" id="{}" aria-label="{}"><thead><tr><th scope="col">Block</th>{}</tr></thead>'
-        "<tbody>{}</tbody></table>"
-    ).format(name, timeline_sentence(found), head, lines)
+    said = timeline_sentence(found)
+    template = environment().get_template("timeline.html.j2")
+    image = template.render(found=found, name=name, said=said, strengths=STRENGTHS, token_text=token_text)
     caption = (
-        f"{timeline_sentence(found)} {arm.label}, first row of {found.prompt_id}: the number under a token is the pass of its "
+        f"{said} {arm.label}, first row of {found.prompt_id}: the number under a token is the pass of its "
         "block that decided it; a dot is a space, and after the stop nothing counts."
     )
-    marks = ("measured", "replayed") if arm.replayed else ("measured",)
-    return Drawing(heading="Decoded blocks, token by token", image=image, caption=caption, marks=marks)
+    return Drawing(heading="Decoded blocks, token by token", image=Markup(image), caption=caption, marks=_marks(arm))
 
 
 def timeline_sentence(found: Timeline) -> str:
@@ -131,24 +117,6 @@ def timeline_sentence(found: Timeline) -> str:
     shown = f"{len(found.blocks)} of {found.blocks_in_all} blocks" if found.blocks_in_all > len(found.blocks) else "all blocks"
     took = f"{formatting.count(tokens)} tokens took {formatting.count(passes)} passes"
     return f"{took} ({said} of their block); {shown} of this answer."
-
-
-def _line(number: int, block: DecodedBlock, found: Timeline) -> Markup:
-    passes = f"{block.passes} pass{'es' if block.passes > 1 else ''}"
-    cells = Markup("").join(_cell(block, position, found) for position in range(len(block.decided_in)))
-    return Markup('<tr><th scope="row">{}<small>{}</small></th>{}</tr>').format(number, passes, cells)
-
-
-def _cell(block: DecodedBlock, position: int, found: Timeline) -> Markup:
-    decided = block.decided_in[position]
-    if position >= len(block.output_ids):
-        behind = "not asked for" if decided is None else f"decided in pass {decided}, behind the end"
-        return Markup('<td class="behind" title="{}">{}</td>').format(behind, "–" if decided is None else f"({decided})")
-    token, stop = block.output_ids[position], block.stops and position == len(block.output_ids) - 1
-    text = Markup("<b>stop</b>") if stop and not found.texts.get(token) else escape(token_text(token, found.texts))
-    colour, said = min(decided or 1, STRENGTHS), f"decided in pass {decided}, final in pass {block.final_in[position]}"
-    cell = Markup('<td class="pass-{}{}" title="{}"><code>{}</code><small>{}</small></td>')
-    return cell.format(colour, " stop" if stop else "", said, text, decided)
 
 
 def token_text(token: int, texts: dict[int, str]) -> str:

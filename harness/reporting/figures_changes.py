@@ -34,8 +34,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         return None
     shown = sorted(known, key=lambda change: change.metric)[:MOST_ROWS]
     caption = _changes_words(against, shown, len(known))
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(shown))
+    with svg.new_axes(height_in=0.9 + ROW_IN * len(shown)) as (figure, axes):
         for place, change in enumerate(reversed(shown)):
             _bar(axes, place, change)
         axes.axvline(0, color=svg.MUTED, lw=1.0, zorder=0)
@@ -43,8 +42,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.signed_percent(value).replace("\u00a0", " ")))
-        image = svg.to_inline(figure, name, caption)
-    return Drawing(heading=f"Times of run {against.letter} against run A", image=image, caption=caption, marks=("measured",))
+        return svg.drawing(figure, name, f"Times of run {against.letter} against run A", caption, ("measured",))
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
@@ -52,8 +50,7 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
     for place, label in enumerate(labels):
         axes.annotate(one_line(label, LONGEST), (0, place + 0.42), xycoords=("axes fraction", "data"), xytext=(3, 0),
                       textcoords="offset points", va="center", fontsize=8)  # fmt: skip
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
+    svg.name_rows(axes, ())
     axes.set_ylim(-0.45, len(labels) - 0.35)
     axes.grid(axis="x")
 
@@ -91,16 +88,14 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
         return None
     rows = shown[: max(1, MOST_ROWS // len(letters))]
     caption = _speedups_words(rows, letters, len(shown))
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters)))
+    with svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters))) as (figure, axes):
         for place, arm in enumerate(reversed(rows)):
             _speedups(axes, place, arm, letters)
         axes.axvline(1, color=svg.MUTED, lw=1.0, zorder=0)
-        _rows(axes, [_arm_words(arm) for arm in reversed(rows)])
+        _rows(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in reversed(rows)])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-        image = svg.to_inline(figure, name, caption)
-    return Drawing(heading="Wall speedup, run by run", image=image, caption=caption, marks=("measured",))
+        return svg.drawing(figure, name, "Wall speedup, run by run", caption, ("measured",))
 
 
 def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) -> None:
@@ -118,17 +113,13 @@ def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) ->
 
 
 def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:
-    said = "; ".join(f"{arm.label} in {arm.part}: {', '.join(_each(arm, letters))}" for arm in rows)
-    said += ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
+    found = []
+    for arm in rows:
+        speeds = zip(letters, arm.wall_speedups, strict=True)
+        each = (f"{at} {formatting.ratio(one.value) if one and one.value is not None else 'none'}" for at, one in speeds)
+        found.append(f"{arm.label} in {arm.part}: {', '.join(each)}")
+    said = (
+        "; ".join(found)
+        + ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
+    )
     return f"{said} {known - len(rows)} more arms are in the table." if known > len(rows) else said
-
-
-def _arm_words(arm: SharedArm) -> str:
-    return f"{arm.label}, {arm.part}, batch {arm.batch_size}"
-
-
-def _each(arm: SharedArm, letters: Sequence[str]) -> list[str]:
-    return [
-        f"{letter} {formatting.ratio(speed.value) if speed and speed.value is not None else 'none'}"
-        for letter, speed in zip(letters, arm.wall_speedups, strict=True)
-    ]

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.explain import Residual, Step, Waterfall
+from harness.analysis.explain import Claimed, Residual, Step, Waterfall
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
@@ -33,15 +33,16 @@ def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
         lines = [len(_lines(fall)) for fall in falls]
         figure = Figure(figsize=(6.4, 0.75 + sum(0.31 * count + 0.3 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
-        ends = _ends(falls)
+        every = [1.0, *(level for fall in falls for step in fall.steps for level in (step.before, step.after))]
+        every += [fall.claimed.at_least for fall in falls if fall.claimed]
+        every += [fall.measured.high for fall in falls if fall.measured.high]
         for axes, fall in zip(blocks, falls, strict=True):
-            _block(axes, fall, ends)
+            _block(axes, fall, (min(every) / 1.12, max(every) * 1.75))
         svg.log_ticks(blocks[-1].xaxis, TICKS, "x")
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
-        image = svg.to_inline(figure, name, caption)
-    replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
-    return Drawing(heading="From passes to the clock", image=image, caption=caption, marks=("measured", *replayed))
+        replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
+        return svg.drawing(figure, name, "From passes to the clock", caption, ("measured", *replayed))
 
 
 def _lines(fall: Waterfall) -> list[Step]:
@@ -49,37 +50,22 @@ def _lines(fall: Waterfall) -> list[Step]:
     return [step for step in fall.steps if not (step.name == "rows that wait" and fall.batch_size == 1 and step.factor == 1)]
 
 
-def _ends(falls: Sequence[Waterfall]) -> tuple[float, float]:
-    every = [1.0, *(level for fall in falls for step in fall.steps for level in (step.before, step.after))]
-    every += [fall.claimed.at_least for fall in falls if fall.claimed]
-    every += [fall.measured.high for fall in falls if fall.measured.high]
-    return min(every) / 1.12, max(every) * 1.75
-
-
 def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
     lines = _lines(fall)
     names = ["claimed"] * bool(fall.claimed) + [step.name for step in lines] + ["measured"]
     places = dict(zip(names, range(len(names)), strict=True))
     axes.set(xscale="log", xlim=ends, ylim=(len(names) - 0.4, -0.75))
-    axes.set_title(_title(fall), loc="left", fontsize=10)
-    axes.set_yticks(list(places.values()), list(places))
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+    axes.set_title(f"{fall.arm.label}, batch {fall.batch_size}", loc="left", fontsize=10)
+    svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     if fall.claimed:
-        _claim(axes, fall, len(names))
+        _claim(axes, fall.claimed, len(names))
     for step in lines:
         _step(axes, step, places[step.name])
     _measured(axes, fall, places["measured"])
 
 
-def _title(fall: Waterfall) -> str:
-    return f"{fall.arm.label}, batch {fall.batch_size}"
-
-
-def _claim(axes: Axes, fall: Waterfall, count: int) -> None:
-    claimed = fall.claimed
-    assert claimed is not None, "called for a claim"
+def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
     axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor="none", edgecolor=svg.MUTED, lw=1, ls="--")
     axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
     _label(axes, max(claimed.at_least, 1), 0, claimed.words)
@@ -143,9 +129,8 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         _draw(axes, beside, arms, with_batch)
         axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
         caption = residual_sentence(residuals)
-        image = svg.to_inline(figure, name, f"{caption} {_every(arms)}")
-    marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-    return Drawing(heading="Predicted against measured", image=image, caption=caption, marks=marks)
+        marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
+        return svg.drawing(figure, name, "Predicted against measured", caption, marks, f"{caption} {_every(arms)}")
 
 
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
@@ -153,20 +138,17 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
     axes.set_ylim(len(arms) - 0.35, -0.85)
     names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
     names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
-    axes.set_yticks(range(len(arms)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+    svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     beside.set_axis_off()
     beside.set_xlim(0, 1)
-    for x, head in zip(COLUMNS, ("", "speedup", "time"), strict=True):
-        beside.text(x, -0.75, head, ha="left" if not x else "right", va="center", fontsize=9, color=svg.MUTED)
+    _beside(beside, -0.75, svg.MUTED, ("", "speedup", "time"))
     for row, arm in enumerate(arms):
         step = LINE / (len(arm) + 1)
         places = [row + (i - len(arm) / 2) * step for i in range(len(arm) + 1)]
-        measured = (formatting.ratio(arm[0].measured.value or 0.0), "")
-        _line(axes, arm[0].measured, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION)
-        _beside(beside, places[0], svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, ("measured", *measured))
+        colour = svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION
+        _line(axes, arm[0].measured, places[0], colour)
+        _beside(beside, places[0], colour, ("measured", formatting.ratio(arm[0].measured.value or 0.0), ""))
         for one, place in zip(arm, places[1:], strict=True):
             colour = svg.RUNGS.get(rung_of(one.price), svg.MUTED)
             _line(axes, one.predicted, place, colour, hollow=True)

@@ -27,10 +27,10 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=4.0)
+    with svg.new_axes(height_in=4.0) as (figure, axes):
         axes.set(xscale="log", yscale="log")
-        ends = _ends(points, roofs)
+        places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
+        ends = (min(places) / 3, max(places) * 4)
         for roof in roofs:
             _roof(axes, roof, ends)
         for point in points:
@@ -45,16 +45,9 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
             axis.set_minor_locator(NullLocator())
         axes.set_xlabel("arithmetic intensity, modelled (flops per byte)")
         axes.set_ylabel("attained (GFLOP/s)")
-        caption = roofline_sentence(points, roofs)
-        image = svg.to_inline(figure, name, caption)
-    predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
-    marks = ("measured", "modelled", *predicted)
-    return Drawing(heading="Passes under the roofline", image=image, caption=caption, marks=marks)
-
-
-def _ends(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> tuple[float, float]:
-    places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
-    return min(places) / 3, max(places) * 4
+        predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
+        marks = ("measured", "modelled", *predicted)
+        return svg.drawing(figure, name, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
@@ -144,8 +137,7 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
     measured = clocked(cell)
     if not measured:
         return None
-    with svg.styled():
-        figure, axes = svg.new_axes()
+    with svg.new_axes() as (figure, axes):
         top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
         top = max([top, *(1e3 * curve.points[-1][3] for curve in curves)])
@@ -164,9 +156,8 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         axes.set_ylabel("time of one forward pass (ms)")
         axes.grid(axis="y")
         caption = pass_time_sentence(cell) + " Points: median with quartiles; band: from fully overlapped to not overlapped."
-        image = svg.to_inline(figure, name, caption)
-    marks = ("measured", "predicted") if cell.curves else ("measured",)
-    return Drawing(heading=f"Time of a pass{where}", image=image, caption=caption, marks=marks)
+        marks = ("measured", "predicted") if cell.curves else ("measured",)
+        return svg.drawing(figure, name, f"Time of a pass{where}", caption, marks)
 
 
 def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> None:
@@ -174,9 +165,8 @@ def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> Non
     low, expected, high = ([1e3 * point[side] for point in curve.points] for side in (1, 2, 3))
     axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
     axes.plot(tokens, expected, color=colour)
-    end = (tokens[-1], label_ms)
     name = f"{price_words(curve.rung)}\nroofline"
-    axes.annotate(name, end, (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
+    axes.annotate(name, (tokens[-1], label_ms), (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
 
 
 def clocked(cell: Cell) -> list[PassWidth]:

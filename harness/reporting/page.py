@@ -9,12 +9,10 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness import formatting
 from harness.analysis.comparison import MANY_SAMPLES
@@ -25,80 +23,56 @@ from harness.record.schema import Run
 from harness.reporting import cells as wording
 from harness.reporting import tables
 from harness.reporting.answers import answers, has_contender
-from harness.reporting.assets import assets
-from harness.reporting.cells import Pointers, Table
-from harness.reporting.claims_shown import GLYPHS, Held, claims_shown, held_claims, whose_claims
+from harness.reporting.assets import SCRIPTS, fill_template
+from harness.reporting.cells import Pointers
+from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
 from harness.reporting.explain import explain_drawings
-from harness.reporting.exports.wording import tally, verdict_words
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
-from harness.reporting.samples import RawTable, raw_frame, raw_table
-from harness.reporting.svg import Drawing
+from harness.reporting.samples import raw_frame, raw_table
 
 MOST_BY_TASK = 500
 """Rows for arms of single tasks; with more the page leaves these tables out."""
 OUTCOME_WORDS = {"does_not_fit": "did not fit into memory", "failed": "failed"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartView:
-    """Everything the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
-
-    name: str
-    byline: str
-    drawings: list[Drawing]
-    tables: list[Table]
-    folded: list[Table]
-    remarks: list[str]
-
-
 def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None) -> str:
-    """The report as one HTML document: no request, no script but its own, every text from the record escaped.
+    """The report as one HTML document (see ``fill_template``).
 
     ``data``: the comparison as to_json gives it, where the caller has it.
     """
-    environment = Environment(
-        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
     header, pointers = run.header, Pointers(comparison)
     held, overall, unread = held_claims(comparison, header)
+    parts = dict.fromkeys(cell.part for cell in comparison.cells)
     slow: list[Callable[[], Any]] = [
         partial(_samples, run, comparison, data), lambda: planner_view(panel_of(run, comparison)),
-        *(partial(_part, run, comparison, pointers, part, f"part-{i}") for i, part in enumerate(_parts(comparison))),
+        *(partial(_part, run, comparison, pointers, part, f"part-{i}") for i, part in enumerate(parts)),
     ]  # fmt: skip
-    (raw, downloads), planner, *parts = parallel_map(slow, len(run.samples) >= MANY_SAMPLES)
-    return environment.get_template("report.html.j2").render(
+    (raw, downloads), planner, *views = parallel_map(slow, len(run.samples) >= MANY_SAMPLES)
+    return fill_template(
+        "report.html.j2",
+        SCRIPTS,
         header=header,
-        machine=" and ".join(dict.fromkeys(wording.machine(header, case.device) for case in header.cases)) or "no machine",
-        assets=assets(environment),
-        verdict={
-            "state": overall.state, "glyph": GLYPHS[overall.state], "word": verdict_words(overall), "tally": tally(overall),
-            "whose": whose_claims(header), "unread": unread,
-        },
+        overall=overall,
+        whose=whose_claims(header),
+        unread=unread,
         answers=answers(comparison, header, held, pointers),
         elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
-        parts=parts,
+        parts=views,
         planner=planner,
         health=health(comparison),
         environment=facts(header.environment),
-        sessions=pretty(run.sessions) if run.sessions else "",
-        scenario=pretty(header.scenario),
-        calibration=pretty(header.calibration) if header.calibration else "",
-        hardware=pretty(header.hardware) if header.hardware else "",
+        sessions=run.sessions,
+        pretty=pretty,
         raw=raw,
         downloads=downloads,
         comparison_version=comparison.version,
-    )  # fmt: skip
+    )
 
 
-def _parts(comparison: Comparison) -> list[str]:
-    return list(dict.fromkeys(cell.part for cell in comparison.cells))
-
-
-def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[RawTable, list[Download]]:
+def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The table of the raw numbers, and the downloads."""
     frame = raw_frame(run)
     return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
@@ -107,10 +81,7 @@ def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> t
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
     """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
     cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(run.header, one)}
-    return [
-        one for one in held
-        if not one.asked_here and (one.judgement.cell.get("part"), one.judgement.cell.get("batch_size")) not in cards
-    ]  # fmt: skip
+    return [one for one in held if not one.asked_here and one.place not in cards]
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:
@@ -125,7 +96,8 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
     return said
 
 
-def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> PartView:
+def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> dict[str, Any]:
+    """What the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
@@ -146,19 +118,19 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         tables.rates_table(by_task, pointers, "Latency, bandwidth and energy, task by task"),
         tables.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
     ]
-    return PartView(
-        name=first.part,
-        byline="; ".join((
+    return {
+        "name": first.part,
+        "byline": "; ".join((
             f"{wording.model(first)} on {wording.place(first)}",
             f"{first.session} session, {first.execution}, attention {first.attention}",
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),
-        drawings=explain_drawings(comparison, run, part, name),
-        tables=[table for table in shown if table is not None],
-        folded=[table for table in folded if table is not None],
-        remarks=[*_counter(first), *_missing(first), *_left_out(of_tasks)],
-    )  # fmt: skip
+        "drawings": explain_drawings(comparison, run, part, name),
+        "tables": [table for table in shown if table is not None],
+        "folded": [table for table in folded if table is not None],
+        "remarks": [*_counter(first), *_missing(first), *_left_out(of_tasks)],
+    }  # fmt: skip
 
 
 def _counter(cell: Cell) -> list[str]:
@@ -198,17 +170,7 @@ LONGEST_LINK = 1_500_000
 """Characters; a browser cuts addresses, data URLs too, at two million."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """A file inside the page: ``href`` is a data URL, None where the file is too large."""
-
-    name: str
-    about: str
-    href: str | None
-    bytes_: int
-
-
-def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Download]:
+def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[dict[str, Any]]:
     """The derived values (the JSON form of a comparison) as JSON and as a table of arms, and the raw samples."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return [
@@ -218,15 +180,15 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Do
     ]
 
 
-def download(name: str, about: str, media_type: str, text: str) -> Download:
-    """``text`` as a data URL; compressed where it is too long, and left out where that is too long as well."""
+def download(name: str, about: str, media_type: str, text: str) -> dict[str, Any]:
+    """``text`` as a data URL; compressed where it is too long, and None where that is too long as well."""
     data = text.encode()
     for ending, kind in (("", media_type), (".gz", "application/gzip")):
         body = gzip.compress(data, PACKED, mtime=0) if ending else data
         if 4 * len(body) <= 3 * LONGEST_LINK:
             coded = base64.b64encode(body).decode("ascii")
-            return Download(name=name + ending, about=about, href=f"data:{kind};base64,{coded}", bytes_=len(body))
-    return Download(name=name, about=about, href=None, bytes_=len(data))
+            return {"name": name + ending, "about": about, "href": f"data:{kind};base64,{coded}", "bytes": len(body)}
+    return {"name": name, "about": about, "href": None, "bytes": len(data)}
 
 
 def arms_csv(data: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ case, process and state are added up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -27,21 +26,6 @@ HEADS: dict[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawTable:
-    """Column names (of harness.analysis.frames), their heads, which of them are text, and the rows as text.
-
-    ``samples``: how many the table covers. ``summed``: a row is the sum over a case, process and state.
-    """
-
-    names: tuple[str, ...]
-    heads: tuple[str, ...]
-    text: frozenset[str]
-    rows: list[tuple[str, ...]]
-    samples: int
-    summed: bool
-
-
 def raw_frame(run: Run) -> pd.DataFrame:
     """The samples as the table shows them, unrounded; a column that no sample fills is left out."""
     frame = RunFrames(run).samples
@@ -49,8 +33,12 @@ def raw_frame(run: Run) -> pd.DataFrame:
     return frame[list(HEADS)].dropna(axis=1, how="all")
 
 
-def raw_table(frame: pd.DataFrame) -> RawTable:
-    """``frame`` (of raw_frame) as text: whole counts, times with six significant digits, missing values as none."""
+def raw_table(frame: pd.DataFrame) -> dict[str, Any]:
+    """``frame`` (of raw_frame) as text: whole counts, times with six significant digits, missing values as none.
+
+    Column names (of harness.analysis.frames), their heads, which of them are text, and the rows. ``samples``: how many the
+    table covers. ``summed``: a row is the sum over a case, process and state.
+    """
     samples, summed = len(frame), len(frame) > MOST_ROWS
     if summed:
         frame = _added_up(frame)
@@ -58,7 +46,7 @@ def raw_table(frame: pd.DataFrame) -> RawTable:
     columns = [list(map(_writer(frame[name]), frame[name])) for name in names]
     rows = list(zip(*columns, strict=True))
     heads = tuple("Samples" if name == "samples" else HEADS[name] for name in names)
-    return RawTable(names=names, heads=heads, text=frozenset(TEXT), rows=rows, samples=samples, summed=summed)
+    return {"names": names, "heads": heads, "text": TEXT, "rows": rows, "samples": samples, "summed": summed}
 
 
 def _added_up(frame: pd.DataFrame) -> pd.DataFrame:

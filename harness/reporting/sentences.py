@@ -9,7 +9,6 @@ from harness import formatting
 from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
-from harness.reporting import cells as wording
 
 SAME = 0.03
 """A factor closer to 1 than this is not mentioned."""
@@ -72,9 +71,10 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
 
 
 def ground(speed: Quantity, cell: Cell) -> str:
-    """The basis of a speedup: interval, prompts or batches, processes."""
+    """The basis of a speedup: interval, prompts or batches, processes and what fewer than three leave open."""
     unit = "prompts" if cell.batch_size == 1 else f"batches of {cell.batch_size}"
-    return ", ".join(text for text in (interval(speed), f"{speed.n} {unit}", wording.processes(speed)) if text)
+    processes = speed.these_processes_only or (f"{speed.processes} processes" if speed.processes else "")
+    return ", ".join(text for text in (interval(speed), f"{speed.n} {unit}", processes) if text)
 
 
 def _counted(cell: Cell, arm: ArmResult) -> str:
@@ -118,11 +118,10 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
     """The other replayed arms; each has its own given acceptance, so all belong to the answer."""
     if not highlighted.replayed or not cell.timed:
         return ""
-    others = [arm for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None]
     said = [
-        f"{formatting.ratio(arm.wall_speedup.value or 0)} with {formatting.ratio(arm.nfe_speedup.value or 0)} fewer passes"
-        for arm in others
-    ]
+        f"{formatting.ratio(arm.wall_speedup.value)} with {formatting.ratio(arm.nfe_speedup.value or 0)} fewer passes"
+        for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None
+    ]  # fmt: skip
     return f"By the clock also {'; '.join(said)}." if said else ""
 
 

@@ -9,23 +9,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import Any
 
 from harness import formatting
-from harness.analysis.judgement import State
 from harness.analysis.stats.quantity import Quantity
 from harness.record.journal import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
-from harness.regression.run_comparison import Against, SharedArm, Side, SideBySide, to_json
-from harness.reporting import cells as wording
-from harness.reporting.assets import assets
-from harness.reporting.cells import Entry, Mark, Pointers, Row, Table, between
-from harness.reporting.claims_shown import GLYPHS
-from harness.reporting.exports.wording import tally, verdict_words
+from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json
+from harness.reporting.assets import fill_template
+from harness.reporting.cells import Entry, Mark, Marks, Notes, Pointers, Row, Table, between, shown
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.svg import Drawing
 from harness.reporting.trend import trend_figure
@@ -43,22 +37,20 @@ ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
 
 def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
     """Changes with their place, a section per metric, reasons for open ones below; None without changes."""
-    reasons = list(dict.fromkeys(why for change, _ in found if (why := _reason(change))))
+    notes = Notes()
     sections: dict[str, list[Row]] = {}
     for change, key in found:
-        definition = METRICS[change.metric]
+        definition, why = METRICS[change.metric], _reason(change)
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
-        why = _reason(change)
         sections.setdefault(name, []).append({
             "Figure": Entry(text=change.subject),
             "A": _value(change, change.base, f"{key}/base"),
             letter: _value(change, change.new, f"{key}/new"),
             "Change": _change(change, key),
-            "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=reasons.index(why) + 1 if why else None),
+            "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=notes.number(why) if why else None),
         })  # fmt: skip
-    marks: tuple[Mark, ...] = ("measured",) if heading == "Timed" else ("counted",)
-    rows = tuple((name, tuple(members)) for name, members in sections.items())
-    return Table(heading=heading, sections=rows, notes=tuple(reasons), marks={"Change": marks}) if rows else None
+    marks: Marks = ("measured",) if heading == "Timed" else ("counted",)
+    return notes.table(heading, list(sections.items()), {"Change": marks})
 
 
 def _reason(change: Change) -> str | None:
@@ -86,75 +78,35 @@ def _change(change: Change, key: str) -> Entry:
     if one.value is None:
         return Entry(text="other" if change.base is not None and change.base != change.new else "none")
     known = one.low is not None and one.high is not None
-    return Entry(
-        text=write(one.value - zero), raw=one.value, low=one.low, high=one.high,
-        key=f"{key}/{'ratio' if change.difference is None else 'difference'}",
-        small=f"{write((one.low or 0) - zero)} to {write((one.high or 0) - zero)}" if known else "",
-    )  # fmt: skip
+    small = f"{write((one.low or 0) - zero)} to {write((one.high or 0) - zero)}" if known else ""
+    return shown(
+        one, lambda value: write(value - zero), f"{key}/{'ratio' if change.difference is None else 'difference'}", small
+    )
 
 
 def arms_table(found: SideBySide) -> Table | None:
     """NFE, wall and request speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
-    rows = tuple(_arm_row(arm, letters, pointers) for arm in found.arms)
-    marks: dict[str, tuple[Mark, ...]] = {
-        f"{head} {letter}": (mark,) for _, head, mark, _ in ARM_FIGURES for letter in letters
-    }  # fmt: skip
-    return Table(heading="Arms, run by run", sections=(("", rows),), notes=(), marks=marks) if rows else None
+    rows = [_arm_row(arm, letters, pointers) for arm in found.arms]
+    marks: dict[str, Marks] = {f"{head} {letter}": (mark,) for _, head, mark, _ in ARM_FIGURES for letter in letters}
+    return Notes().table("Arms, run by run", [("", rows)], marks)
 
 
 def _arm_row(arm: SharedArm, letters: Sequence[str], pointers: Sequence[Pointers]) -> Row:
     row: Row = {"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")}
     for name, head, _, write in ARM_FIGURES:
         for number, (letter, result) in enumerate(zip(letters, arm.results, strict=True)):
-            value: Quantity | None = None if result is None else getattr(result, name)
-            row[f"{head} {letter}"] = _arm_figure(value, write, f"/runs/{number}/comparison", pointers[number])
+            row[f"{head} {letter}"] = Entry(text="none")
+            if result is not None:
+                value: Quantity = getattr(result, name)
+                key = f"/runs/{number}/comparison{pointers[number].of(value)}"
+                row[f"{head} {letter}"] = shown(value, write, key, between(value, write))
     return row
-
-
-def _arm_figure(value: Quantity | None, write: Callable[[float], str], where: str, pointers: Pointers) -> Entry:
-    if value is None or value.value is None:
-        return Entry(text="none")
-    return Entry(
-        text=write(value.value), small=between(value, write), raw=value.value, low=value.low, high=value.high,
-        key=where + pointers.of(value),
-    )  # fmt: skip
 
 
 GRAVEST: tuple[Outcome, ...] = ("worse", "changed", "better", "unclear", "no_interval", "unknown", "same")
 MOST_TRENDS = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideView:
-    """One run in the list at the top."""
-
-    letter: str
-    run_id: str
-    scenario: str
-    question: str
-    when: str
-    machine: str
-    commit: str
-    state: State
-    glyph: str
-    word: str
-    tally: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstView:
-    """One run against the first: ``unlike`` is (key, A, this run), and what changed."""
-
-    letter: str
-    said: str
-    unlike: tuple[tuple[str, str, str], ...]
-    one_sided: tuple[str, ...]
-    drawing: Drawing | None
-    tables: tuple[Table, ...]
-    same: Table | None
-    remarks: tuple[str, ...]
 
 
 def write_side_by_side(found: SideBySide, page: Path, trend: Trend | None = None) -> Path:
@@ -170,16 +122,12 @@ def write_side_by_side(found: SideBySide, page: Path, trend: Trend | None = None
 
 
 def render(found: SideBySide, trend: Trend | None = None) -> str:
-    """The page as one HTML document: no request, no script, every text from the records escaped."""
-    environment = Environment(
-        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
+    """The page as one HTML document, without a script."""
     letters = [side.letter for side in found.sides]
-    return environment.get_template("side_by_side.html.j2").render(
-        assets=assets(environment, scripts=()),
+    return fill_template(
+        "side_by_side.html.j2",
         letters=letters,
-        sides=[_side(side) for side in found.sides],
+        sides=found.sides,
         against=[_against(one, number) for number, one in enumerate(found.against)],
         speedups=speedups_figure(found.arms, letters, "speedups"),
         arms=arms_table(found),
@@ -188,35 +136,24 @@ def render(found: SideBySide, trend: Trend | None = None) -> str:
     )
 
 
-def _side(side: Side) -> SideView:
-    header, judged = side.header, side.judgements
-    machines = dict.fromkeys(wording.machine(header, case.device) for case in header.cases)
-    commit = header.environment.get("commit")
-    return SideView(
-        letter=side.letter, run_id=header.run_id, scenario=header.scenario_name, question=header.question,
-        when=header.created_at, machine=" and ".join(machines) or "no machine",
-        commit=f"{commit}{' with changes' if header.environment.get('commit_has_changes') else ''}" if commit else "not known",
-        state=judged.state, glyph=GLYPHS[judged.state], word=verdict_words(judged), tally=tally(judged),
-    )  # fmt: skip
-
-
-def _against(one: Against, number: int) -> AgainstView:
+def _against(one: Against, number: int) -> dict[str, Any]:
+    """One run against the first: what differs between them, and what changed."""
     changes = [(change, f"/against/{number}/compared/changes/{place}") for place, change in enumerate(one.compared.changes)]
     changes.sort(key=lambda found: GRAVEST.index(found[0].outcome))
     timed = [found for found in changes if found[0].kind == "timed"]
     counted = [found for found in changes if found[0].kind != "timed"]
     same = [found for found in counted if found[0].outcome == "same"]
-    shown = ((timed, "Timed"), ([found for found in counted if found[0].outcome != "same"], "Counted"))
-    return AgainstView(
-        letter=one.letter,
-        said=_said(one),
-        unlike=tuple((key.key, key.base, key.new) for key in one.unlike),
-        one_sided=one.compared.one_sided,
-        drawing=changes_figure(one, f"changes-{one.letter}"),
-        tables=tuple(table for found, heading in shown if (table := changes_table(found, heading, one.letter))),
-        same=changes_table(same, "Counted, and the same in both", one.letter),
-        remarks=_remarks(one),
-    )  # fmt: skip
+    headed = ((timed, "Timed"), ([found for found in counted if found[0].outcome != "same"], "Counted"))
+    return {
+        "letter": one.letter,
+        "said": _said(one),
+        "unlike": one.unlike,
+        "one_sided": one.compared.one_sided,
+        "drawing": changes_figure(one, f"changes-{one.letter}"),
+        "tables": [table for found, heading in headed if (table := changes_table(found, heading, one.letter))],
+        "same": changes_table(same, "Counted, and the same in both", one.letter),
+        "remarks": _remarks(one),
+    }
 
 
 def _said(one: Against) -> str:
@@ -257,5 +194,5 @@ def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:
         one for one in trend.judged
         if len(one.series.points) > 1 and any(ids & set(point.run_ids) for point in one.series.points)
     ]  # fmt: skip
-    ordered = sorted(mine, key=lambda one: not one.changes)
-    return [trend_figure(one, f"trend-{i}") for i, one in enumerate(ordered[:MOST_TRENDS])]
+    mine.sort(key=lambda one: not one.changes)
+    return [trend_figure(one, f"trend-{i}") for i, one in enumerate(mine[:MOST_TRENDS])]

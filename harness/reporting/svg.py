@@ -30,32 +30,17 @@ SERIES = (VERMILION, GREEN, PURPLE, BLUE)
 RUNGS = {"shape-calibrated": GREEN, "calibrated": PURPLE, "datasheet": MUTED}
 """One colour per rung of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
 _VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    FAINT: "var(--faint)",
-    BLUE: "var(--blue)",
-    VERMILION: "var(--vermilion)",
-    GREEN: "var(--green)",
-    PURPLE: "var(--purple)",
-}
+    INK: "ink", MUTED: "muted", FAINT: "faint", BLUE: "blue", VERMILION: "vermilion", GREEN: "green", PURPLE: "purple",
+}  # fmt: skip
 STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "text.parse_math"), False),
     "svg.fonttype": "none",
     "svg.hashsalt": "sbd",
-    "text.parse_math": False,
     "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
@@ -71,18 +56,21 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_axes(width_in: float = 6.4, height_in: float = 3.4) -> tuple[Figure, Axes]:
-    """A figure outside global state, with one pair of axes.
+@contextmanager
+def new_axes(height_in: float = 3.4) -> Iterator[tuple[Figure, Axes]]:
+    """A figure outside global state, with one pair of axes, drawn in the house style.
 
-    At the default width, text of 9 to 10 points has 11 to 12 pixels on the narrowest page.
+    Text of 9 to 10 points has 11 to 12 pixels on the narrowest page.
     """
-    figure = Figure(figsize=(width_in, height_in))
-    return figure, figure.add_subplot()
+    with styled():
+        figure = Figure(figsize=(6.4, height_in))
+        yield figure, figure.add_subplot()
 
 
-def rows_only(axes: Axes) -> None:
-    """Hide the vertical axis; the lines carry their names as text."""
-    axes.yaxis.set_major_locator(NullLocator())
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows 0, 1, ... in place of the vertical axis; without names, the lines carry theirs as text."""
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
 
@@ -118,8 +106,7 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<defs>\s*<style.*?</defs>", "", svg, count=1, flags=re.DOTALL)
     head, body = svg[: svg.index(">")], svg[svg.index(">") :]
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|width|height|version)="[^"]*"', "", head) + body
@@ -127,7 +114,7 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for drawn, variable in _VARIABLES.items():
-        svg = svg.replace(drawn, variable)
+        svg = svg.replace(drawn, f"var(--{variable})")
     title = f'<title id="{name}-title">{escape(alt)}</title>'
     svg = svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-title"', 1)
     return Markup(svg[: svg.index(">") + 1] + title + svg[svg.index(">") + 1 :])
@@ -145,3 +132,8 @@ class Drawing:
     image: Markup
     caption: str
     marks: tuple[str, ...]
+
+
+def drawing(figure: Figure, name: str, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
+    """The finished figure (see ``to_inline``); ``aloud`` is read out in place of the caption."""
+    return Drawing(heading=heading, image=to_inline(figure, name, aloud or caption), caption=caption, marks=marks)

@@ -14,15 +14,15 @@ from harness.analysis.arm_metrics import Prediction
 from harness.analysis.pass_values import PassWidth, one_a_rung, price_words
 from harness.analysis.results import ArmResult, Cell, GenerateMode
 from harness.analysis.stats.quantity import Quantity
-from harness.reporting.cells import Entry, Mark, Notes, Pointers, Row, Table, between
+from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between
 
-MEASURED: tuple[Mark, ...] = ("measured",)
-COUNTED: tuple[Mark, ...] = ("counted",)
-ARM_MARKS: dict[str, tuple[Mark, ...]] = {
+MEASURED: Marks = ("measured",)
+COUNTED: Marks = ("counted",)
+ARM_MARKS: dict[str, Marks] = {
     "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Request speedup": MEASURED, "First token": MEASURED,
     "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED, "Against baseline": COUNTED, "Identical to NTP": COUNTED,
 }  # fmt: skip
-RATE_MARKS: dict[str, tuple[Mark, ...]] = {
+RATE_MARKS: dict[str, Marks] = {
     "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
     "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
 }  # fmt: skip
@@ -72,7 +72,7 @@ def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Tabl
 
 
 def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
-    given: tuple[Mark, ...] = ("given",) if arm.nfe_speedup.method == "given" else ()
+    given: Marks = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, request, right = arm.wall_speedup, arm.request_speedup, arm.accuracy
     return {
         "Arm": with_count(arm_name(arm), notes.plain(arm, "prompts", formatting.count), "prompts"),
@@ -169,9 +169,10 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
     row = {"Arm": arm_name(arm)}
     if arm.factors is not None:
         return row | {head: notes.plain(arm.factors, name, lambda value: f"{value:.3f}") for head, name in FACTORS.items()}
-    note = notes.number("the forward passes were not timed one by one")
-    none = {head: Entry(text="none", note=note) for head in FACTORS}
-    return row | none | {"Wall speedup (totals)": notes.entry(arm.wall_speedup_totals, formatting.ratio)}
+    none = Entry(text="none", note=notes.number("the forward passes were not timed one by one"))
+    return (
+        row | dict.fromkeys(FACTORS, none) | {"Wall speedup (totals)": notes.entry(arm.wall_speedup_totals, formatting.ratio)}
+    )
 
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -190,8 +191,9 @@ def _generate_row(mode: GenerateMode, notes: Notes) -> Row:
     }
 
 
-PREDICTED: tuple[Mark, ...] = ("predicted",)
-BOTH: tuple[Mark, ...] = ("predicted", "measured")
+PREDICTED: Marks = ("predicted",)
+BOTH: Marks = ("predicted", "measured")
+TIME_HEAD, COST_HEAD = "Predicted, {}", "Predicted cost, {}"
 
 
 def pass_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -200,31 +202,23 @@ def pass_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     sections = [(section_name(cell), [_pass_row(width, notes) for width in cell.pass_widths]) for cell in cells]
     rungs = dict.fromkeys(rung for cell in cells for width in cell.pass_widths for rung in one_a_rung(width.predicted_s))
     marks = {"Query tokens per row": COUNTED, "Measured": MEASURED, "Cost in NTP passes": MEASURED}
-    marks |= {head: PREDICTED for rung in rungs for head in (_time_head(rung), _cost_head(rung))}
+    marks |= {head.format(price_words(rung)): PREDICTED for rung in rungs for head in (TIME_HEAD, COST_HEAD)}
     return notes.table(heading, sections, marks)
 
 
-def _time_head(rung: str) -> str:
-    return f"Predicted, {price_words(rung)}"
-
-
-def _cost_head(rung: str) -> str:
-    return f"Predicted cost, {price_words(rung)}"
-
-
 def _pass_row(width: PassWidth, notes: Notes) -> Row:
-    measured, head = width.measured_s, Entry(text="NTP" if width.method == "ntp" else width.role)
+    measured, name = width.measured_s, Entry(text="NTP" if width.method == "ntp" else width.role)
     row = {
-        "Pass": with_count(head, notes.plain(width, "count", formatting.count), "passes"),
+        "Pass": with_count(name, notes.plain(width, "count", formatting.count), "passes"),
         "Query tokens per row": notes.plain(width, "query_tokens", formatting.count),
         "Measured": notes.entry(measured, formatting.seconds, small=between(measured, formatting.seconds)),
     }
     for rung in one_a_rung(width.predicted_s):
-        price = width.predicted_s[rung]
-        row[_time_head(rung)] = notes.entry(price, formatting.seconds, small=between(price, formatting.seconds))
+        price, head = width.predicted_s[rung], TIME_HEAD.format(price_words(rung))
+        row[head] = notes.entry(price, formatting.seconds, small=between(price, formatting.seconds))
     row["Cost in NTP passes"] = notes.entry(width.cost, formatting.ratio)
     for rung in one_a_rung(width.predicted_cost):
-        row[_cost_head(rung)] = notes.entry(width.predicted_cost[rung], formatting.ratio)
+        row[COST_HEAD.format(price_words(rung))] = notes.entry(width.predicted_cost[rung], formatting.ratio)
     return row
 
 
@@ -235,19 +229,15 @@ def pass_parts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) ->
         (section_name(cell), [_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None])
         for cell in cells
     ]
-    marks = {"Passes": COUNTED} | dict.fromkeys(("Forward", "Sampler", "Rest of the loop"), MEASURED)
-    return notes.table(heading, sections, marks)
+    return notes.table(heading, sections, {"Passes": COUNTED} | dict.fromkeys(PARTS, MEASURED))
+
+
+PARTS = {"Forward": "forward_s", "Sampler": "sampler_s", "Rest of the loop": "rest_s"}
 
 
 def _parts_row(arm: ArmResult, notes: Notes) -> Row:
-    parts = arm.pass_parts
-    return {
-        "Arm": arm_name(arm),
-        "Passes": notes.plain(arm, "passes", formatting.count),
-        "Forward": notes.entry(parts.forward_s, formatting.seconds),
-        "Sampler": notes.entry(parts.sampler_s, formatting.seconds),
-        "Rest of the loop": notes.entry(parts.rest_s, formatting.seconds),
-    }
+    parts = {head: notes.entry(getattr(arm.pass_parts, name), formatting.seconds) for head, name in PARTS.items()}
+    return {"Arm": arm_name(arm), "Passes": notes.plain(arm, "passes", formatting.count), **parts}
 
 
 def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -257,7 +247,7 @@ def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) ->
         (section_name(cell), [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions])
         for cell in cells
     ]
-    marks: dict[str, tuple[Mark, ...]] = {
+    marks: dict[str, Marks] = {
         "Decode, measured": MEASURED, "of that in forwards": MEASURED, "Decode, predicted": PREDICTED, "Error": BOTH,
         "Wall speedup, measured": MEASURED, "Wall speedup, predicted": PREDICTED, "Error of speedup": BOTH,
     }  # fmt: skip

@@ -5,13 +5,9 @@ A figure shows one series over its commits with the level before and after each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from harness.analysis.stats.change_points import Change
 from harness.record.journal import write_whole
@@ -26,6 +22,7 @@ from harness.regression.history.wording import (
     series_words,
 )
 from harness.reporting import svg
+from harness.reporting.assets import STYLES, fill_template
 from harness.reporting.svg import Drawing
 from harness.scenario.metrics import METRICS
 
@@ -38,8 +35,7 @@ def trend_figure(one: Judged, name: str) -> Drawing:
     series = one.series
     about = f"{series.cell}, {series.arm}: {metric_words(series.metric)}"
     caption = f"{about}, {line_words(series.line)}. {series_words(one)}."
-    with svg.styled():
-        figure, axes = svg.new_axes(height_in=3.2)
+    with svg.new_axes(height_in=3.2) as (figure, axes):
         axes.plot(range(len(series.values)), series.values, "o", color=svg.MUTED, ms=3.2)
         _levels(axes, one)
         for found in one.changes:
@@ -49,9 +45,8 @@ def trend_figure(one: Judged, name: str) -> Drawing:
         axes.set_ylabel(f"{metric_words(series.metric)} ({METRICS[series.metric].unit})")
         axes.yaxis.set_major_formatter(lambda value, _: figure_words(series.metric, value).replace("\u00a0", " "))
         axes.grid(axis="y")
-        image = svg.to_inline(figure, name, caption)
-    marks = ("measured", "predicted") if "_error" in series.metric else ("measured",)
-    return Drawing(heading=about, image=image, caption=caption, marks=marks)
+        marks = ("measured", "predicted") if "_error" in series.metric else ("measured",)
+        return svg.drawing(figure, name, about, caption, marks)
 
 
 def _levels(axes: Axes, one: Judged) -> None:
@@ -88,28 +83,13 @@ def _commits(axes: Axes, one: Judged) -> None:
     """Some of the commits by name, evenly spaced; the table has those of the changes."""
     labels = [point.label for point in one.series.points]
     every = max(1, -(-len(labels) // MOST_TICKS))
-    at = list(range(0, len(labels), every))
-    axes.xaxis.set_major_locator(FixedLocator(at))
-    axes.xaxis.set_major_formatter(FixedFormatter([labels[i] for i in at]))
+    axes.set_xticks(range(0, len(labels), every), labels[::every])
     axes.tick_params(axis="x", labelsize=7)
     axes.set_xlabel("commits, oldest first")
 
 
 MOST_DRAWINGS = 24
 """A page with more drawings is slow to write and too long to read; the table has every series."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One series in the table."""
-
-    line: str
-    cell: str
-    arm: str
-    metric: str
-    commits: int
-    newest: str
-    said: str
 
 
 def write_trend(trend: Trend, file: Path) -> Path:
@@ -123,46 +103,29 @@ def write_trend(trend: Trend, file: Path) -> Path:
 
 
 def render(trend: Trend) -> str:
-    """The page as one HTML document: no script, no request, every text from the history escaped."""
-    environment = Environment(loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined)
-    loader = environment.loader
+    """The page as one HTML document, without a script."""
     ordered = sorted(trend.judged, key=lambda one: (not one.changes, one.reason is not None))
     worth = [one for one in ordered if one.reason is None]
-    changes = [(one, change_words(one, found)) for one, found in trend.found]
-    return environment.get_template("trend.html.j2").render(
-        style=Markup(loader.get_source(environment, "style.css")[0]) if loader else "",
-        place=trend.place,
+    return fill_template(
+        "trend.html.j2",
+        styles=STYLES[:1],
+        trend=trend,
         finding=finding(trend),
         remarks=remarks(trend),
-        changes=[(line_words(one.series.line), _about(one), said) for one, said in changes],
-        drawings=_drawings(worth[:MOST_DRAWINGS]),
+        changes=[(line_words(one.series.line), _about(one), change_words(one, found)) for one, found in trend.found],
+        drawings=[trend_figure(one, f"trend-{i}") for i, one in enumerate(worth[:MOST_DRAWINGS])],
         undrawn=len(worth) - len(worth[:MOST_DRAWINGS]),
         rows=[_row(one) for one in ordered],
-        alpha=trend.alpha,
-        level=trend.level,
-        min_change_pct=100 * trend.min_change,
-        min_segment=trend.min_segment,
-        comparison_version=trend.comparison_version,
-        version=trend.version,
     )
-
-
-def _drawings(judged: list[Judged]) -> list[Drawing]:
-    return [trend_figure(one, f"trend-{i}") for i, one in enumerate(judged)]
 
 
 def _about(one: Judged) -> str:
     return f"{one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}"
 
 
-def _row(one: Judged) -> Row:
+def _row(one: Judged) -> tuple[str | int, ...]:
+    """A series in the table: cell, arm, figure, commits, newest, finding, and where it was measured."""
     series = one.series
-    return Row(
-        line=line_words(series.line),
-        cell=series.cell,
-        arm=series.arm,
-        metric=metric_words(series.metric),
-        commits=len(series.points),
-        newest=figure_words(series.metric, series.values[-1]),
-        said=series_words(one),
-    )
+    newest = figure_words(series.metric, series.values[-1])
+    about = (series.cell, series.arm, metric_words(series.metric), len(series.points), newest)
+    return (*about, series_words(one), line_words(series.line))

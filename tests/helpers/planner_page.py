@@ -16,7 +16,6 @@ from harness.models.choice import REFERENCE_DIR
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
-from harness.reporting.planner.view import PlannerView
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
 
@@ -73,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], a
     return found
 
 
-def rendered(view: PlannerView) -> str:
+def rendered(view: dict[str, Any]) -> str:
     """The panel's part of the page."""
     environment = Environment(loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("planner.html.j2").render(planner=view)

@@ -59,12 +59,12 @@ def test_the_data_fits_and_names_every_choice() -> None:
     """At most 300 kB, one entry per place of the grid, and figures only where a plan is."""
     panel = quickstart()
     view, data = planner_view(panel), embedded(panel)
-    assert len(view.data.encode()) <= 300_000
-    assert json.loads(view.data) == data and data["version"] == 1
+    assert len(view["data"].encode()) <= 300_000
+    assert json.loads(view["data"]) == data and data["version"] == 1
     places = len(panel.models) * len(DEVICES) * len(CONTEXTS) * len(BATCHES)
     assert len(data["ntp"]) == places and len(data["sbd"]) == places * len(panel.choices) == len(panel.points)
-    assert [axis.name for axis in view.axes] == ["model", "device", "context", "batch", "choice", "load"]
-    assert [len(axis.options) for axis in view.axes] == [3, 1 + len(DEVICES), 3, 4, len(panel.choices), len(LOADS)]
+    assert [axis.name for axis in view["axes"]] == ["model", "device", "context", "batch", "choice", "load"]
+    assert [len(axis.options) for axis in view["axes"]] == [3, 1 + len(DEVICES), 3, 4, len(panel.choices), len(LOADS)]
 
 
 def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 
 from harness.analysis.judgement import Judgements, to_json
 from harness.reporting.exports.review import github_text, junit_text, markdown_text
-from harness.reporting.exports.trackers import bencher_text, bigger_text, prometheus_text, smaller_text
+from harness.reporting.exports.trackers import action_text, bencher_text, prometheus_text
 from harness.reporting.exports.wording import finite
 
 
@@ -22,8 +23,8 @@ FORMATS: dict[str, Callable[[Judgements], str]] = {
     "junit": junit_text,
     "markdown": markdown_text,
     "github": github_text,
-    "bigger-is-better": bigger_text,
-    "smaller-is-better": smaller_text,
+    "bigger-is-better": partial(action_text, better="higher"),
+    "smaller-is-better": partial(action_text, better="lower"),
     "bencher": bencher_text,
     "prometheus": prometheus_text,
 }

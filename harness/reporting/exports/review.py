@@ -34,7 +34,7 @@ from harness.reporting.exports.wording import (
     NOTHING_JUDGED,
     details,
     gravest_first,
-    names,
+    named,
     one_line,
     tally,
     value_words,
@@ -53,7 +53,6 @@ _SPECIAL = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]~$"} | {"|": "&#
 # What GitHub looks for in the finished page, where a backslash is gone: @name, #123, bare addresses, :emoji:. A zero-width
 # character breaks them up.
 _CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=[\w/+-])|(?<=www)(?=\.)", re.IGNORECASE)
-_NO_WIDTH = "\u200b"
 
 
 def markdown_text(judgements: Judgements) -> str:
@@ -79,7 +78,7 @@ def markdown_text(judgements: Judgements) -> str:
 
 def escaped(text: str) -> str:
     """``text`` as Markdown that only shows it."""
-    return _CALLS.sub(_NO_WIDTH, one_line(text, LONGEST_TEXT)).translate(_SPECIAL)
+    return _CALLS.sub("\u200b", one_line(text, LONGEST_TEXT)).translate(_SPECIAL)
 
 
 def _marker(title: str) -> str:
@@ -114,15 +113,11 @@ def github_text(judgements: Judgements) -> str:
 
 
 def _command(level: str, title: str, lines: list[str]) -> str:
-    return f"::{level} title={_property(one_line(title, LONGEST_TITLE))}::{_data(chr(10).join(lines))}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    said, about = (
+        text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        for text in ("\n".join(lines), one_line(title, LONGEST_TITLE))
+    )
+    return f"::{level} title={about.replace(':', '%3A').replace(',', '%2C')}::{said}"
 
 
 OUTCOMES: dict[State, str] = {"missed": "failure", "void": "error", "inconclusive": "skipped"}
@@ -140,7 +135,7 @@ def junit_text(judgements: Judgements) -> str:
     runs = {f"run {place}": one_line(run) for place, run in enumerate(judgements.runs, start=1)}
     for name, value in ({"sbd version": __version__, "verdict": verdict_words(judgements)} | runs).items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": value})
-    for name, one in zip(names(judgements), judgements.judgements, strict=True):
+    for name, one in named(judgements).items():
         _add_case(suite, name, one)
     if not judgements.judgements:
         case = ElementTree.SubElement(suite, "testcase", {"name": "verdict", "classname": "sbd"})

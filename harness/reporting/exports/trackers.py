@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
-from harness.reporting.exports.wording import LONGEST_NAME, details, names, one_line
+from harness.reporting.exports.wording import LONGEST_NAME, details, named, one_line
 from harness.scenario.metrics import Better
 
 UNITS = {
@@ -46,18 +46,23 @@ _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]
 
 
+def _known(judgements: Judgements) -> dict[str, Judgement]:
+    """The judgements with a value, void ones apart, by their names."""
+    return {name: one for name, one in named(judgements).items() if one.value.value is not None and one.state != "void"}
+
+
 def prometheus_text(judgements: Judgements) -> str:
     """Families in the order of their names' first use, series in the order of the judgements."""
     families: dict[str, Family] = {}
-    for name, one in zip(names(judgements), judgements.judgements, strict=True):
+    for name, one in _known(judgements).items():
         labels = _labels(name, one)
         for part, number in (("", one.value.value), ("_low", one.value.low), ("_high", one.value.high), ("_base", one.base)):
-            if number is not None and one.value.value is not None and one.state != "void":
+            if number is not None:
                 about = f"{WHAT[part]} of {one_line(one.metric)} in {one_line(one.unit) or 'no unit'}, as sbd judged it."
                 families.setdefault(family_name(one, part), (about, []))[1].append((labels, float(number)))
     states = [
         (_labels(name, one) | {"kind": one.kind, "metric": one_line(one.metric), "state": state}, float(one.state == state))
-        for name, one in zip(names(judgements), judgements.judgements, strict=True)
+        for name, one in named(judgements).items()
         for state in GRAVEST_FIRST
     ]
     families["sbd_judgement_state"] = ("1 for the state of this judgement, 0 for the others.", states)
@@ -109,20 +114,11 @@ def _quoted(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def bigger_text(judgements: Judgements) -> str:
-    """The judgements whose metric is better when higher."""
-    return _entries(judgements, "higher")
-
-
-def smaller_text(judgements: Judgements) -> str:
-    """The judgements whose metric is better when lower."""
-    return _entries(judgements, "lower")
-
-
-def _entries(judgements: Judgements, better: Better) -> str:
+def action_text(judgements: Judgements, better: Better) -> str:
+    """JSON for github-action-benchmark: the judgements whose metric is better when ``better``."""
     entries = []
-    for name, one in zip(names(judgements), judgements.judgements, strict=True):
-        if one.better != better or one.value.value is None or one.state == "void":
+    for name, one in _known(judgements).items():
+        if one.better != better:
             continue
         entry: dict[str, Any] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
         if one.value.low is not None and one.value.high is not None:
@@ -139,10 +135,9 @@ OF_BASIS = {"measured": "", "counted": ""}
 def bencher_text(judgements: Judgements) -> str:
     """Every value by cell and metric; where two unlike values share a place, the later one's benchmark is its own name."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for name, one in zip(names(judgements), judgements.judgements, strict=True):
-        figures = _figures(one)
-        if not figures:
-            continue
+    for name, one in _known(judgements).items():
+        limits = {"value": one.value.value, "lower_value": one.value.low, "upper_value": one.value.high}
+        figures = {key: number for key, number in limits.items() if number is not None}
         measure = slug(one.metric)
         benchmark = (one_line(one.subject, LONGEST_NAME) or name) + OF_BASIS.get(one.basis, f" ({one.basis})")
         beside = {} if one.base is None else {f"{measure[: LONGEST_SLUG - len(OF_BASE)]}{OF_BASE}": {"value": one.base}}
@@ -156,10 +151,3 @@ def bencher_text(judgements: Judgements) -> str:
 def slug(metric: str) -> str:
     """``wall_speedup`` as ``wall-speedup``."""
     return re.sub("[^a-z0-9]+", "-", metric.lower()).strip("-")[:LONGEST_SLUG].strip("-") or "metric"
-
-
-def _figures(one: Judgement) -> dict[str, float]:
-    if one.value.value is None or one.state == "void":
-        return {}
-    limits = {"value": one.value.value, "lower_value": one.value.low, "upper_value": one.value.high}
-    return {key: number for key, number in limits.items() if number is not None}

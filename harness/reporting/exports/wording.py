@@ -23,13 +23,12 @@ _CONTROL = re.compile("[\\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # Lone surrogates (not UTF-8), other characters that XML forbids, and marks that reorder a line on the screen (Unicode TR 36,
 # 2.5, bidirectional spoofing; the byte order mark).
 _NOWHERE = re.compile("[\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_ELLIPSIS = "…"
 
 
 def one_line(text: str, longest: int | None = None) -> str:
     """``text`` on one line of at most ``longest`` characters; an ellipsis marks a cut."""
     line = _CONTROL.sub(" ", _NOWHERE.sub("", text)).strip()
-    return line if longest is None or len(line) <= longest else line[: longest - 1] + _ELLIPSIS
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
 
 
 DIGITS = 4
@@ -37,7 +36,6 @@ DIGITS_OF_A_COUNT = 6
 """Digits: a deterministic metric may change by one pass in ten thousand, and both figures must read differently."""
 LONGEST_NAME = 500
 NOTHING_JUDGED = "nothing was judged"
-_NOT_FINITE = "not a finite number"
 _GAP = "\u00a0"
 
 
@@ -48,29 +46,28 @@ def gravest_first(judgements: Judgements) -> list[Judgement]:
 
 def finite(judgements: Judgements) -> Judgements:
     """Replace NaN and infinity by absent values with that reason: JSON has no such numbers, and no gate compares with them."""
-    known = (replace(one, value=_finite(one.value), base=_finite_or_none(one.base)) for one in judgements.judgements)
+    known = (
+        replace(one, value=_finite(one.value), base=one.base if math.isfinite(one.base or 0) else None)
+        for one in judgements.judgements
+    )
     return replace(judgements, judgements=tuple(known))
-
-
-def _finite_or_none(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
 
 
 def _finite(value: Quantity) -> Quantity:
     if all(math.isfinite(part) for part in (value.value, value.low, value.high) if part is not None):
         return value
-    return replace(value, value=None, low=None, high=None, reason=value.reason or _NOT_FINITE)
+    return replace(value, value=None, low=None, high=None, reason=value.reason or "not a finite number")
 
 
-def names(judgements: Judgements) -> list[str]:
-    """One name per judgement, unique and the same in the next run, without figures, so that a program can follow it.
+def named(judgements: Judgements) -> dict[str, Judgement]:
+    """Every judgement by a name, unique and the same in the next run, without figures, so that a program can follow it.
 
     A JUnit reader keeps only the first of two equal names, and a chart joins them.
     """
-    found: dict[str, None] = {}
+    found: dict[str, Judgement] = {}
     for one in judgements.judgements:
-        found[next(name for name in _candidates(one) if name not in found)] = None
-    return list(found)
+        found[next(name for name in _candidates(one) if name not in found)] = one
+    return found
 
 
 def _candidates(one: Judgement) -> Iterator[str]:

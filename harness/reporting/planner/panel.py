@@ -75,16 +75,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Every answer of the grid, in the order of its axes: model, device, context, batch, choice."""
+    """Every answer of the grid, in the order of its axes: model, device (DEVICES), context, batch, choice."""
 
     models: tuple[ModelShape, ...]
-    devices: tuple[str, ...]
-    contexts: tuple[int, ...]
-    batches: tuple[int, ...]
     choices: tuple[Choice, ...]
-    loads: tuple[float | None, ...]
-    output_tokens: int
-    dtype: str
     points: tuple[Point, ...]
 
 
@@ -100,32 +94,23 @@ def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel
         (model, device, context, batch, choice): _point(models, choices, model, device, context, batch, choice)
         for model, context, device, batch, choice in product(*axes)  # the acceptance varies fastest, because it shares prices
     }
-    return Panel(
-        models=models, devices=DEVICES, contexts=CONTEXTS, batches=BATCHES, choices=choices, loads=LOADS,
-        output_tokens=OUTPUT_TOKENS, dtype=DTYPE, points=tuple(points[place] for place in sorted(points)),
-    )  # fmt: skip
+    return Panel(models=models, choices=choices, points=tuple(points[place] for place in sorted(points)))
 
 
 def _point(
     models: tuple[ModelShape, ...], choices: tuple[Choice, ...], model: int, device: int, context: int, batch: int, choice: int
 ) -> Point:
-    workload = Workload(
-        context_tokens=CONTEXTS[context], longest_tokens=CONTEXTS[context], output_tokens=OUTPUT_TOKENS
+    workload = Workload(context_tokens=CONTEXTS[context], longest_tokens=CONTEXTS[context], output_tokens=OUTPUT_TOKENS)
+    question = Question(
+        shape=models[model], deployment=Deployment(dtype=DTYPE), acceptance=choices[choice].acceptance, workload=workload,
+        goal=Goal(batch=BATCHES[batch]),
     )  # fmt: skip
-    found = plan(
-        Question(
-            shape=models[model], deployment=Deployment(dtype=DTYPE), acceptance=choices[choice].acceptance, workload=workload,
-            goal=Goal(batch=BATCHES[batch]),
-        ),
-        [load_profile(DEVICES[device])],
-    )  # fmt: skip
+    found = plan(question, [load_profile(DEVICES[device])])
     (planned,) = found.devices
     goals = [Goal(batch=BATCHES[batch], requests_per_s=load) for load in LOADS]
     return Point(
         model=model, device=device, context=context, batch=batch, choice=choice, plan=planned, notes=found.notes,
-        gpus=tuple(
-            (gpus_needed(planned.ntp, goal, workload), gpus_needed(planned.sbd, goal, workload)) for goal in goals
-        ),
+        gpus=tuple((gpus_needed(planned.ntp, goal, workload), gpus_needed(planned.sbd, goal, workload)) for goal in goals),
     )  # fmt: skip
 
 
@@ -135,27 +120,21 @@ def _models(run: Run) -> tuple[ModelShape, ...]:
     return tuple(sorted(dict.fromkeys((*own, KNOWN_SHAPES[PAPER_MODEL])), key=lambda shape: shape.params < SMALLEST_PARAMS))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arm:
-    cell: Cell
-    arm: ArmResult
-    is_highlight: bool
-
-
 def _measured(comparison: Comparison) -> tuple[Choice, ...]:
     """The SBD arms of the run, highlighted ones first; replayed ones where no other has an acceptance."""
     arms = [
-        _Arm(cell=cell, arm=arm, is_highlight=arm.label == highlight.label)
+        (cell, arm, arm.label == highlight.label)
         for highlight in comparison.highlights
         for cell in [comparison.summary(highlight.part, highlight.batch_size)]
         for arm in cell.arms
         if _has_acceptance(arm)
     ]
-    real = [one for one in arms if one.arm.replayed is None] or arms
-    smallest: dict[tuple[str, str], _Arm] = {}
-    for one in sorted(real, key=lambda one: one.cell.batch_size):
-        smallest.setdefault((one.cell.part, one.arm.label), one)
-    return tuple(map(_choice, sorted(smallest.values(), key=lambda one: not one.is_highlight)[:MOST_ARMS]))
+    real = [one for one in arms if one[1].replayed is None] or arms
+    smallest: dict[tuple[str, str], tuple[Cell, ArmResult, bool]] = {}
+    for cell, arm, is_highlight in sorted(real, key=lambda one: one[0].batch_size):
+        smallest.setdefault((cell.part, arm.label), (cell, arm, is_highlight))
+    highlight_first = sorted(smallest.values(), key=lambda one: not one[2])
+    return tuple(_choice(*one) for one in highlight_first[:MOST_ARMS])
 
 
 def _has_acceptance(arm: ArmResult) -> bool:
@@ -164,8 +143,8 @@ def _has_acceptance(arm: ArmResult) -> bool:
     return arm.method == "sbd" and size is not None and tokens is not None and 1 <= tokens <= size
 
 
-def _choice(found: _Arm) -> Choice:
-    arm, cell, tokens = found.arm, found.cell, found.arm.nfe_speedup.value
+def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice:
+    tokens = arm.nfe_speedup.value
     assert arm.block_size is not None and tokens is not None
     basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
     return Choice(
@@ -176,7 +155,7 @@ def _choice(found: _Arm) -> Choice:
             block_size=arm.block_size, passes_per_block=arm.block_size / tokens,
             source=f"NFE speedup {tokens:g} of {arm.label} in this run (part {cell.part}, batch {cell.batch_size}), {basis}",
         ),
-        remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * found.is_highlight}",
+        remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * is_highlight}",
         arguments=("--nfe-speedup", repr(tokens), "--block-size", str(arm.block_size)),
     )  # fmt: skip
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import formatting
-from harness.capacity.results import ArmPlan, Band, DevicePlan, Sourced
+from harness.capacity.results import ArmPlan, Band, Sourced
 from harness.capacity.wording import pays_words
 from harness.models import KNOWN_SHAPES
-from harness.reporting.planner.panel import Choice, Panel, Point
+from harness.reporting.cells import Entry, Numbers
+from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Choice, Panel, Point
 
 PLANNER_VERSION = 1
 DIGITS = 3
@@ -26,31 +26,31 @@ ITSELF, NONE = "1.00x", "–"
 """In the rows of NTP: its speed against itself, and the batches at which it is faster."""
 FOLDER = "FOLDER"
 """Stands for the folder with config.json of a model that has no name on the command line."""
+NO_REASON = "no reason recorded"
 
 
 def embedded(panel: Panel) -> dict[str, Any]:
     """Plain JSON values: the axes with a description of every choice, and the figures."""
-    texts = _Texts()
-    per_choice = len(panel.choices)
-    ntp = [_arm_data(point.plan.ntp, point, 0, texts) for point in panel.points[::per_choice]]
-    sbd = [_sbd(point, texts) for point in panel.points]
+    texts, notes = Numbers(), Numbers()
+    ntp = [_arm_data(point.plan.ntp, point, 0, texts) for point in panel.points[:: len(panel.choices)]]
+    sbd = [_sbd(point, texts, notes) for point in panel.points]
     return {
         "version": PLANNER_VERSION,
         "models": [{"argument": model_argument(shape.name), "where": where(shape.name)} for shape in panel.models],
-        "devices": list(panel.devices),
-        "contexts": list(panel.contexts),
-        "batches": list(panel.batches),
+        "devices": list(DEVICES),
+        "contexts": list(CONTEXTS),
+        "batches": list(BATCHES),
         "choices": [
             {"said": [said_of(one, shape.name) for shape in panel.models], "arguments": " ".join(one.arguments)}
             for one in panel.choices
         ],
-        "loads": [load_arguments(panel, load) for load in panel.loads],
+        "loads": ["" if load is None else f"--output-tokens {OUTPUT_TOKENS} --requests-per-s {load:g}" for load in LOADS],
         "itself": ITSELF,
         "none": NONE,
         "ntp": ntp,
         "sbd": sbd,
-        "texts": list(texts.number),
-        "notes": [list(one) for one in texts.notes],
+        "texts": list(texts),
+        "notes": [list(one) for one in notes],
     }
 
 
@@ -70,11 +70,6 @@ def said_of(choice: Choice, model: str) -> str:
     return f"Acceptance {choice.remark}.{taken_over}"
 
 
-def load_arguments(panel: Panel, load: float | None) -> str:
-    """The load as arguments of `sbd capacity`; empty for one replica."""
-    return "" if load is None else f"--output-tokens {panel.output_tokens} --requests-per-s {load:g}"
-
-
 def pays_at(point: Point) -> str:
     """The batches that fit and at which SBD is faster, in words."""
     return next(map(pays_words, point.plan.break_even), "not known")
@@ -90,50 +85,39 @@ def ratio_carried(value: float) -> float:
     return round(value, 2) if abs(value) < 9.995 else rate_carried(value)
 
 
-class _Texts:
-    """Numbers texts and lists of notes, so that each is stored once."""
-
-    def __init__(self) -> None:
-        self.number: dict[str, int] = {}
-        self.notes: dict[tuple[int, ...], int] = {}
-
-    def of(self, text: str) -> int:
-        return self.number.setdefault(text, len(self.number))
-
-    def of_notes(self, notes: tuple[str, ...]) -> int:
-        return self.notes.setdefault(tuple(map(self.of, notes)), len(self.notes))
-
-
-def _sbd(point: Point, texts: _Texts) -> list[Any]:
+def _sbd(point: Point, texts: Numbers, notes: Numbers) -> list[Any]:
     """[arm, wall speedup, where it pays, notes]"""
     speedup = None if point.plan.wall_speedup is None else _band(point.plan.wall_speedup, ratio_carried)
-    pays = texts.of(pays_at(point))
-    return [_arm_data(point.plan.sbd, point, 1, texts), speedup, pays, texts.of_notes(point.notes)]
+    pays = texts[pays_at(point)]
+    arm = _arm_data(point.plan.sbd, point, 1, texts)
+    return [arm, speedup, pays, notes[tuple(texts[note] for note in point.notes)]]
 
 
-def _arm_data(arm: ArmPlan | None, point: Point, place: int, texts: _Texts) -> Any:
-    """[devices of a replica, tokens/s per user, per GPU, USD, kWh, [GPUs by load]], or the number of the reason."""
-    if arm is None or arm.batch is None or arm.tokens_per_s_per_user is None or arm.tokens_per_s_per_gpu is None:
-        return texts.of((arm.reason if arm else point.plan.reason) or "no reason recorded")
-    usd, kwh = arm.usd_per_million_tokens, arm.kwh_per_million_tokens
-    return [
-        arm.tensor_parallel,
-        _band(arm.tokens_per_s_per_user),
-        _band(arm.tokens_per_s_per_gpu),
-        texts.of(arm.usd_reason or "") if usd is None else _band(usd),
-        texts.of(arm.kwh_reason or "") if kwh is None else _band(kwh),
-        [_gpus(by_load[place]) for by_load in point.gpus],
-    ]
+def _arm_data(arm: ArmPlan | None, point: Point, place: int, texts: Numbers) -> Any:
+    """[devices of a replica, tokens/s per user, per GPU, USD, kWh, [GPUs by load]], or the number of the reason.
+
+    GPUs are [as expected, with nothing overlapped], or one number where both are equal.
+    """
+    if arm is None or arm.gpus is None:
+        return texts[(arm.reason if arm else point.plan.reason) or NO_REASON]
+    figures = [texts[reason or ""] if band is None else _band(band) for band, reason in _figures(arm)]
+    gpus = [list(dict.fromkeys(by_load[place] or ())) or None for by_load in point.gpus]
+    return [arm.tensor_parallel, *figures, gpus]
+
+
+def _figures(arm: ArmPlan) -> tuple[tuple[Band | None, str | None], ...]:
+    """Tokens/s per user and per GPU, USD and kWh per million tokens of an arm, each with the reason for its absence."""
+    return (
+        (arm.tokens_per_s_per_user, None),
+        (arm.tokens_per_s_per_gpu, None),
+        (arm.usd_per_million_tokens, arm.usd_reason),
+        (arm.kwh_per_million_tokens, arm.kwh_reason),
+    )
 
 
 def _band(band: Band, carried: Callable[[float], float] = rate_carried) -> list[float]:
     """[expected, then low and high where they differ from it]."""
     return list(dict.fromkeys(map(carried, (band.expected, band.low, band.high))))
-
-
-def _gpus(found: tuple[int, int] | None) -> list[int] | None:
-    """[as expected, with nothing overlapped], or one number where both are equal."""
-    return None if found is None else list(dict.fromkeys(found))
 
 
 HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
@@ -142,8 +126,7 @@ FIRST_BATCH = 1
 """Index of the first choice: nobody serves batch 1, and its price would read like the price."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Axis(NamedTuple):
     """One choice: the name of its element, its label, the options, and the index of the first one shown."""
 
     name: str
@@ -152,100 +135,54 @@ class Axis:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerFigure:
-    """One cell of the table: text, its range in small type and the values of both, or the number of a reason."""
-
-    text: str
-    small: str = ""
-    raw: float | None = None
-    low: float | None = None
-    high: float | None = None
-    reason: int | None = None
+Line = tuple[str, int, int, str, tuple[Entry, ...]]
+"""One arm at one place of the grid: device, context, batch, arm, figures."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One arm at one place of the grid."""
+def planner_view(panel: Panel) -> dict[str, Any]:
+    """The panel for the template; its table has every model, device, context and batch at the first acceptance.
 
-    device: str
-    context: int
-    batch: int
-    arm: str
-    figures: tuple[PlannerFigure, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerView:
-    """What the template shows. ``data`` is JSON, ``sections`` are lines by model, ``answer`` stands before a choice."""
-
-    axes: tuple[Axis, ...]
-    heads: tuple[str, ...]
-    data: str
-    question: str
-    said: str
-    answer: tuple[Line, ...]
-    answer_reasons: tuple[str, ...]
-    command: str
-    chosen: str
-    sections: tuple[tuple[str, tuple[Line, ...]], ...]
-    reasons: tuple[str, ...]
-    prices: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def planner_view(panel: Panel) -> PlannerView:
-    """The panel for the page; its table has every model, device, context and batch at the first acceptance."""
-    axes = tuple(_axes(panel))
-    first, reasons, own = panel.choices[0], _Reasons(), _Reasons()
+    ``data`` is JSON, ``sections`` are lines by model, ``answer`` stands before a choice.
+    """
+    axes = _axes(panel)
+    first, reasons, own = panel.choices[0], Numbers(), Numbers()
     shown = [point for point in panel.points if point.choice == 0]
     answer = [point for point in shown if (point.model, point.context, point.batch) == (0, 0, FIRST_BATCH)]
-    model, context, batch = panel.models[0].name, panel.contexts[0], panel.batches[FIRST_BATCH]
-    devices = {point.plan.hardware: point.plan for point in shown}
-    return PlannerView(
-        axes=axes,
-        heads=HEADS,
-        data=json.dumps(embedded(panel), ensure_ascii=False, separators=(",", ":")),
-        question=", ".join(axis.options[axis.first] for axis in axes if axis.name != "device"),
-        said=said_of(first, model),
-        answer=tuple(line for point in answer for line in _lines(panel, point, own)),
-        answer_reasons=tuple(own.texts),
-        command=f"{_command(panel, model, context, batch)}{where(model)}",
-        chosen=f"{first.label} ({first.remark})",
-        sections=tuple(
-            (shape.name, tuple(line for point in shown if point.model == model for line in _lines(panel, point, reasons)))
+    model, devices = panel.models[0].name, " ".join(f"--hardware {name}" for name in DEVICES)
+    asked = f"{' '.join(first.arguments)} --context {CONTEXTS[0]} --batch {BATCHES[FIRST_BATCH]}"
+    return {
+        "axes": axes,
+        "heads": HEADS,
+        "data": json.dumps(embedded(panel), ensure_ascii=False, separators=(",", ":")),
+        "question": ", ".join(axis.options[axis.first] for axis in axes if axis.name != "device"),
+        "said": said_of(first, model),
+        "answer": [line for point in answer for line in _lines(point, own)],
+        "answer_reasons": own,
+        "command": f"sbd capacity --model {model_argument(model)} {devices} {asked}{where(model)}",
+        "chosen": f"{first.label} ({first.remark})",
+        "sections": [
+            (shape.name, [line for point in shown if point.model == model for line in _lines(point, reasons)])
             for model, shape in enumerate(panel.models)
-        ),
-        reasons=tuple(reasons.texts),
-        prices=tuple(map(_price, devices.values())),
-        notes=shown[0].notes,
+        ],
+        "reasons": reasons,
+        "prices": [
+            f"{name}: {_sourced(plan.price_usd_per_hour, 'USD per GPU and hour')}; {_sourced(plan.power_w, 'W')}"
+            for name, plan in {point.plan.hardware: point.plan for point in shown}.items()
+        ],
+        "notes": shown[0].notes,
+    }
+
+
+def _axes(panel: Panel) -> tuple[Axis, ...]:
+    loads = ("one replica" if load is None else f"{load:g} requests/s of {OUTPUT_TOKENS} tokens" for load in LOADS)
+    return (
+        Axis("model", "Model", tuple(shape.name for shape in panel.models)),
+        Axis("device", "Device", ("all of them", *DEVICES)),
+        Axis("context", "Context of a row", tuple(f"{formatting.count(tokens)} tokens" for tokens in CONTEXTS)),
+        Axis("batch", "Batch of a replica", tuple(map(formatting.count, BATCHES)), FIRST_BATCH),
+        Axis("choice", "γ, or acceptance", tuple(f"{one.label} ({one.remark})" for one in panel.choices)),
+        Axis("load", "Load", tuple(loads)),
     )
-
-
-def _command(panel: Panel, model: str, context: int, batch: int) -> str:
-    devices = " ".join(f"--hardware {name}" for name in panel.devices)
-    chosen = f"{' '.join(panel.choices[0].arguments)} --context {context} --batch {batch}"
-    return f"sbd capacity --model {model_argument(model)} {devices} {chosen}"
-
-
-def _axes(panel: Panel) -> Iterator[Axis]:
-    yield Axis(name="model", label="Model", options=tuple(shape.name for shape in panel.models))
-    yield Axis(name="device", label="Device", options=("all of them", *panel.devices))
-    contexts = tuple(f"{formatting.count(tokens)} tokens" for tokens in panel.contexts)
-    yield Axis(name="context", label="Context of a row", options=contexts)
-    yield Axis(name="batch", label="Batch of a replica", options=tuple(map(formatting.count, panel.batches)), first=FIRST_BATCH)
-    choices = tuple(f"{one.label} ({one.remark})" for one in panel.choices)
-    yield Axis(name="choice", label="γ, or acceptance", options=choices)
-    yield Axis(name="load", label="Load", options=tuple(_load(panel, load) for load in panel.loads))
-
-
-def _load(panel: Panel, load: float | None) -> str:
-    return "one replica" if load is None else f"{load:g} requests/s of {panel.output_tokens} tokens"
-
-
-def _price(plan: DevicePlan) -> str:
-    price, power = _sourced(plan.price_usd_per_hour, "USD per GPU and hour"), _sourced(plan.power_w, "W")
-    return f"{plan.hardware}: {price}; {power}"
 
 
 def _sourced(figure: Sourced, unit: str) -> str:
@@ -254,50 +191,27 @@ def _sourced(figure: Sourced, unit: str) -> str:
     return f"{figure.value:g} {unit} ({', '.join(text for text in (figure.source, figure.date) if text)})"
 
 
-class _Reasons:
-    """Numbers the reasons under the table; equal ones share a number."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def number(self, reason: str | None) -> int:
-        """From 1."""
-        said = reason or "no reason recorded"
-        if said not in self.texts:
-            self.texts.append(said)
-        return self.texts.index(said) + 1
-
-
-def _lines(panel: Panel, point: Point, reasons: _Reasons) -> Iterator[Line]:
+def _lines(point: Point, reasons: Numbers) -> Iterator[Line]:
     """NTP and SBD, for one replica."""
     plan = point.plan
-    speedup = _figure(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, formatting.ratio)
-    beside = {
-        "NTP": (PlannerFigure(text=ITSELF, raw=1), PlannerFigure(text=NONE)),
-        "SBD": (speedup, PlannerFigure(text=pays_at(point))),
-    }
+    speedup = _entry(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, formatting.ratio)
+    beside = {"NTP": (Entry(text=ITSELF, raw=1), Entry(text=NONE)), "SBD": (speedup, Entry(text=pays_at(point)))}
+    place = (DEVICES[point.device], CONTEXTS[point.context], BATCHES[point.batch])
     for name, arm in (("NTP", plan.ntp), ("SBD", plan.sbd)):
-        yield Line(
-            device=panel.devices[point.device], context=panel.contexts[point.context], batch=panel.batches[point.batch],
-            arm=name, figures=(*_arm(arm, plan.reason, reasons), *beside[name]),
-        )  # fmt: skip
+        yield *place, name, (*_arm(arm, plan.reason, reasons), *beside[name])
 
 
-def _arm(arm: ArmPlan | None, reason: str | None, reasons: _Reasons) -> tuple[PlannerFigure, ...]:
+def _arm(arm: ArmPlan | None, reason: str | None, reasons: Numbers) -> tuple[Entry, ...]:
     if arm is None or arm.gpus is None:
-        return (_figure(None, arm.reason if arm else reason, reasons, formatting.rate),) * 5
-    return (
-        PlannerFigure(text=formatting.count(arm.gpus), raw=arm.gpus),
-        _figure(arm.tokens_per_s_per_user, None, reasons, formatting.rate),
-        _figure(arm.tokens_per_s_per_gpu, None, reasons, formatting.rate),
-        _figure(arm.usd_per_million_tokens, arm.usd_reason, reasons, formatting.rate),
-        _figure(arm.kwh_per_million_tokens, arm.kwh_reason, reasons, formatting.rate),
-    )
+        return (_entry(None, arm.reason if arm else reason, reasons),) * 5
+    figures = (_entry(band, reason, reasons) for band, reason in _figures(arm))
+    return (Entry(text=formatting.count(arm.gpus), raw=arm.gpus), *figures)
 
 
-def _figure(band: Band | None, reason: str | None, reasons: _Reasons, write: Callable[[float], str]) -> PlannerFigure:
+def _entry(band: Band | None, reason: str | None, reasons: Numbers, write: Callable[[float], str] = formatting.rate) -> Entry:
+    """The figure with its ends below it, or the number of ``reason``."""
     if band is None:
-        return PlannerFigure(text="none", reason=reasons.number(reason))
+        return Entry(text="none", note=reasons[reason or NO_REASON] + 1)
     ends = list(dict.fromkeys((write(band.low), write(band.high))))
     small = " – ".join(ends) if len(ends) > 1 else ""
-    return PlannerFigure(text=write(band.expected), small=small, raw=band.expected, low=band.low, high=band.high)
+    return Entry(text=write(band.expected), small=small, raw=band.expected, low=band.low, high=band.high)
