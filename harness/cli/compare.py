@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,7 @@ def compare_command(
     from harness.errors import UserError
     from harness.record.store import read_on_one_machine
     from harness.regression.comparability import refuse_unlike, shared_prompts
-    from harness.regression.run_comparison import compare_runs, runs_json
+    from harness.regression.run_comparison import compare_runs
 
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
@@ -47,7 +48,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
     if as_json:
-        print(json_text([runs_json(one) for one in found]))
+        print(json_text([asdict(one) for one in found]))
         return
     for path, one in zip(runs[1:], found, strict=True):
         print(render(one, str(runs[0]), str(path)))
