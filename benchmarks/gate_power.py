@@ -40,7 +40,8 @@ from numpy.typing import NDArray
 from benchmarks.results_file import write_results
 from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
 from harness.regression.gate_decision import GatePlan, PairOrder, PairStage
-from harness.regression.gate_metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
+from harness.regression.gate_metrics import MARGIN, TimedMetric
+from harness.regression.metrics import MOST_TIMED_METRICS
 
 TRIALS = 2_000
 NOISE = 0.01
@@ -210,8 +211,8 @@ def by_procedure(plan: GatePlan) -> Gate:
     def gate(first: Array, rerun: Array, order: PairOrder) -> tuple[list[str], int]:
         procedure, seen = GateProcedure(metrics=METRICS, plan=plan, order=order), 0
         while isinstance(step := procedure.next_step(), NeedPairs):
-            source, start = (first, seen) if step.stage == "first" else (rerun, 0)
-            seen += step.pairs if step.stage == "first" else 0
+            source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
+            seen += step.pairs if step.stage == "pair" else 0
             procedure = procedure.fed({key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys})
         return [one.state for one in step.judgements], seen
 

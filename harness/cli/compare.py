@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from harness.formatting import count, points, ratio, seconds, signed_percent
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.run_comparison import RunsCompared, compare_runs, runs_json
+from harness.regression.run_comparison import RunsCompared, compare_runs
 
 AllowOption = Annotated[
     list[str] | None,
@@ -44,7 +45,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
     if as_json:
-        print(json_text([runs_json(one) for one in found]))
+        print(json_text([asdict(one) for one in found]))
         return
     for path, one in zip(runs[1:], found, strict=True):
         print(render(one, str(runs[0]), str(path)))

@@ -32,8 +32,3 @@ def differing(one: Any, other: Any, where: str = "") -> list[Differing]:
     else:
         return [] if one == other else [Differing(where or "everything", one, other)]
     return [found for name, left, right in pairs for found in differing(left, right, f"{where}.{name}" if where else name)]
-
-
-def differing_keys(one: Any, other: Any) -> list[str]:
-    """The dotted keys alone."""
-    return [found.key for found in differing(one, other)]

@@ -102,11 +102,7 @@ def read_lines(path: Path) -> list[Any]:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """As read_lines, not parsed yet.
-
-    Raises:
-        RecordError: the file cannot be read.
-    """
+    """As read_lines, not parsed yet. Raises RecordError where the file cannot be read."""
     data, before = _bytes(path), _unpacked(path)  # in this order: packing takes lines from the one to the other
     data = data[: whole_bytes(data)]
     if before.endswith(data):

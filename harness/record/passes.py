@@ -1,4 +1,4 @@
-"""The passes of one sample: packed, every column in the fewest bytes, or column by column as lists (PassColumns).
+"""The passes of one sample: packed, every column in the fewest bytes, or column by column as lists (``trace.PassColumns``).
 
 A large run has millions of passes and few of them are read one by one; as lists they would fill the memory. In a record's
 JSON (from version 6 of the format on) they are an object:
@@ -29,68 +29,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from harness.record.trace import PER_ROW, PassColumns, Role
 
-from harness.record.trace import ForwardPass, Role
-
-
-class PassColumns(BaseModel):
-    """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
-
-    The per-row columns hold one list per pass with one entry per batch row, named as in harness.record.trace.ForwardPass.
-    ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
-    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass has it (another
-    decoder, an older record); so is its entry for a pass over no block. ``model`` names a pass's draft model by its shape in
-    the case; None, or a None entry, stands for the case's own model.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    role: list[Role]
-    query_tokens: list[list[int]]
-    context_tokens: list[list[int]]
-    logit_tokens: list[list[int]]
-    kept_tokens: list[list[int]]
-    decided_tokens: list[list[int]]
-    final_tokens: list[list[int]]
-    active: list[list[bool]]
-    padded_query: list[int]
-    padded_context: list[int]
-    decided_slots: list[list[list[int]] | None] | None = None
-    model: list[str | None] | None = None
-    forward_s: list[float] | None = None
-    sampler_s: list[float] | None = None
-
-    def untimed(self) -> PassColumns:
-        """The same passes without their durations."""
-        return self.model_copy(update={"forward_s": None, "sampler_s": None})
-
-    def passes(self) -> list[ForwardPass]:
-        """The trace as the decoder described it."""
-        per_row = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
-        return [
-            ForwardPass(
-                role=role,
-                padded_query=self.padded_query[i],
-                padded_context=self.padded_context[i],
-                decided_slots=_as_tuples(self.decided_slots[i]) if self.decided_slots else None,
-                model=made_by,
-                **{name: tuple(getattr(self, name)[i]) for name in per_row},
-            )
-            for i, (role, made_by) in enumerate(zip(self.role, self.made_by, strict=True))
-        ]
-
-    @property
-    def made_by(self) -> list[str | None]:
-        """The draft model that made each pass; None for the case's own model."""
-        return self.model or [None] * len(self.role)
-
-
-def _as_tuples(rows: list[list[int]] | None) -> tuple[tuple[int, ...], ...] | None:
-    return None if rows is None else tuple(map(tuple, rows))
-
-
-PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
 PER_PASS = ("padded_query", "padded_context")
 DURATIONS = frozenset(("forward_s", "sampler_s"))
 COLUMNS = ("role", *PER_ROW, *PER_PASS, "forward_s", "sampler_s", "slots_given", "slot_counts", "slots", "model")
@@ -133,7 +73,7 @@ class PackedPasses:
             if end > len(self.data):
                 break
             one.frombytes(self.data[start:end])
-            found[name], start = one if sys.byteorder == "little" else _swapped(one), end
+            found[name], start = _little_endian(one), end
         if end != len(self.data):
             raise ValueError(f"the columns of the passes take {end} bytes or more, {len(self.data)} are there")
         return found
@@ -260,8 +200,7 @@ def _unsigned(values: Sequence[int]) -> array[Any]:
 
 def _packed(roles: Iterable[Any], rows: int, columns: Arrays, models: tuple[str, ...]) -> PackedPasses:
     types = "".join(columns[name].typecode if name in columns else "-" for name in COLUMNS).rstrip("-")
-    little = [columns[name] if sys.byteorder == "little" else _swapped(columns[name]) for name in COLUMNS if name in columns]
-    data = b"".join(one.tobytes() for one in little)
+    data = b"".join(_little_endian(columns[name]).tobytes() for name in COLUMNS if name in columns)
     return PackedPasses(tuple(roles), len(columns["role"]), rows, types, data, models)
 
 
@@ -310,7 +249,10 @@ def _spelt(packed: PackedPasses) -> PassColumns:
     return PassColumns.model_construct(**spelt)
 
 
-def _swapped(one: array[Any]) -> array[Any]:
+def _little_endian(one: array[Any]) -> array[Any]:
+    """From this machine's order of bytes, or back to it."""
+    if sys.byteorder == "little":
+        return one
     copy = one[:]
     copy.byteswap()
     return copy

@@ -31,12 +31,12 @@ from pydantic import (
     PlainValidator,
     SerializationInfo,
     field_serializer,
-    field_validator,
     model_validator,
 )
 
 from harness.models import ModelShape
-from harness.record.passes import PackedPasses, PassColumns, read_passes
+from harness.record.passes import PackedPasses, read_passes
+from harness.record.trace import PassColumns as PassColumns
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 YEARS = range(1970, 2200)
@@ -50,10 +50,10 @@ def _duration(seconds: float) -> float:
 
 def _moment(text: str) -> str:
     try:
-        found = datetime.fromisoformat(text)
+        year = datetime.fromisoformat(text).year
     except ValueError as error:
         raise ValueError(f"got {text!r}, not a time in ISO 8601 such as 2026-11-20T10:00:00Z") from error
-    if found.year not in YEARS:
+    if year not in YEARS:
         raise ValueError(f"got {text!r}; the year of a time is from {YEARS[0]} to {YEARS[-1]}")
     return text
 
@@ -67,7 +67,7 @@ _ARM: Kinds = {
 }
 _FACTS: Kinds = {
     **dict.fromkeys(("logical_cores", "affinity_cores"), (int, "a whole number")),
-    **dict.fromkeys(("memory_total_bytes",), (int | float, "a number")),
+    "memory_total_bytes": (int | float, "a number"),
     **dict.fromkeys(("cpu_model", "commit", "python"), (str, "a text")),
     **dict.fromkeys(("packages", "reasons"), (dict, "an object")),
     **dict.fromkeys(("gpus", "nvidia_gpus"), (list, "a list")),
@@ -99,20 +99,23 @@ def _facts(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _named_parts(scenario: dict[str, Any]) -> dict[str, Any]:
+    parts = scenario.get("parts", [])
+    if not isinstance(parts, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in parts):
+        raise ValueError("the parts of the scenario are a list of objects with a name each")
+    return scenario
+
+
 Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
 ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
 Facts = Annotated[dict[str, Any], AfterValidator(_facts)]
-"""Facts of a machine."""
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
 """The number of a group, a repeat or a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 Reading = Annotated[float, Field(ge=-1e30, le=1e30)]
 """A meter's value, in any unit."""
-
-
-__all__ = ["RECORD_VERSION", "CaseHeader", "CaseOutcome", "PassColumns", "RowResult", "Run", "RunHeader", "Sample", "is_check"]
 
 RECORD_VERSION = 6
 PACKED_SINCE = 6
@@ -257,7 +260,7 @@ class RunHeader(_Frozen):
     run_id: str
     scenario_name: str
     question: str
-    scenario: dict[str, Any]
+    scenario: Annotated[dict[str, Any], AfterValidator(_named_parts)]
     scenario_digest: str
     command: str
     created_at: str
@@ -270,9 +273,7 @@ class RunHeader(_Frozen):
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
         """Case ids are unique, and a part has one model, dtype and device: prices are made once for all its arms."""
-        ids = Counter(case.case_id for case in self.cases)
-        twice = [case_id for case_id, count in ids.items() if count > 1]
-        if twice:
+        if twice := [case_id for case_id, count in Counter(case.case_id for case in self.cases).items() if count > 1]:
             raise ValueError(f"two cases have the id {twice[0]!r}")
         of_part: dict[str, CaseHeader] = {}
         for case in self.cases:
@@ -280,14 +281,6 @@ class RunHeader(_Frozen):
             if (case.model, case.dtype, case.device) != (first.model, first.dtype, first.device):
                 raise ValueError(f"part {case.part!r} has cases of different models, dtypes or devices")
         return self
-
-    @field_validator("scenario")
-    @classmethod
-    def _parts_have_names(cls, scenario: dict[str, Any]) -> dict[str, Any]:
-        parts = scenario.get("parts", [])
-        if not isinstance(parts, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in parts):
-            raise ValueError("the parts of the scenario are a list of objects with a name each")
-        return scenario
 
 
 class Run(_Frozen):

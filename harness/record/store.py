@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from harness.errors import InvariantError, RecordError, UserError
-from harness.record.diff import differing_keys
+from harness.record.diff import differing
 from harness.record.journal import Journal, damaged, packed, read_lines, refused, whole_lines, write_whole
 from harness.record.machine import of_one_machine
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
@@ -90,9 +90,9 @@ class RunStore:
         """
         header = _read_header(self.directory / HEADER)
         if header.scenario_digest != digest:
-            differing = ", ".join(differing_keys(header.scenario, scenario)) or "its digest"
+            keys = ", ".join(one.key for one in differing(header.scenario, scenario)) or "its digest"
             raise UserError(
-                f"{self.directory}: was made from another scenario ({differing}); its samples cannot be mixed with new ones. "
+                f"{self.directory}: was made from another scenario ({keys}); its samples cannot be mixed with new ones. "
                 "Give another --out, or restore the scenario"
             )
         self.hold()
@@ -100,12 +100,12 @@ class RunStore:
         return read_run(self.directory)
 
     def append(self, sample: Sample) -> None:
-        """Keep one sample; it is on the disk when this returns.
+        """Keep one sample, in the run's version of the format; it is on the disk when this returns.
 
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        _opened(self._samples).append(_line(sample, self._version))
+        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}))
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
@@ -138,9 +138,8 @@ class RunStore:
 
     def close(self) -> None:
         """Release the directory to other processes."""
-        for journal in (self._samples, self._events):
-            if journal is not None:
-                journal.close()
+        for journal in filter(None, (self._samples, self._events)):
+            journal.close()
         self._samples = self._events = None
 
     def __enter__(self) -> RunStore:
@@ -289,11 +288,6 @@ def _gzipped(lines: Iterable[bytes]) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
         packer.writelines(line + b"\n" for line in lines)
     return buffer.getvalue()
-
-
-def _line(sample: Sample, version: int) -> str:
-    """The sample in the form of that version of the format."""
-    return sample.model_dump_json(context={"record_version": version})
 
 
 def _opened(journal: Journal | None) -> Journal:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from harness.errors import InvariantError
 
 Role = Literal["prefill", "decide", "commit+decide", "draft", "verify", "verify+draft"]
 StopReason = Literal["stop", "length"]
+PER_ROW = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens", "active")
 
 
 class ForwardPass(NamedTuple):
@@ -49,6 +52,58 @@ class ForwardPass(NamedTuple):
     def rows(self) -> int:
         """Batch rows in the tensors of this pass."""
         return len(self.query_tokens)
+
+
+class PassColumns(BaseModel):
+    """The passes of one sample, column by column: entry i of every column belongs to pass i; durations in seconds.
+
+    The per-row columns hold one list per pass with one entry per batch row, named as in ForwardPass.
+    ``forward_s`` and ``sampler_s`` (from the end of the forward to the readback of what was decided; 0 where nothing was
+    read) are None where the sample was not timed pass by pass. ``decided_slots`` is None where no pass has it (another
+    decoder, an older record); so is its entry for a pass over no block. ``model`` names a pass's draft model by its shape in
+    the case; None, or a None entry, stands for the case's own model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    role: list[Role]
+    query_tokens: list[list[int]]
+    context_tokens: list[list[int]]
+    logit_tokens: list[list[int]]
+    kept_tokens: list[list[int]]
+    decided_tokens: list[list[int]]
+    final_tokens: list[list[int]]
+    active: list[list[bool]]
+    padded_query: list[int]
+    padded_context: list[int]
+    decided_slots: list[list[list[int]] | None] | None = None
+    model: list[str | None] | None = None
+    forward_s: list[float] | None = None
+    sampler_s: list[float] | None = None
+
+    def untimed(self) -> PassColumns:
+        """The same passes without their durations."""
+        return self.model_copy(update={"forward_s": None, "sampler_s": None})
+
+    def passes(self) -> list[ForwardPass]:
+        """The trace as the decoder described it."""
+        given = self.decided_slots or [None] * len(self.role)
+        return [
+            ForwardPass(
+                role=role,
+                padded_query=self.padded_query[i],
+                padded_context=self.padded_context[i],
+                decided_slots=None if slots is None else tuple(map(tuple, slots)),
+                model=made_by,
+                **{name: tuple(getattr(self, name)[i]) for name in PER_ROW},
+            )
+            for i, (role, made_by, slots) in enumerate(zip(self.role, self.made_by, given, strict=True))
+        ]
+
+    @property
+    def made_by(self) -> list[str | None]:
+        """The draft model that made each pass; None for the case's own model."""
+        return self.model or [None] * len(self.role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.analysis.pass_arrays import TraceArrays
@@ -19,7 +19,9 @@ from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
 from harness.scenario.method import GREEDY
 
+COUNTED = ("passes", "final_tokens_per_pass", "decode_tokens", "output_sha256", "modelled_bytes")
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
+NO_PASS = "no decode pass was made"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +57,18 @@ def output_sha256(samples: Iterable[Sample]) -> str:
 
 def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str, Count]:
     first = _first_repeat(samples)
-    if not first:
-        return {name: Count(value=None, reason=why_none) for name in (*_COUNTERS, "output_sha256", "modelled_bytes")}
-    unsteady = _unsteady(case, samples)
-    if unsteady is not None:
-        found = {name: Count(value=None, reason=unsteady) for name in (*_COUNTERS, "output_sha256", "modelled_bytes")}
-    else:
-        found = {name: read(case, first) for name, read in _COUNTERS.items()}
-        found |= {"output_sha256": Count(value=output_sha256(first)), "modelled_bytes": _modelled_bytes(case, first)}
+    why_not = _unsteady(case, samples) if first else why_none
+    found = {name: Count(value=None, reason=why_not) for name in COUNTED}
+    if why_not is None:
+        tallies = [tally(case, sample, None) for sample in first]
+        passes, tokens = sum(one.passes for one in tallies), sum(one.decode_tokens for one in tallies)
+        found = {
+            "passes": Count(value=passes),
+            "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(value=None, reason=NO_PASS),
+            "decode_tokens": Count(value=tokens),
+            "output_sha256": Count(value=output_sha256(first)),
+            "modelled_bytes": _modelled_bytes(case, first),
+        }
     peaks = {name: [one.meters[name] for one in samples if name in one.meters] for name in METERS}
     return found | {name: Count(value=max(values)) for name, values in peaks.items() if values}
 
@@ -95,22 +101,6 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     return None
 
 
-def _passes(case: CaseHeader, samples: list[Sample]) -> Count:
-    return Count(value=sum(tally(case, sample, None).passes for sample in samples))
-
-
-def _decode_tokens(case: CaseHeader, samples: list[Sample]) -> Count:
-    return Count(value=sum(tally(case, sample, None).decode_tokens for sample in samples))
-
-
-def _final_tokens_per_pass(case: CaseHeader, samples: list[Sample]) -> Count:
-    tallies = [tally(case, sample, None) for sample in samples]
-    passes = sum(one.passes for one in tallies)
-    if passes == 0:
-        return Count(value=None, reason="no decode pass was made")
-    return Count(value=sum(one.decode_tokens for one in tallies) / passes)
-
-
 def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sample]]) -> Count:
     """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
     if case.arm.get("temperature") != GREEDY:
@@ -131,13 +121,6 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
 def _outputs(samples: list[Sample]) -> dict[str, list[int]]:
     """Output ids by prompt, of the first repeat."""
     return {row.prompt_id: row.output_ids for sample in _first_repeat(samples) for row in sample.rows}
-
-
-_COUNTERS: Mapping[str, Callable[[CaseHeader, list[Sample]], Count]] = {
-    "passes": _passes,
-    "final_tokens_per_pass": _final_tokens_per_pass,
-    "decode_tokens": _decode_tokens,
-}
 
 
 def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:

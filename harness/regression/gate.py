@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
@@ -126,7 +125,6 @@ def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
     return f"about {enough} pairs in one look would decide it in 9 of 10 tries, if ratio and spread stay what they are"
 
 
-GateStage = Literal["first", "re-run"]
 ALPHA_WITHOUT_RERUN = 0.01
 """Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
 
@@ -137,7 +135,7 @@ class NeedPairs:
 
     pairs: int
     keys: tuple[str, ...]
-    stage: GateStage
+    stage: PairStage
     why: str
 
 
@@ -150,7 +148,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
-    """A timed gate as a value: its metrics, its plan and the d seen so far per key, in the order of the pairs.
+    """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
 
     ``order`` says which side ran first in each pair; None where that is not known, and then the place of a pair is no term.
 
@@ -161,26 +159,26 @@ class GateProcedure:
     metrics: tuple[TimedMetric, ...]
     plan: GatePlan = field(default_factory=GatePlan)
     order: PairOrder | None = None
-    first: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    rerun: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    seen: Mapping[PairStage, Mapping[str, tuple[float, ...]]] = field(default_factory=lambda: {"pair": {}, "rerun": {}})
 
     def __post_init__(self) -> None:
         check_timed(self.metrics)
 
     def next_step(self) -> NeedPairs | Done:
         """The next action of the runner. The same value gives the same answer."""
-        found, look = judge_looks(self.metrics, self.first, self.plan, self._signs("pair", self.plan.looks[-1]))
+        first, rerun = self.seen["pair"], self.seen["rerun"]
+        found, look = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
         if look is not None:
             keys = tuple(one.key for one in self.metrics if one.key not in found or found[one.key].outcome == "open")
-            have = min(len(self.first.get(key, ())) for key in keys)
-            return NeedPairs(pairs=look - have, keys=keys, stage="first", why=f"undecided before the look at {look} pairs")
+            have = min(len(first.get(key, ())) for key in keys)
+            return NeedPairs(pairs=look - have, keys=keys, stage="pair", why=f"undecided before the look at {look} pairs")
         suspected = [one for one in self.metrics if found[one.key].outcome == "slower"]
-        keys = tuple(one.key for one in suspected if len(self.rerun.get(one.key, ())) < self.plan.rerun_pairs)
+        keys = tuple(one.key for one in suspected if len(rerun.get(one.key, ())) < self.plan.rerun_pairs)
         if keys:
             why = "found slower: a regression is reported only if a re-run agrees"
-            return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="re-run", why=why)
+            return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="rerun", why=why)
         signs = self._signs("rerun", self.plan.rerun_pairs)
-        again = {one.key: judge_look([one], self.rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
+        again = {one.key: judge_look([one], rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
         return Done(judgements=tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics))
 
     def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
@@ -199,9 +197,9 @@ class GateProcedure:
             given = len(pairs.get(key, ()))
             if given != step.pairs:
                 raise ValueError(f"{given} pairs of {key}; the gate asked for {step.pairs} of each of {step.keys}")
-        seen = self.first if step.stage == "first" else self.rerun
+        seen = self.seen[step.stage]
         longer = dict(seen) | {key: (*seen.get(key, ()), *pairs[key]) for key in step.keys}
-        return replace(self, first=longer) if step.stage == "first" else replace(self, rerun=longer)
+        return replace(self, seen={**self.seen, step.stage: longer})
 
 
 def judge_pairs(metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]]) -> tuple[Judgement, ...]:

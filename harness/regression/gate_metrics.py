@@ -1,6 +1,6 @@
 """The metrics of a regression gate, timed and deterministic, each with its direction and tolerance.
 
-Deterministic metrics are judged here: by equality, or a declared tolerance; a change is given with both values.
+Deterministic metrics are judged here: by equality, or the tolerance of the table of metrics; a change has both values.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Literal
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.errors import UserError
-from harness.scenario.metrics import Basis, Better
+from harness.regression.metrics import MOST_TIMED_METRICS, CellMetric
+from harness.scenario.metrics import Basis, Metric
 
 MARGIN = 0.02
 """Least margin of a timed metric: a slowdown of up to 2 % is permitted."""
-MOST_TIMED_METRICS = 5
-"""Most primary metrics of one gate: each one reduces the power of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,32 +53,6 @@ class TimedMetric:
         return 1 if self.better == "lower" else -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeterministicMetric:
-    """A metric that two runs of one program agree on: passes, an output hash, modelled bytes, peak allocation.
-
-    A number may change by ``absolute`` (in ``unit``) or by ``relative`` (of BASE's value), whichever allows more. ``better``
-    says which changes beyond that count: ``equal`` any, ``lower`` a growth, ``higher`` a shrinking. Text admits ``equal`` only.
-
-    Raises:
-        UserError: a tolerance below 0 or not finite.
-    """
-
-    metric: str
-    subject: str
-    cell: dict[str, str]
-    unit: str
-    better: Better = "equal"
-    absolute: float = 0.0
-    relative: float = 0.0
-    basis: Basis = "counted"
-
-    def __post_init__(self) -> None:
-        for name, given in (("absolute", self.absolute), ("relative", self.relative)):
-            if not (math.isfinite(given) and given >= 0):
-                raise UserError(f"{name} tolerance {given} of {self.metric}: give a number of at least 0")
-
-
 def check_timed(metrics: Sequence[TimedMetric]) -> None:
     """Refuse a set of timed metrics that no gate can judge.
 
@@ -107,14 +80,16 @@ def log_ratio(base: float, new: float) -> float:
 
 Value = float | str | None
 ROUNDING = 1e-9
-"""Relative slack of a tolerance, so that 0.4 - 0.3 is within 0.1; equality has none."""
+"""Relative slack of a tolerance, so that 1.1 - 1 is within a tenth of 1; equality has none."""
 RUN_AGAIN = "run both sides with the same version and the same scenario, so that each records it"
 
 
-def judge_deterministic(metric: DeterministicMetric, base: Value, new: Value, why_absent: str | None = None) -> Judgement:
+def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent: str | None = None) -> Judgement:
     """BASE's value against NEW's: met, missed, or void where one is absent (``why_absent``), not finite, or of another type.
 
-    ``value`` is NEW's and ``base`` BASE's, in the metric's unit; None for text (a hash), where the reason names both.
+    A number may change by the metric's tolerance, a share of BASE's value. ``better`` says which changes beyond that count:
+    ``equal`` any, ``lower`` a growth, ``higher`` a shrinking. Text admits ``equal`` only. ``value`` is NEW's and
+    ``base`` BASE's, in the metric's unit; None for text (a hash), where the reason names both.
 
     Raises:
         UserError: text judged as lower or higher better.
@@ -123,8 +98,9 @@ def judge_deterministic(metric: DeterministicMetric, base: Value, new: Value, wh
     if fault:
         return judged(metric, "void", absent(fault), fault)
     if isinstance(base, str) or isinstance(new, str):
-        if metric.better != "equal":
-            raise UserError(f"{metric.metric} is text ({base!r}): only better: equal can be judged, not {metric.better}")
+        better = metric.definition.better
+        if better != "equal":
+            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {better}")
         same = base == new
         reason = f"the same: {base}" if same else f"changed from {base} to {new}"
         return judged(metric, "met" if same else "missed", absent("text is no number; the reason has it", n=1), reason)
@@ -133,25 +109,20 @@ def judge_deterministic(metric: DeterministicMetric, base: Value, new: Value, wh
     return judged(metric, state, exact(new, n=1), reason, float(base))
 
 
-def judged_numbers(metric: DeterministicMetric, base: float, new: float) -> tuple[State, str]:
+def judged_numbers(metric: CellMetric, base: float, new: float) -> tuple[State, str]:
     """State and reason of two finite numbers."""
-    difference = new - base
+    difference, definition = new - base, metric.definition
     if difference == 0:
         return "met", f"the same: {base:,} {metric.unit}"
     relative = f" ({difference / abs(base):+.3%})" if base else ""
     change = f"from {base:,} to {new:,} {metric.unit}{relative}"
-    if abs(difference) <= allowed(metric, base) * (1 + ROUNDING):
+    if abs(difference) <= definition.tolerance * abs(base) * (1 + ROUNDING):
         return "met", f"changed within its tolerance {change}"
-    if metric.better == "equal":
+    if definition.better == "equal":
         return "missed", f"changed {change}"
-    if (difference > 0) == (metric.better == "higher"):
+    if (difference > 0) == (definition.better == "higher"):
         return "met", f"better, {change}"
     return "missed", f"worse, {change}"
-
-
-def allowed(metric: DeterministicMetric, base: float) -> float:
-    """Change that the metric tolerates, in its unit."""
-    return max(metric.absolute, metric.relative * abs(base))
 
 
 def fault_of(base: Value, new: Value, why_absent: str | None) -> str | None:
@@ -166,18 +137,17 @@ def fault_of(base: Value, new: Value, why_absent: str | None) -> str | None:
     return None
 
 
-def judged(metric: DeterministicMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
+def judged(metric: CellMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
     """The judgement with the metric's own description."""
+    one = metric.definition
     return Judgement(
-        subject=metric.subject, metric=metric.metric, kind="deterministic", state=state, cell=metric.cell, value=value,
-        unit=metric.unit, better=metric.better, bound=bound_in_words(metric), basis=metric.basis, sizes={"runs": 2},
+        subject=metric.subject, metric=metric.name, kind="deterministic", state=state, cell=metric.cell, value=value,
+        unit=metric.unit, better=one.better, bound=bound_in_words(one), basis=one.basis, sizes={"runs": 2},
         reason=reason, remedy=RUN_AGAIN if state == "void" else None, base=base,
     )  # fmt: skip
 
 
-def bound_in_words(metric: DeterministicMetric) -> str:
+def bound_in_words(definition: Metric) -> str:
     """The permitted values of NEW."""
-    direction = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[metric.better]
-    given = [f"{metric.absolute:g} {metric.unit}"] if metric.absolute else []
-    given += [f"{metric.relative:.3%} of it"] if metric.relative else []
-    return f"{direction}, {' or '.join(given)} let pass" if given else direction
+    direction = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
+    return f"{direction}, {definition.tolerance:.3%} of it let pass" if definition.tolerance else direction

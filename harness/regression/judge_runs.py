@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, State
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
 from harness.regression.gate import judge_pairs
-from harness.regression.gate_metrics import MARGIN, DeterministicMetric, TimedMetric, judge_deterministic, log_ratio
+from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic, log_ratio
 from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
 from harness.regression.timed import numbers, processes_of
@@ -73,7 +73,7 @@ def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | N
     for name, other, _ in rest:
         if None not in (one.value, other.value) and other.value != one.value:
             why = f"BASE itself is not the same in every process: {one.value} in {first}, {other.value} in {name}"
-            return judge_deterministic(_deterministic(metric), None, None, why)
+            return judge_deterministic(metric, None, None, why)
     return None
 
 
@@ -82,7 +82,7 @@ def _gravest(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement:
     found = []
     for name, left, right in sides:
         why = "; ".join(f"{side}: {count.reason}" for side, count in (("BASE", left), ("NEW", right)) if count.reason)
-        judged = judge_deterministic(_deterministic(metric), left.value, right.value, why or None)
+        judged = judge_deterministic(metric, left.value, right.value, why or None)
         found.append(replace(judged, reason=f"in {name}: {judged.reason}") if len(sides) > 1 else judged)
     gravest = min(found, key=lambda one: GRAVEST_FIRST.index(one.state))
     if gravest.state == "met" and len(sides) > 1:
@@ -130,20 +130,12 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequ
     return tuple(found[one.key] for one in judged)
 
 
-def _open(one: TimedMetric, state: str, processes: int, reason: str, remedy: str) -> Judgement:
+def _open(one: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
     return Judgement(
-        subject=one.subject, metric=one.metric, kind="timed", state="void" if state == "void" else "inconclusive",
+        subject=one.subject, metric=one.metric, kind="timed", state=state,
         cell=one.cell, value=absent(reason), unit="ratio NEW / BASE", better=one.better,
         bound=f"at most {100 * one.margin:.3g} % slower", basis=one.basis, sizes={"processes": processes}, reason=reason,
         remedy=remedy,
-    )  # fmt: skip
-
-
-def _deterministic(metric: CellMetric) -> DeterministicMetric:
-    one = metric.definition
-    return DeterministicMetric(
-        metric=metric.name, subject=metric.subject, cell=metric.cell, unit=metric.unit, better=one.better,
-        relative=one.tolerance, basis=one.basis,
     )  # fmt: skip
 
 

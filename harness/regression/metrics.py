@@ -13,10 +13,11 @@ from fnmatch import fnmatchcase
 from harness.analysis.comparison import compare
 from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
-from harness.regression.gate_metrics import MOST_TIMED_METRICS
 from harness.scenario.metrics import METRICS, Metric, names_of
 
 TIMED = names_of(lambda one: one.gated == "timed")
+MOST_TIMED_METRICS = 5
+"""Most primary metrics of one gate: each one reduces the power of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,6 @@ def _named(metric: CellMetric, pattern: str) -> bool:
 
 
 def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
-    by_key = {(metric.name, metric.part, metric.batch_size, metric.arm): metric for metric in every}
     chosen: list[CellMetric] = []
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
@@ -115,7 +115,7 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
         asked = [("decode_s_per_token", ntp)] if ntp else []
         arm = _answering_arm(run, cases)
         asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
-        chosen += [by_key[name, part, batch_size, case.case_id.rpartition("/")[2]] for name, case in asked]
+        chosen += [metric_of(name, case) for name, case in asked]
     return tuple(chosen[:MOST_TIMED_METRICS])
 
 

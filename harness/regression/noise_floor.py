@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,9 @@ def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFlo
     n = len(estimates)
     unknown = NoiseFloor(metric=metric, ratio=None, repeats=n, pairs=pairs, method="none")
     if odd := [str(i) for i, one in enumerate(estimates, start=1) if not math.isfinite(one)]:
-        return NoiseFloor(**asdict(unknown) | {"reason": f"no finite estimate in repeat {', '.join(odd)} of {n}"})
+        return replace(unknown, reason=f"no finite estimate in repeat {', '.join(odd)} of {n}")
     if n < 2:
-        return NoiseFloor(**asdict(unknown) | {"reason": f"{n} A/A repeats show no spread; {FEWEST_REPEATS} are wanted"})
+        return replace(unknown, reason=f"{n} A/A repeats show no spread; {FEWEST_REPEATS} are wanted")
     ordered = sorted(map(abs, estimates))
     if n >= ENOUGH_REPEATS:
         floor, method = ordered[math.ceil(PERCENTILE * n) - 1], "99th percentile of |estimate|, observed"

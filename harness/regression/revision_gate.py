@@ -24,12 +24,12 @@ from harness.record.schema import Run
 from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
 from harness.regression.counted import counted
 from harness.regression.gate import Done, GateProcedure, NeedPairs
-from harness.regression.gate_decision import GatePlan, place_terms
+from harness.regression.gate_decision import GatePlan, PairStage, place_terms
 from harness.regression.gate_metrics import MARGIN, log_ratio
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
 from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
-from harness.regression.revisions import Revisions, Stage
+from harness.regression.revisions import Revisions
 from harness.regression.timed import Process, numbers, processes_of
 
 MOST_VOID_PAIRS = 3
@@ -109,8 +109,7 @@ def _timed(
     pairs = Pairs(revisions, base, wish.allow, progress, counts)
     procedure = GateProcedure(metrics=judged, plan=wish.plan, order=revisions.order)
     while isinstance(step := procedure.next_step(), NeedPairs):
-        stage: Stage = "pair" if step.stage == "first" else "rerun"
-        procedure = procedure.fed(pairs.take(stage, step.pairs, [metrics[key] for key in step.keys], step.why))
+        procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
     assert isinstance(step, Done)
     return step.judgements
 
@@ -122,10 +121,10 @@ class Pairs:
         self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress, counts: Counts | None = None
     ) -> None:
         self._revisions, self._like, self._allow, self._progress = revisions, like, allow, progress
-        self._taken: dict[Stage, int] = {"pair": 0, "rerun": 0}
+        self._taken: dict[PairStage, int] = {"pair": 0, "rerun": 0}
         self._counts = counts
 
-    def take(self, stage: Stage, count: int, metrics: Sequence[CellMetric], why: str) -> dict[str, list[float]]:
+    def take(self, stage: PairStage, count: int, metrics: Sequence[CellMetric], why: str) -> dict[str, list[float]]:
         """d = log(NEW / BASE) of the next ``count`` pairs, by metric key; NaN where a metric has no time in a pair.
 
         Raises:
@@ -142,7 +141,7 @@ class Pairs:
             self._taken[stage] = number
         return found
 
-    def _pair(self, stage: Stage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
+    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
         """d of one pair by metric key, or why it is absent after repeats."""
         while True:
             row = self._once(stage, number, metrics)
@@ -152,7 +151,7 @@ class Pairs:
             self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
             self._revisions.take_again(stage, number)
 
-    def _once(self, stage: Stage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
+    def _once(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
         base, new = self._revisions.pair(stage, number)
         refuse_unlike(
             self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")

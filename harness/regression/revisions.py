@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
@@ -41,11 +41,8 @@ GRACE_S = 10.0
 """Seconds that an interrupted command has to write its record before it is killed."""
 
 
-class Launcher(Protocol):
-    """Runs a shell command to its end."""
-
-    def __call__(self, command: str, stdout: Path, stderr: Path) -> int:
-        """Write its output into the two files; returns its exit status."""
+Launcher = Callable[[str, Path, Path], int]
+"""Runs a shell command to its end, with its output in two files (stdout, stderr); returns its exit status."""
 
 
 def launch(command: str, stdout: Path, stderr: Path) -> int:
@@ -106,7 +103,6 @@ def _stopped_by() -> Iterator[_Stop]:
 
 
 Side = Literal["base", "new"]
-Stage = PairStage
 OUT = "{out}"
 LAST_LINES = 8
 COMMANDS, ANSWER = "gate.json", "judgements.json"
@@ -134,10 +130,6 @@ class Commands:
                     f"--{side}-cmd {command!r}: has no {OUT}, so nobody knows where it leaves its run; write for example "
                     f"'cd ../{side} && sbd run gate --out {OUT} --no-report'"
                 )
-
-    def of(self, side: Side) -> str:
-        """The command of one side."""
-        return self.base if side == "base" else self.new
 
 
 def default_work(commands: Commands) -> Path:
@@ -168,7 +160,7 @@ class Revisions:
         self._fresh: set[Side] = set()
         self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
-    def pair(self, stage: Stage, number: int) -> tuple[Run, Run]:
+    def pair(self, stage: PairStage, number: int) -> tuple[Run, Run]:
         """The runs of BASE and of NEW of one pair, from 1, taken in its order. Existing runs are read, not repeated.
 
         Raises:
@@ -178,7 +170,7 @@ class Revisions:
         runs = {side: self._run(side, folder, place) for place, side in enumerate(order, start=1)}
         return runs["base"], runs["new"]
 
-    def take_again(self, stage: Stage, number: int) -> None:
+    def take_again(self, stage: PairStage, number: int) -> None:
         """Set a pair aside, so that it is measured anew in its own place and order."""
         folder = self._folder(stage, number)
         count = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
@@ -189,7 +181,7 @@ class Revisions:
         """How many pairs were set aside so far, in this call or an earlier one."""
         return sum(1 for _ in self.work.glob("void-*"))
 
-    def missing(self, stage: Stage, numbers: range) -> list[Side]:
+    def missing(self, stage: PairStage, numbers: range) -> list[Side]:
         """The processes of these pairs that are still to be run, in their order."""
         return [
             side for number in numbers for side in self._sides(stage, number)
@@ -200,10 +192,10 @@ class Revisions:
         """Write the answer to the work folder, which is then finished."""
         write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
 
-    def _sides(self, stage: Stage, number: int) -> tuple[Side, Side]:
+    def _sides(self, stage: PairStage, number: int) -> tuple[Side, Side]:
         return ("base", "new") if self.order.base_first(stage, number) else ("new", "base")
 
-    def _folder(self, stage: Stage, number: int) -> Path:
+    def _folder(self, stage: PairStage, number: int) -> Path:
         return self.work / f"{stage}-{number:02d}"
 
     def _open(self, seed: int) -> PairOrder:
@@ -241,7 +233,7 @@ class Revisions:
         folder.mkdir(parents=True, exist_ok=True)
         out = folder / side
         _set_aside(out)
-        command = self._commands.of(side).replace(OUT, shlex.quote(str(out.resolve())))
+        command = getattr(self._commands, side).replace(OUT, shlex.quote(str(out.resolve())))
         stderr, started_s = folder / f"{side}.stderr", self._clock()
         status = self._launch(command, folder / f"{side}.stdout", stderr)
         if status != 0:

@@ -64,11 +64,6 @@ def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: i
     )
 
 
-def runs_json(compared: RunsCompared) -> dict[str, Any]:
-    """As plain JSON values with their ``version``."""
-    return asdict(compared)
-
-
 def timed_changes(metrics: Sequence[CellMetric], base: Sequence[Process], new: Sequence[Process]) -> list[Change]:
     """The timed figures of all processes of both runs, not yet judged; of each those processes that have a time of it."""
     found = []
@@ -243,7 +238,7 @@ def to_json(found: SideBySide) -> dict[str, Any]:
         "against": [
             {
                 "letter": one.letter,
-                "unlike": [{"key": key.key, "base": key.base, "new": key.new} for key in one.unlike],
+                "unlike": [asdict(key) for key in one.unlike],
                 "compared": asdict(one.compared),
                 "outcomes": list(one.outcomes),
             }
@@ -262,10 +257,8 @@ def judgements_of(comparison: Comparison, header: RunHeader) -> Judgements:
 
 
 def _side(letter: str, run: Run) -> Side:
-    comparison = compare(run)
-    return Side(
-        letter=letter, header=run.header, comparison=comparison, judgements=judgements_of(comparison, run.header)
-    )  # fmt: skip
+    found, header = compare(run), run.header
+    return Side(letter=letter, header=header, comparison=found, judgements=judgements_of(found, header))
 
 
 def _against(letter: str, base: Run, new: Run, comparisons: int) -> Against:

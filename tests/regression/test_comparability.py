@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.record.diff import ABSENT, differing, differing_keys
+from harness.record.diff import ABSENT, differing
 from harness.record.schema import RECORD_VERSION, Run
 from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
 from harness.scenario.loading import load_scenario
@@ -33,8 +33,8 @@ def with_scenario(run: Run, **changes: Any) -> Run:
 
 def test_differing_names_every_place() -> None:
     """Keys on one side only, lists of other lengths and values are all named by their place; absent is not None."""
-    assert differing_keys({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3], "c": 0}) == ["b.1", "c"]
-    assert differing_keys({"a": {"b": [1]}}, {"a": {"b": [1, 2]}}) == ["a.b"]
+    assert differing({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3], "c": 0}) == [("b.1", 2, 3), ("c", ABSENT, 0)]
+    assert differing({"a": {"b": [1]}}, {"a": {"b": [1, 2]}}) == [("a.b", [1], [1, 2])]
     assert differing({"a": None}, {}) == [("a", None, ABSENT)]
 
 
@@ -42,7 +42,8 @@ def test_differing_names_every_place() -> None:
 def test_differing_is_empty_exactly_for_equal_values(one: Any, other: Any) -> None:
     """Whatever the nesting; and swapping the sides swaps the values."""
     assert (differing(one, other) == []) == (one == other)
-    assert sorted(differing_keys(one, other)) == sorted(differing_keys(other, one))
+    swapped = sorted((found.key, repr(found.other), repr(found.one)) for found in differing(other, one))
+    assert sorted((found.key, repr(found.one), repr(found.other)) for found in differing(one, other)) == swapped
 
 
 def test_a_run_is_like_itself_and_like_another_commit_of_sbd() -> None:

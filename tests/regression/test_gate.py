@@ -43,7 +43,7 @@ def drive(
     procedure, steps, seen = GateProcedure(metrics=tuple(metrics), plan=plan), list[NeedPairs](), 0
     while isinstance(step := procedure.next_step(), NeedPairs):
         steps.append(step)
-        source, start = (first, seen) if step.stage == "first" else (rerun, 0)
+        source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
         seen += step.pairs
         procedure = procedure.fed({key: source[key][start : start + step.pairs] for key in source})
     return step.judgements, steps
@@ -72,7 +72,7 @@ def test_the_ways_through_a_gate(first: float, rerun: float, state: State, asked
     assert (judgement.state, [one.pairs for one in steps]) == (state, asked)
     assert words in judgement.reason
     assert (judgement.remedy is None) == (state != "inconclusive")
-    assert [one.stage for one in steps[-1:]] == (["re-run"] if 10 in asked else ["first"])
+    assert [one.stage for one in steps[-1:]] == (["rerun"] if 10 in asked else ["pair"])
 
 
 def test_what_is_shown_is_the_rerun_with_its_bounds() -> None:

@@ -94,8 +94,8 @@ def gated(d: list[float], rerun: list[float], order: PairOrder) -> Done:
     """The answer of a gate of one metric."""
     procedure, seen = GateProcedure(metrics=(METRIC,), order=order), 0
     while isinstance(step := procedure.next_step(), NeedPairs):
-        source, start = (d, seen) if step.stage == "first" else (rerun, 0)
-        seen += step.pairs if step.stage == "first" else 0
+        source, start = (d, seen) if step.stage == "pair" else (rerun, 0)
+        seen += step.pairs if step.stage == "pair" else 0
         procedure = procedure.fed({"t": source[start : start + step.pairs]})
     return step
 

@@ -18,70 +18,51 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Boolean,
-    Column,
-    Connection,
-    Double,
-    Engine,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.errors import MissingExtraError, StorageError, UserError
 from harness.paths import user_data_dir
 
-METADATA = MetaData()
-VERSION = Table("schema_version", METADATA, Column("version", Integer, nullable=False))
-RECORDS = Table(
+METADATA = sa.MetaData()
+VERSION = sa.Table("schema_version", METADATA, sa.Column("version", sa.Integer, nullable=False))
+RECORDS = sa.Table(
     "records",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", Text, nullable=False, unique=True),
-    Column("path", Text, nullable=False),
-    Column("measured_at", Text, nullable=False),
-    Column("added_at", Text, nullable=False),
-    Column("revision", Text),
-    Column("revision_has_changes", Boolean),
-    Column("branch", Text),
-    Column("fingerprint", Text, nullable=False),
-    Column("machine", Text, nullable=False),
-    Column("scenario_name", Text, nullable=False),
-    Column("scenario_digest", Text, nullable=False),
-    Column("record_version", Integer, nullable=False),
-    Column("comparison_version", Integer, nullable=False),
-    Column("samples", Integer, nullable=False),
-    Column("committed_at", Text),
-    Column("software", Text, nullable=False, server_default="{}"),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("run_id", sa.Text, nullable=False, unique=True),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("measured_at", sa.Text, nullable=False),
+    sa.Column("added_at", sa.Text, nullable=False),
+    sa.Column("revision", sa.Text),
+    sa.Column("revision_has_changes", sa.Boolean),
+    sa.Column("branch", sa.Text),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("scenario_name", sa.Text, nullable=False),
+    sa.Column("scenario_digest", sa.Text, nullable=False),
+    sa.Column("record_version", sa.Integer, nullable=False),
+    sa.Column("comparison_version", sa.Integer, nullable=False),
+    sa.Column("samples", sa.Integer, nullable=False),
+    sa.Column("committed_at", sa.Text),
+    sa.Column("software", sa.Text, nullable=False, server_default="{}"),
 )
-FIGURES = Table(
+FIGURES = sa.Table(
     "figures",
     METADATA,
-    Column("record_id", Integer, ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
-    Column("cell", Text, primary_key=True),
-    Column("arm", Text, primary_key=True),
-    Column("metric", Text, primary_key=True),
-    Column("value", Double),
-    Column("low", Double),
-    Column("high", Double),
-    Column("n", Integer, nullable=False),
-    Column("unit", Text, nullable=False),
-    Column("better", Text, nullable=False),
-    Column("reason", Text),
+    sa.Column("record_id", sa.Integer, sa.ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("cell", sa.Text, primary_key=True),
+    sa.Column("arm", sa.Text, primary_key=True),
+    sa.Column("metric", sa.Text, primary_key=True),
+    sa.Column("value", sa.Double),
+    sa.Column("low", sa.Double),
+    sa.Column("high", sa.Double),
+    sa.Column("n", sa.Integer, nullable=False),
+    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("better", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
 )
-TREND_INDEX = Index(
+TREND_INDEX = sa.Index(
     "figures_of_a_metric", FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.record_id, FIGURES.c.value
 )
 """Holds everything that a trend reads of a figure."""
@@ -98,7 +79,7 @@ def default_database() -> Path:
     return user_data_dir("history") / "history.sqlite"
 
 
-def database_url(where: str) -> URL:
+def database_url(where: str) -> sa.URL:
     """What ``where`` names, a file or a URL.
 
     Raises:
@@ -106,9 +87,9 @@ def database_url(where: str) -> URL:
         MissingExtraError: PostgreSQL's driver is not installed.
     """
     if "://" not in where:
-        return URL.create("sqlite", database=str(Path(where).expanduser().absolute()))
+        return sa.URL.create("sqlite", database=str(Path(where).expanduser().absolute()))
     try:
-        url = make_url(where)
+        url = sa.make_url(where)
     except ArgumentError as error:
         raise UserError(f"--db: cannot be read as a URL; {ALLOWED}") from error  # not shown: it may hold a password
     if url.drivername not in SCHEMES:
@@ -125,26 +106,26 @@ def database_url(where: str) -> URL:
     return url.set(drivername=SCHEMES[url.drivername])
 
 
-def shown(url: URL) -> str:
+def shown(url: sa.URL) -> str:
     """The database in words, its password hidden."""
     return str(url.database) if url.drivername == "sqlite" else url.render_as_string(hide_password=True)
 
 
-def open_engine(url: URL) -> Engine:
+def open_engine(url: sa.URL) -> sa.Engine:
     """An engine, to be disposed of; a writing transaction has the execution option ``sbd_writes``.
 
     Raises:
         StorageError: the folder of the file cannot be made.
     """
     if url.drivername != "sqlite":
-        return create_engine(url)
+        return sa.create_engine(url)
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{url.database}: its folder cannot be made ({error.strerror}); give another --db") from error
-    engine = create_engine(url, connect_args={"timeout": BUSY_S})
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S})
+    sa.event.listen(engine, "connect", _prepare)
+    sa.event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -195,12 +176,10 @@ UPGRADES: Upgrades = {
 """By schema version, the statements that lead to the next one. What was released here is never changed."""
 
 
-def bring_up_to_date(engine: Engine, place: str, upgrades: Upgrades = UPGRADES) -> None:
-    """Make the tables, or upgrade older ones, in one transaction.
+def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADES) -> None:
+    """Make the tables, or upgrade older ones, in one transaction, which begins by locking the file where it is SQLite.
 
-    Args:
-        engine: its transactions begin by locking the file, where it is SQLite.
-        place: the database in words, for messages.
+    ``place``: the database in words, for messages.
 
     Raises:
         UserError: it was made by a newer version, or is not a history.
@@ -210,7 +189,7 @@ def bring_up_to_date(engine: Engine, place: str, upgrades: Upgrades = UPGRADES) 
             return
     with engine.execution_options(sbd_writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
         found = _version(connection, place)  # another program may have been first
         if found > SCHEMA_VERSION:
             raise UserError(
@@ -222,15 +201,15 @@ def bring_up_to_date(engine: Engine, place: str, upgrades: Upgrades = UPGRADES) 
             connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
         elif found < SCHEMA_VERSION:
             for statement in (one for version in range(found, SCHEMA_VERSION) for one in upgrades[version]):
-                connection.execute(text(statement))
+                connection.execute(sa.text(statement))
             connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
 
 
-def _version(connection: Connection, place: str) -> int:
+def _version(connection: sa.Connection, place: str) -> int:
     """Version of the schema; 0: the database is empty."""
-    tables = set(inspect(connection).get_table_names())
+    tables = set(sa.inspect(connection).get_table_names())
     if VERSION.name in tables:
-        versions = connection.execute(select(VERSION.c.version)).scalars().all()
+        versions = connection.execute(sa.select(VERSION.c.version)).scalars().all()
         if len(versions) == 1:
             return int(versions[0])
     elif not tables & {"records", "figures"}:

@@ -22,19 +22,15 @@ def figures_of(comparison: Comparison) -> tuple[TrackedFigure, ...]:
     return tuple(figure for cell in comparison.cells for arm in cell.arms for figure in _of_arm(cell, arm))
 
 
-def cell_name(cell: Cell) -> str:
-    """``reference/word_problems/b1``; ``reference/all/b1`` over several tasks."""
-    return f"{cell.part}/{cell.task or ALL_TASKS}/b{cell.batch_size}"
-
-
 def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
+    """Its cell is named ``reference/word_problems/b1``, or ``reference/all/b1`` over several tasks."""
     for name, quantity in _quantities(arm).items():
         if arm.is_ntp and name in ONE_BY_DEFINITION:
             continue
         metric = METRICS[name]
         yield TrackedFigure(
-            cell=cell_name(cell), arm=arm.label, metric=name, value=quantity.value, low=quantity.low, high=quantity.high,
-            n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
+            cell=f"{cell.part}/{cell.task or ALL_TASKS}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
+            low=quantity.low, high=quantity.high, n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
         )  # fmt: skip
 
 
@@ -64,12 +60,9 @@ def reciprocal(rate: Quantity) -> Quantity:
 
 
 def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
-    """Derive the figures of ``run``.
+    """Derive the figures of ``run``, which was read from the directory ``path`` (absolute).
 
-    Args:
-        run: as read from its directory.
-        path: that directory, absolute.
-        revision: from the user or git; the run's own record fills in what is None there.
+    ``revision``: from the user or git; the run's own record fills in what is None there.
 
     Raises:
         RecordError: a time in the record cannot be read.
@@ -102,9 +95,6 @@ def _completed(given: Revision, run: Run) -> Revision:
     """The revision, completed by the record. Changes of the checkout are those of the recorded commit only."""
     recorded, changes = recorded_commit(run), run.header.environment.get("commit_has_changes")
     commit = given.commit or recorded
-    if given.has_changes is None and commit == recorded and isinstance(changes, bool):
-        given_changes: bool | None = changes
-    else:
-        given_changes = given.has_changes
+    known = given.has_changes is None and commit == recorded and isinstance(changes, bool)
     at = None if given.committed_at is None else utc(given.committed_at, f"commit {commit}")
-    return Revision(commit=commit, has_changes=given_changes, branch=given.branch, committed_at=at)
+    return Revision(commit=commit, has_changes=changes if known else given.has_changes, branch=given.branch, committed_at=at)

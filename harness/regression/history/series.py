@@ -6,7 +6,7 @@ Runs of one commit are one point, their median. A run without a known commit, or
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from itertools import groupby
 from statistics import median
@@ -51,6 +51,9 @@ class Line:
     branch: str | None
 
 
+LINE = tuple(field.name for field in fields(Line))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """``values[i]`` is the figure at ``points[i]``, oldest first."""
@@ -90,20 +93,14 @@ def read_lines(
     last: int | None = None,
     outdated: bool = False,
 ) -> Lines:
-    """Every series of ``metrics`` in cells whose name matches the pattern ``cell``.
+    """Every series of ``metrics`` in cells whose name matches the shell pattern ``cell``.
 
-    Args:
-        connection: reading one state of the database.
-        wanted: which runs.
-        metrics: names.
-        cell: a shell pattern.
-        last: only this many newest commits of each line; None: all.
-        outdated: figures of older formulas too.
+    ``connection`` reads one state of the database. ``last``: only this many newest commits of each line; None: all.
+    ``outdated``: figures of older formulas too.
     """
-    names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version",
-             "fingerprint", "machine", "scenario_name", "scenario_digest", "branch")  # fmt: skip
+    names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version")
     rows = connection.execute(
-        filtered(select(*(RECORDS.c[name] for name in names)), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
+        filtered(select(*(RECORDS.c[name] for name in (*names, *LINE))), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
     ).all()
     newest = max((row.comparison_version for row in rows), default=None)
     current = [row for row in rows if outdated or row.comparison_version == newest]
@@ -125,18 +122,12 @@ def _places(rows: Sequence[Any], last: int | None) -> _Places:
     number = np.full(max((row.id for row in rows), default=0) + 1, -1)
     for made in of_lines.values():
         made.sort(key=lambda one: (one[0].when, one[0].run_ids))
-        line = _line(made[-1][1][-1])
+        newest = made[-1][1][-1]
+        line = Line(**{name: getattr(newest, name) for name in LINE})
         for point, members in made[-last if last else 0 :]:
             number[[one.id for one in members]] = len(points)
             points.append((line, point))
     return _Places(points, number)
-
-
-def _line(row: Any) -> Line:
-    return Line(
-        fingerprint=row.fingerprint, machine=row.machine, scenario_name=row.scenario_name, scenario_digest=row.scenario_digest,
-        branch=row.branch,
-    )  # fmt: skip
 
 
 def _point(members: list[Any]) -> Point:

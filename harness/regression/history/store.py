@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
@@ -18,7 +18,10 @@ from harness.regression.history.database import FIGURES, RECORDS, bring_up_to_da
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
-REVISION = ("revision", "revision_has_changes", "branch", "committed_at")
+REVISION = {
+    "revision": "commit", "revision_has_changes": "has_changes", "branch": "branch", "committed_at": "committed_at",
+}  # fmt: skip
+"""By column of the table, the field of Revision."""
 PLAIN = (
     "run_id", "path", "measured_at", "fingerprint", "machine", "scenario_name", "scenario_digest", "record_version",
     "comparison_version", "samples",
@@ -136,12 +139,9 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
 
 
 def _row_of(record: HistoryRecord) -> dict[str, Any]:
-    revision = record.revision
-    return {name: getattr(record, name) for name in PLAIN} | {
-        "revision": revision.commit,
-        "revision_has_changes": revision.has_changes,
-        "branch": revision.branch,
-        "committed_at": revision.committed_at,
+    row = {name: getattr(record, name) for name in PLAIN}
+    row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
+    return row | {
         "software": json.dumps(record.software, sort_keys=True),
         "added_at": record.added_at or datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -158,12 +158,7 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
     return HistoryRecord(
         **{name: row[name] for name in PLAIN},
         added_at=row["added_at"],
-        revision=Revision(
-            commit=row["revision"],
-            has_changes=row["revision_has_changes"],
-            branch=row["branch"],
-            committed_at=row["committed_at"],
-        ),
+        revision=Revision(**{name: row[column] for column, name in REVISION.items()}),
         software=json.loads(row["software"]),
         figures=figures,
     )
@@ -180,8 +175,5 @@ def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
 
 
 def _insert_figures(connection: Connection, record_id: int, figures: Sequence[TrackedFigure]) -> None:
-    rows = [
-        {field.name: getattr(one, field.name) for field in fields(TrackedFigure)} | {"record_id": record_id} for one in figures
-    ]
-    if rows:
-        connection.execute(insert(FIGURES), rows)
+    if figures:
+        connection.execute(insert(FIGURES), [asdict(one) | {"record_id": record_id} for one in figures])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from sqlalchemy import Connection, select
@@ -77,8 +77,8 @@ class Trend:
     comparison_version: int | None
     min_change: float
     last: int | None
-    level: float = ALPHA
     alpha: float = ALPHA
+    level: float = ALPHA
     min_segment: int = MIN_SEGMENT
     version: int = TREND_VERSION
 
@@ -134,20 +134,8 @@ def trend(
 
 def to_json(found: Trend) -> dict[str, Any]:
     """As plain JSON values with their ``version``."""
-    plain = (
-        "place",
-        "runs",
-        "outdated",
-        "comparison_version",
-        "min_change",
-        "last",
-        "alpha",
-        "level",
-        "min_segment",
-        "version",
-        "tested",
-    )
-    return {name: getattr(found, name) for name in plain} | {"series": [_plain(one) for one in found.judged]}
+    plain = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "judged"}
+    return plain | {"tested": found.tested, "series": [_plain(one) for one in found.judged]}
 
 
 def _plain(one: Judged) -> dict[str, Any]:
@@ -171,10 +159,7 @@ def _plain(one: Judged) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {
-        "label": point.label, "commit": point.commit, "has_changes": point.has_changes, "when": point.when,
-        "run_ids": point.run_ids,
-    }  # fmt: skip
+    return {name: getattr(point, name) for name in ("label", "commit", "has_changes", "when", "run_ids")}
 
 
 def _ends(change: Change) -> tuple[int, int]:

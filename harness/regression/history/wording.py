@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from harness import formatting
-from harness.analysis.stats.change_points import Change
 from harness.regression.history.series import Line
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.scenario.metrics import METRICS
@@ -60,27 +59,15 @@ def change_words(one: Judged, found: ChangePoint) -> str:
     if found.reached is None:
         said = f"{found.direction}: {moved}, after {found.last_old.label} and by {found.first_new.label}"
     else:
+        commits = (change.end or change.index) - change.index + 1
+        newest = ", the newest" if change.end == len(one.series.points) - 1 else ""  # it is still on the line
         said = (
-            f"{found.direction}: a drift, not a step: {moved} over {_commits_between(change)} commits, from about "
-            f"{found.last_old.label} to about {found.reached.label}{_still(one, change)}"
+            f"{found.direction}: a drift, not a step: {moved} over {commits} commits, from about "
+            f"{found.last_old.label} to about {found.reached.label}{newest}"
         )
-    said += f" ({_p(change.p)})"
+    said += " (p < 1e-6)" if change.p < 1e-6 else f" (p = {change.p:.2g})"  # smaller ones are extrapolated: not distinguished
     versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in found.also_changed.items()]
     return f"{said}; also changed: {', '.join(versions)}" if versions else said
-
-
-def _commits_between(change: Change) -> int:
-    return (change.end or change.index) - change.index + 1
-
-
-def _still(one: Judged, change: Change) -> str:
-    """Whether the newest commit is still on the line."""
-    return ", the newest" if change.end == len(one.series.points) - 1 else ""
-
-
-def _p(p: float) -> str:
-    """p-values below 1e-6 are not distinguished, because they are extrapolated."""
-    return "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
 
 
 def series_words(one: Judged) -> str:
@@ -98,7 +85,7 @@ def series_words(one: Judged) -> str:
 def finding(trend: Trend) -> str:
     """How many changes were found, and how often chance alone shows any."""
     changes, tested = len(trend.found), trend.tested
-    said = f"{_counted(changes, 'change')} in {tested} series of {trend.runs} runs"
+    said = f"{changes} {'change' if changes == 1 else 'changes'} in {tested} series of {trend.runs} runs"
     if trend.last is not None:
         said += f", the newest {trend.last} commits of each"
     return f"{said}; if nothing had changed, one look in {1 / trend.alpha:.0f} would show any change"
@@ -118,7 +105,3 @@ def remarks(trend: Trend) -> list[str]:
             f"{trend.comparison_version}: `sbd history rebuild` derives them again, --outdated uses them as they are"
         )
     return said
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
