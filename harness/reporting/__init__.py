@@ -1,6 +1,7 @@
 """Writes the report of a run: one HTML file that opens without a network, and its values as JSON.
 
-Reads records and comparisons only and computes no statistic of its own.
+In: records and comparisons. Out: a page, its JSON, figures, files for other programs; no statistic of its own. Open ``page``
+first, then ``explain``, which lists the figures.
 """
 
 from __future__ import annotations
