@@ -52,7 +52,7 @@ ToOption = Annotated[
         metavar="FORMAT=FILE",
         callback=_check_to,
         help="also write the answers for a program, - is standard output; repeat for several; "
-        "FORMAT is json, junit, markdown, github, bigger-is-better, smaller-is-better, bencher or prometheus",
+        f"FORMAT is {' or '.join(', '.join(FORMATS).rsplit(', ', 1))}",
     ),
 ]
 
