@@ -19,6 +19,7 @@ from harness.analysis.results import COMPARISON_VERSION
 from harness.cli.output import grid, json_text
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.meters.environment import branch_at, committed_at
+from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.history.database import default_database
 from harness.regression.history.derive import record_of
@@ -48,6 +49,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 def open_history(where: str | None) -> History:
     """The requested database, or this user's own file."""
     return History(where or str(default_database()))
+
+
+def history_of(run: Run, where: str) -> Trend:
+    """All series of the run's scenario; a page of runs keeps those with a point of one of them."""
+    with open_history(where) as database:
+        return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))
 
 
 @history_app.command("add", short_help="keep the figures of runs")

@@ -12,17 +12,12 @@ import typer
 from harness.analysis.comparison import compare, to_json
 from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.verdict import claims_for, verdict
-from harness.cli.history import open_history
 from harness.cli.output import json_text
 from harness.errors import UserError
 from harness.record.journal import write_whole
 from harness.record.machine import by_machine
-from harness.record.schema import Run
 from harness.record.store import publish, read_on_one_machine, read_run
 from harness.regression import run_comparison
-from harness.regression.history.metrics import known_metrics
-from harness.regression.history.store import Wanted
-from harness.regression.history.trend import Trend, trend
 
 REPORT_JSON_VERSION = 1
 SIDE_BY_SIDE = "side_by_side.html"
@@ -146,14 +141,12 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
         return []
     from harness.reporting.side_by_side import write_side_by_side
 
-    trend = _trend(history, records[0]) if history is not None else None
+    trend = None
+    if history is not None:
+        from harness.cli.history import history_of  # the database's library is not on every machine that measures
+
+        trend = history_of(records[0], history)
     last = runs[-1] if runs[-1].is_dir() else runs[-1].parent
     page = write_side_by_side(found, out or last / SIDE_BY_SIDE, trend)
     print(f"report  {page}")
     return [page]
-
-
-def _trend(where: str, run: Run) -> Trend:
-    """The series of the first run's scenario; the page keeps those with a point of one of its runs."""
-    with open_history(where) as database:
-        return trend(database, Wanted(scenario=run.header.scenario_digest), known_metrics([]))

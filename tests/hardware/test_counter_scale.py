@@ -172,7 +172,9 @@ def test_a_gpus_counter_is_calibrated_and_the_scale_reaches_the_record(library, 
     monkeypatch.setattr(available, "find_scale", calibrate)
     found = available.find_meters("cuda:0")
     assert asked == [("cuda:0", True)] and "dram_bandwidth_pct" in found.windows.figures
-    engine = Engine(None, None, "cpu", HostClock(), found)
+    engine = Engine(
+        SimpleNamespace(shape=None, tokenizer=None, mask_id=None), None, "cpu", HostClock(), found, None, None, None
+    )
     event = json.loads(json.dumps(engine.meters))
     assert BandwidthScale.model_validate(event["bandwidth_scale"]) == scale() and event["bandwidth_scale_reason"] is None
 
@@ -182,7 +184,9 @@ def test_a_gpus_counter_is_calibrated_and_the_scale_reaches_the_record(library, 
     assert len(asked) == 1, "nothing is streamed where nothing counts"
     [why] = [one.reason for one in found.absent if "dram_bandwidth_pct" in one.figures]
     assert "no GPM" in why and "no dcgmi" in why
-    event = Engine(None, None, "cpu", HostClock(), found).meters
+    event = Engine(
+        SimpleNamespace(shape=None, tokenizer=None, mask_id=None), None, "cpu", HostClock(), found, None, None, None
+    ).meters
     assert event["bandwidth_scale"] is None and event["bandwidth_scale_reason"]
 
 
