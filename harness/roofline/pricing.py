@@ -17,7 +17,7 @@ from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
-from harness.roofline.operations import count_operations, forward_operations, sampler_operation
+from harness.roofline.operations import count_operations, sampler_operation
 from harness.roofline.pass_factors import PassFactors
 
 Sides = tuple[float, float, float]
@@ -90,19 +90,6 @@ class PassPrice:
     def sampler_s(self) -> float:
         """The part of ``expected_s`` that is not the forward."""
         return self.after[1]
-
-    @property
-    def dominating(self) -> str:
-        """Which term of the price is the longest, in words."""
-        terms = {"fixed cost": self.fixed_s, "what follows the forward": self.sampler_s}
-        for bound, words in (("memory", "reading memory"), ("compute", "arithmetic")):
-            terms[words] = sum(cost.expected_s for cost in self.operations if cost.bound == bound)
-        return max(terms, key=lambda words: terms[words])
-
-
-def pass_bytes(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass) -> float:
-    """Modelled bytes of one forward pass (weights, KV read and written, activations), without the sampler."""
-    return sum(operation.bytes_ for operation in forward_operations(shape, deployment, forward_pass))
 
 
 def price_pass(shape: ModelShape, deployment: Deployment | str, forward_pass: ForwardPass, ceilings: Ceilings) -> PassPrice:

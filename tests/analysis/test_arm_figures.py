@@ -7,8 +7,8 @@ import pytest
 from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
-from harness.roofline.pricing import pass_bytes
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.pass_bytes import pass_bytes
 
 
 def sbd(run: Run) -> ArmResult:

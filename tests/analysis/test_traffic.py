@@ -9,7 +9,7 @@ import pytest
 from harness.analysis.comparison import compare
 from harness.record.store import RunStore, read_run
 from harness.reporting.page import render
-from harness.roofline.pricing import pass_bytes
+from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import SHAPE, build
 
 WHY = "scale not taken"

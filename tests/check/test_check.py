@@ -27,12 +27,12 @@ from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import HostClock
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import CaseOutcome, Run
-from harness.roofline.pricing import pass_bytes
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd
 from tests.helpers.fake_clock import FakeClock
+from tests.helpers.pass_bytes import pass_bytes
 
 WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention")
 

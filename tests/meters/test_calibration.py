@@ -19,9 +19,10 @@ from harness.meters.calibration import FOUR_GIB, cache_dir, cached_or_measured, 
 from harness.meters.torch_bench import Kernel, Stepping
 from harness.models import ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
-from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from tests.helpers.fake_bench import GIB, MODEL, FakeBench, quiet
+from tests.helpers.pass_bytes import pass_bytes
 
 RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
 STEPPING = Stepping(engine="none", eager=True, steps=lambda model: model, attend=lambda query, keys, values: query)

@@ -15,7 +15,7 @@ from harness.record.schema import CaseOutcome, Run
 from harness.regression.counted import counted
 from harness.regression.metrics import CellMetric, primary_metrics, timed_metrics
 from harness.regression.timed import numbers, observed, processes_of
-from harness.roofline.pricing import pass_bytes
+from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.synthetic_run import ARMS, SHAPE, Part, build
 from tests.helpers.two_runs import in_processes, slower, two_arms
 

@@ -14,11 +14,12 @@ from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
 from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
-from harness.roofline.pricing import pass_bytes, price_trace
+from harness.roofline.pricing import price_trace
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import stored_weight_bytes
 from tests.helpers import DATA
 from tests.helpers.command import sbd
+from tests.helpers.pass_bytes import pass_bytes
 
 TABLE = known_anchors()
 REPORT = compare_anchors(TABLE, known_profiles())

@@ -19,10 +19,11 @@ from harness.models.shape import with_layers
 from harness.record.passes import from_stored, pack
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
-from harness.roofline.pricing import pass_bytes, price_pass
+from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
+from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 from tests.helpers.synthetic_run import priced
 
