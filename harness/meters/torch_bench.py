@@ -7,13 +7,12 @@ same caches and prefetchers as decoding does. This module decides no sizes and k
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.errors import UserError
-from harness.meters.clock import cuda_index
+from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
 Kernel = Callable[[], object]
@@ -51,13 +50,7 @@ class TorchBench:
     """
 
     def __init__(
-        self,
-        device: str,
-        dtype: str,
-        threads: int | None,
-        stepping: Stepping,
-        clock: Callable[[], float] = time.perf_counter,
-        cuda: Any = None,
+        self, device: str, dtype: str, threads: int | None, stepping: Stepping, clock: Clock | None = None, cuda: Any = None
     ) -> None:
         import torch
 
@@ -65,7 +58,6 @@ class TorchBench:
         self.engine = stepping.engine
         self._torch = torch
         self._cuda = torch.cuda if cuda is None else cuda
-        self._clock = clock
         found = getattr(torch, dtype, None)
         if not isinstance(found, torch.dtype):
             raise UserError(f"torch has no dtype {dtype!r}; use float32, bfloat16, float16 or float64")
@@ -77,6 +69,7 @@ class TorchBench:
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
             )
         self.device, self._index = device, cuda_index(device)
+        self._clock: Clock = clock or (CudaClock(f"cuda:{self._index}", self._cuda) if self.on_cuda else HostClock())
         self.device_name = self._cuda.get_device_name(self._index) if self.on_cuda else cpu_name()
         self.torch_version = str(torch.__version__)
         self.fixed_hidden = self.on_cuda and stepping.eager  # what is captured launches nothing that could be waited for
@@ -225,42 +218,30 @@ class TorchBench:
             step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())
             for _ in range(5):
                 step()
-            return self._wall_seconds(step, steps)
+            times = []
+            for _ in range(steps):
+                self._clock.synchronise()
+                start = self._clock.now_s()
+                step()
+                self._clock.synchronise()
+                times.append(self._clock.now_s() - start)
+            return times
 
     def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
         """Duration of each of ``repeats`` runs, with ``warm_up`` after one run that is not counted: by CUDA events where there
-        is a GPU, else by the clock.
+        is a GPU, else by the host's clock.
         """
         with self._torch.inference_mode():
             if warm_up:
                 kernel()
-            return self._event_seconds(kernel, repeats) if self.on_cuda else self._wall_seconds(kernel, repeats)
-
-    def _wall_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
-        times = []
-        for _ in range(repeats):
-            self._synchronize()
-            start = self._clock()
-            kernel()
-            self._synchronize()
-            times.append(self._clock() - start)
-        return times
-
-    def _event_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
-        self._synchronize()
-        pairs = []
-        for _ in range(repeats):
-            start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
-            start.record()
-            kernel()
-            end.record()
-            pairs.append((start, end))
-        self._synchronize()
-        return [start.elapsed_time(end) / 1e3 for start, end in pairs]
-
-    def _synchronize(self) -> None:
-        if self.on_cuda:
-            self._cuda.synchronize(self._index)
+            self._clock.synchronise()
+            marks = []
+            for _ in range(repeats):
+                start = self._clock.mark()
+                kernel()
+                marks.append((start, self._clock.mark()))
+            self._clock.synchronise()
+        return self._clock.spans_s(marks)
 
     def _random(self, elements: int) -> Any:
         return self._torch.randn(elements, device=self.device).to(self._dtype)
