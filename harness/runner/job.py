@@ -55,7 +55,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         progress.note(f"no hardware profile in this record: {reason}")
     shapes = {case.part.name: case.shape for case in job.plan.cases}
     parts = {part.name: part for part in job.scenario.parts}
-    known = {name: shape or machine.shape_of(parts[name]) for name, shape in shapes.items()}
+    known = {name: shape or machine.shape(parts[name]) for name, shape in shapes.items()}
     calibration = {
         name: found
         for name, part in parts.items()

@@ -245,7 +245,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     except CaseError as error:
         found["reason"] = str(error)
     # An ex-ante price may use only passes that ended before the first sample began.
-    yield found | {"ended_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    yield found | {"ended_at": _now()}
     return measured_s
 
 
