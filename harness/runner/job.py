@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +115,12 @@ def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:
     """reports/<name>-<digest>-<n>: the newest if it is unfinished, else the next."""
-    number = 1
-    while True:
-        directory = Path("reports") / f"{name}-{digest[:8]}-{number}"
-        if not RunStore(directory).exists or not _finished(directory, plan):
-            return directory
-        number += 1
+    numbered = (Path("reports") / f"{name}-{digest[:8]}-{number}" for number in count(1))
+    return next(directory for directory in numbered if not _finished(directory, plan))
 
 
 def _finished(directory: Path, plan: Plan) -> bool:
+    if not RunStore(directory).exists:
+        return False
     held = read_run(directory)
     return not missing_slots(plan, held, StoppingRule(plan, held))
