@@ -107,16 +107,15 @@ WARM_UP_S = 0.3
 
 
 class KernelMeter:
-    """``run`` does the work once and returns its seconds; the best of ``runs`` counts, because noise only adds."""
+    """``run`` does the work once and returns its seconds; the best of three counts, because noise only adds."""
 
     figures: Mapping[str, MeterFigure] = {
         "kernel_before_s": MeterFigure(unit="s", source="fixed calibration kernel"),
         "kernel_after_s": MeterFigure(unit="s", source="fixed calibration kernel"),
     }
 
-    def __init__(self, run: Callable[[], float], runs: int = 3) -> None:
+    def __init__(self, run: Callable[[], float]) -> None:
         self._run = run
-        self._runs = runs
         self._before_s = 0.0
 
     def open(self) -> None:
@@ -128,7 +127,7 @@ class KernelMeter:
         return {"kernel_before_s": self._before_s, "kernel_after_s": self._best()}
 
     def _best(self) -> float:
-        return min(self._run() for _ in range(self._runs))
+        return min(self._run() for _ in range(3))
 
 
 def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:

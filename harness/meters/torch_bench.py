@@ -151,7 +151,7 @@ class TorchBench:
         count = max(1, elements // (lines * columns))
         columns = min(columns, elements // lines)
         weights = [self._buffer[i * lines * columns : (i + 1) * lines * columns].view(lines, columns) for i in range(count)]
-        inputs = self._random(tokens * columns).view(tokens, columns)
+        inputs = self._random(tokens, columns)
 
         def run() -> None:
             for weight in weights:
@@ -163,8 +163,7 @@ class TorchBench:
         """The same small matrix again and again, so that it stays in the cache; and the flops."""
         torch = self._torch
         lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
-        weight = self._random(lines * columns).view(lines, columns)
-        inputs = self._random(tokens * columns).view(tokens, columns)
+        weight, inputs = self._random(lines, columns), self._random(tokens, columns)
 
         def run() -> None:
             for _ in range(RESIDENT_TIMES):
@@ -181,9 +180,7 @@ class TorchBench:
         if self.on_cuda:
             return None
         heads, keys, width = ATTENTION
-        query, key, value = (
-            self._random(heads * length * width).view(1, heads, length, width) for length in (queries, keys, keys)
-        )
+        query, key, value = (self._random(1, heads, length, width) for length in (queries, keys, keys))
         attend = self._stepping.attend
 
         def run() -> None:
@@ -243,8 +240,8 @@ class TorchBench:
             self._clock.synchronise()
         return self._clock.spans_s(marks)
 
-    def _random(self, elements: int) -> Any:
-        return self._torch.randn(elements, device=self.device).to(self._dtype)
+    def _random(self, *shape: int) -> Any:
+        return self._torch.randn(shape, device=self.device).to(self._dtype)
 
     def _release(self) -> None:
         self._buffer = None
