@@ -108,6 +108,7 @@ def pretended_machine() -> Machine:
         free_bytes=lambda part: None,
         profile=lambda scenario: (None, "a pretended machine"),
         execution=lambda part: "eager",
+        shape=lambda part: PretendedEngine(part).shape,
     )
 
 

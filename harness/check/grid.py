@@ -60,38 +60,35 @@ def attention_heads(dry: bool) -> tuple[int, int, int]:
 def _cell(context: int, batch: int, dry: bool) -> dict[str, Any]:
     arms = [{"method": "ntp"}] + [_replayed(k, {"nfe_speedup": PASSES_SAVED}) for k in BLOCKS if k != PAPER_BLOCK]
     arms += [_replayed(PAPER_BLOCK, _table1(*of)) for of in TABLE_1]
-    return _part(f"context_{context}_batch_{batch}", arms, context, batch, dry) | {
-        "repeats": 2, "warmup": 3, "baseline_check": 0,
-        "workload": _workload(context, 2 * batch, 32 if dry else 64, dry),
-    }  # fmt: skip
+    return _part(f"context_{context}_batch_{batch}", arms, context, batch, dry, repeats=2, warmup=3, prompts=2 * batch)
 
 
 def _energy(batch: int, dry: bool) -> dict[str, Any]:
     arms = [{"method": "ntp"}, _replayed(PAPER_BLOCK, _table1(*TABLE_1[0]))]
-    return _part(f"energy_batch_{batch}", arms, CONTEXTS[0], batch, dry) | {
-        "repeats": 1, "warmup": 0, "baseline_check": 0,
-        "workload": _workload(CONTEXTS[0], batch, 64 if dry else ENERGY_TOKENS, dry),
-    }  # fmt: skip
+    new_tokens = 64 if dry else ENERGY_TOKENS
+    return _part(f"energy_batch_{batch}", arms, CONTEXTS[0], batch, dry, prompts=batch, new_tokens=new_tokens)
 
 
 def _baseline(dry: bool) -> dict[str, Any]:
     """generate() in one cell only, because its first compiled decode takes a minute."""
-    return _part("baseline", [{"method": "ntp"}], CONTEXTS[0], 1, dry) | {
-        "repeats": 1, "warmup": 1, "baseline_check": 1, "workload": _workload(CONTEXTS[0], 2, 32 if dry else 64, dry),
-    }  # fmt: skip
+    return _part("baseline", [{"method": "ntp"}], CONTEXTS[0], 1, dry, warmup=1, baseline_check=1, prompts=2)
 
 
-def _part(name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool) -> dict[str, Any]:
+def _part(
+    name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool, *, prompts: int,
+    new_tokens: int | None = None, repeats: int = 1, warmup: int = 0, baseline_check: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
     # Compiling every shape of every cell would exceed the time of the check.
     place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
     health = {"kernel": 0.1, "steal": 0.02}  # a clock that follows the power drawn varies more
-    return {"name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch], "health": health}
-
-
-def _workload(context: int, prompts: int, new_tokens: int, dry: bool) -> dict[str, Any]:
     length = context // 256 if dry else context
-    return {"synthetic": {"prompt_tokens": length}, "prompts": prompts, "max_new_tokens": new_tokens}
+    work = {"prompts": prompts, "max_new_tokens": new_tokens or (32 if dry else 64)}
+    return {
+        "name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch], "health": health,
+        "repeats": repeats, "warmup": warmup, "baseline_check": baseline_check,
+        "workload": {"synthetic": {"prompt_tokens": length}, **work},
+    }  # fmt: skip
 
 
 def _replayed(block_size: int, source: dict[str, Any]) -> dict[str, Any]:

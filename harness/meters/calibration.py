@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,6 @@ from pydantic import ValidationError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
 from harness.roofline.ceilings import why_unusable
-
-Progress = Callable[[str], None]
 
 STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
 RESIDENT_TOKENS = ATTENTION_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -38,19 +36,13 @@ FIXED_COST_STEPS = 40
 SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
 
 
-def measure(bench: TorchBench, dtype: str, model_bytes: int, progress: Progress) -> Calibration:
+def measure(bench: TorchBench, dtype: str, model_bytes: int) -> Calibration:
     """Run every kernel on ``bench``; times are medians, the read rate is the best reached."""
-    progress("calibrating: read bandwidth")
     points, dram_bound, reason = _read_bandwidth(bench, model_bytes)
-    progress("calibrating: linear layers streamed from memory")
     streaming = streaming_s_per_byte(bench, min(model_bytes, STREAMED_BYTES_MAX))
-    progress("calibrating: matrix rate out of the cache")
     resident = _flops_per_s(bench, {tokens: bench.resident_linear(tokens) for tokens in RESIDENT_TOKENS})
-    progress("calibrating: attention out of the cache")
     attention = attention_flops_per_s(bench)
-    progress("calibrating: fixed cost per pass and layer")
     per_pass_s, per_layer_s, fixed_reason = fixed_cost(bench)
-    progress("calibrating: sampler")
     sampler_s = median_s(bench, bench.sampler(SAMPLER_ROWS, SAMPLER_VOCAB))
     return Calibration(
         engine=bench.engine,
@@ -166,20 +158,13 @@ def fixed_cost(bench: TorchBench) -> tuple[float | None, float | None, str | Non
     return per_pass_s, per_layer_s, None
 
 
-def load_or_calibrate(
-    device: str,
-    dtype: str,
-    threads: int | None,
-    model_bytes: int,
-    stepping: Stepping,
-    progress: Progress = lambda message: None,
-) -> Calibration:
+def load_or_calibrate(device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping) -> Calibration:
     """The cached calibration of this machine, dtype, thread count, model size and engine, or one measured now and cached.
 
     ``threads``: CPU threads, None for torch's default.
     """
     with TorchBench(device, dtype, threads, stepping) as bench:
-        return cached_or_measured(bench, dtype, model_bytes, cache_dir(), progress)
+        return cached_or_measured(bench, dtype, model_bytes, cache_dir())
 
 
 def cached_calibration(
@@ -195,22 +180,17 @@ def cache_dir() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "sbd"
 
 
-def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path, progress: Progress) -> Calibration:
+def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Calibration:
     """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
     path = _path(bench, dtype, model_bytes, folder)
     if (cached := kept_at(path, dtype)) is not None:
-        progress(f"calibration of {cached.created_at} read from {path}")
         return cached
-    calibration = measure(bench, dtype, model_bytes, progress)
-    if reason := why_unusable(calibration, dtype):
-        progress(f"{reason}; measured once more")
-        calibration = measure(bench, dtype, model_bytes, progress)
-    if why_unusable(calibration, dtype):
-        return calibration  # only the record keeps it, with its reason
-    try:
-        _write(path, calibration)
-    except OSError as error:
-        progress(f"the calibration could not be cached at {path} ({error.strerror}); the next run measures again")
+    calibration = measure(bench, dtype, model_bytes)
+    if why_unusable(calibration, dtype):  # a disturbance of the machine: measured once more
+        calibration = measure(bench, dtype, model_bytes)
+    if why_unusable(calibration, dtype) is None:  # else only the record keeps it, with its reason
+        with suppress(OSError):  # what cannot be cached is measured again by the next run
+            _write(path, calibration)
     return calibration
 
 

@@ -47,14 +47,11 @@ _REMEDIES = (
 
 
 class DcgmMeter:
-    """Mean of the rows that lie in the window, as a percentage. ``interval_s``: between two rows."""
+    """Mean of the rows that lie in the window, as a percentage."""
 
     figures: Mapping[str, MeterFigure] = DCGM
 
-    def __init__(
-        self, command: Sequence[str], interval_s: float = INTERVAL_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._interval_s = interval_s
+    def __init__(self, command: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._opened_s = 0.0
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -93,9 +90,9 @@ class DcgmMeter:
         if self._process.poll() is not None:
             raise Unreadable(_said(text, self._process.returncode))
         shares = [float(value) for value in _VALUE.findall(text)[ROWS_ACROSS:] if value != NONE_YET]
-        expected = int(lasted_s / self._interval_s) - ROWS_ACROSS
+        expected = int(lasted_s / INTERVAL_S) - ROWS_ACROSS
         if expected < 1:
-            shortest_ms = 1000 * (ROWS_ACROSS + 1) * self._interval_s
+            shortest_ms = 1000 * (ROWS_ACROSS + 1) * INTERVAL_S
             raise Unreadable(f"the window lasted {1000 * lasted_s:.1f} ms; DCGM needs more than {shortest_ms:.0f} ms")
         if len(shares) < 0.5 * expected:
             raise Unreadable(f"dcgmi printed {len(shares)} values where the window has room for {expected}")

@@ -139,13 +139,8 @@ NVML_PACKAGE = "nvidia-ml-py"
 DEPRECATED_NVML_PACKAGE = "pynvml"
 
 
-def snapshot(
-    proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys"), nvml: Any = None
-) -> dict[str, Any]:
-    """The environment now, as plain JSON values; sizes in bytes, times in seconds or clock ticks as named.
-
-    ``nvml``: a fake of the module pynvml.
-    """
+def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> dict[str, Any]:
+    """The environment now, as plain JSON values; sizes in bytes, times in seconds or clock ticks as named."""
     readers: dict[str, Callable[[], Reading]] = {
         "python": lambda: (platform.python_version(), None),
         "harness": lambda: (__version__, None),
@@ -153,7 +148,7 @@ def snapshot(
         "pynvml_from": _owner_of_pynvml,
         **host_readers(proc, cgroup, sysfs),
         **torch_readers(),
-        **gpu_readers(proc, nvml),
+        **gpu_readers(proc),
         "commit": lambda: _git("rev-parse", "HEAD"),
         "commit_has_changes": _dirty,
     }
@@ -184,23 +179,19 @@ def _packages() -> Reading:
 
 @cache
 def _owner_of_pynvml() -> Reading:
-    """Which distributions bring the module ``pynvml``, and a warning where it is not NVIDIA's own alone."""
+    """Which distributions bring the module ``pynvml``, and what to do unless NVIDIA's own alone does."""
     owners = sorted(set(metadata.packages_distributions().get("pynvml", ())))
-    return owners or None, _warning_of_pynvml(owners, _version(DEPRECATED_NVML_PACKAGE))
-
-
-def _warning_of_pynvml(owners: list[str], deprecated: str | None) -> str | None:
-    """What to do unless NVIDIA's distribution alone owns the module; ``deprecated``: the other one's version, if it is here."""
-    if deprecated is not None:
-        return (
+    warning = None
+    if (deprecated := _version(DEPRECATED_NVML_PACKAGE)) is not None:
+        warning = (
             f"warning: the deprecated distribution pynvml {deprecated} is installed and may stand in the way of NVIDIA's own; "
             f"pip uninstall pynvml, then pip install --force-reinstall {NVML_PACKAGE}"
         )
-    if not owners:
-        return f"no installed distribution has a module pynvml; pip install {NVML_PACKAGE}"
-    if owners != [NVML_PACKAGE]:
-        return f"warning: the module pynvml comes from {', '.join(owners)}; pip install --force-reinstall {NVML_PACKAGE}"
-    return None
+    elif not owners:
+        warning = f"no installed distribution has a module pynvml; pip install {NVML_PACKAGE}"
+    elif owners != [NVML_PACKAGE]:
+        warning = f"warning: the module pynvml comes from {', '.join(owners)}; pip install --force-reinstall {NVML_PACKAGE}"
+    return owners or None, warning
 
 
 def _dirty() -> Reading:

@@ -57,10 +57,10 @@ _OF_GPU: dict[str, Asked] = {
 }
 
 
-def gpu_readers(proc: Path, nvml: Any = None) -> dict[str, Callable[[], Reading]]:
+def gpu_readers(proc: Path) -> dict[str, Callable[[], Reading]]:
     """What reads each fact, by name; ``nvidia_gpus`` is a list with one entry, and its reasons, per GPU of the driver."""
     of_driver = _OF_SYSTEM | {"nvidia_gpus": lambda driver: [gpu_facts(driver, gpu) for gpu in _gpus(driver)]}
-    readers: dict[str, Callable[[], Reading]] = {name: partial(_with_driver, nvml, ask) for name, ask in of_driver.items()}
+    readers: dict[str, Callable[[], Reading]] = {name: partial(_with_driver, ask) for name, ask in of_driver.items()}
     readers["profiling_for_admin_only"] = partial(_profiling_rights, proc)
     return readers
 
@@ -77,8 +77,8 @@ def gpu_facts(nvml: Any, gpu: Any) -> dict[str, Any]:
     return {**found, "reasons": reasons}
 
 
-def _with_driver(given: Any, ask: Callable[[Any], Any]) -> Reading:
-    nvml = given or library()
+def _with_driver(ask: Callable[[Any], Any]) -> Reading:
+    nvml = library()
     try:
         nvml.nvmlInit()
         try:

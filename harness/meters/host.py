@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from harness.meters.environment_host import field_of, steal_ticks
-from harness.meters.window import Absent, MeterFigure, Unreadable
+from harness.meters.window import Absent, CounterMeter, MeterFigure, Unreadable
 
 
-class HostMeter:
+class HostMeter(CounterMeter):
     """Involuntary context switches of this process, all threads, and the machine's stolen time."""
 
     figures: Mapping[str, MeterFigure] = {
@@ -41,27 +41,15 @@ class HostMeter:
     ) -> None:
         self._proc = proc
         self._switches = switches
-        self._ticks_per_s = ticks_per_s or os.sysconf("SC_CLK_TCK")
-        self._before: tuple[int, int | None] = (0, None)
+        self.counts_per_unit = {"steal_s": ticks_per_s or os.sysconf("SC_CLK_TCK")}
 
-    def open(self) -> None:
-        """Read both counters."""
-        self._before = self._switches(), self._steal_ticks()
-
-    def close(self) -> Mapping[str, float]:
-        """Their growth."""
-        found = {"involuntary_switches": float(self._switches() - self._before[0])}
-        before, after = self._before[1], self._steal_ticks()
-        if before is not None and after is not None:
-            found["steal_s"] = (after - before) / self._ticks_per_s
-        return found
-
-    def _steal_ticks(self) -> int | None:
-        """Of all cores since boot; None where this kernel counts no steal time."""
+    def counters(self) -> Mapping[str, int]:
+        """The switches, and the ticks stolen from all cores since boot where this kernel counts them."""
+        found = {"involuntary_switches": self._switches()}
         with suppress(OSError):
-            ticks: int | None = steal_ticks(self._proc)[0]
-            return ticks
-        return None
+            ticks, _ = steal_ticks(self._proc)
+            found |= {} if ticks is None else {"steal_s": ticks}
+        return found
 
 
 class HostMemoryMeter:
@@ -98,7 +86,7 @@ class Tally:
 CAPTURES = Tally()
 
 
-class GraphMeter:
+class GraphMeter(CounterMeter):
     """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it) and captured ones."""
 
     figures: Mapping[str, MeterFigure] = {
@@ -106,21 +94,12 @@ class GraphMeter:
     }
 
     def __init__(self, counters: Any = None) -> None:
-        self._counters = counters
-        self._before = 0
+        self._counted = counters
 
-    def open(self) -> None:
-        """Note how many there are."""
-        self._before = self._made()
-
-    def close(self) -> Mapping[str, float]:
-        """How many came since."""
-        return {"compiled_graphs": float(self._made() - self._before)}
-
-    def _made(self) -> int:
-        counters = torch._dynamo.utils.counters if self._counters is None else self._counters
-        made: int = counters["stats"]["unique_graphs"]
-        return made + CAPTURES.made
+    def counters(self) -> Mapping[str, int]:
+        """How many there are."""
+        counted = torch._dynamo.utils.counters if self._counted is None else self._counted
+        return {"compiled_graphs": counted["stats"]["unique_graphs"] + CAPTURES.made}
 
 
 WARM_UP_S = 0.3
@@ -128,16 +107,15 @@ WARM_UP_S = 0.3
 
 
 class KernelMeter:
-    """``run`` does the work once and returns its seconds; the best of ``runs`` counts, because noise only adds."""
+    """``run`` does the work once and returns its seconds; the best of three counts, because noise only adds."""
 
     figures: Mapping[str, MeterFigure] = {
         "kernel_before_s": MeterFigure(unit="s", source="fixed calibration kernel"),
         "kernel_after_s": MeterFigure(unit="s", source="fixed calibration kernel"),
     }
 
-    def __init__(self, run: Callable[[], float], runs: int = 3) -> None:
+    def __init__(self, run: Callable[[], float]) -> None:
         self._run = run
-        self._runs = runs
         self._before_s = 0.0
 
     def open(self) -> None:
@@ -149,7 +127,7 @@ class KernelMeter:
         return {"kernel_before_s": self._before_s, "kernel_after_s": self._best()}
 
     def _best(self) -> float:
-        return min(self._run() for _ in range(self._runs))
+        return min(self._run() for _ in range(3))
 
 
 def warm_up(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:

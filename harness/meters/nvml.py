@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.meters.window import Absent, MeterFigure, Unreadable
+from harness.meters.window import Absent, CounterMeter, MeterFigure, Unreadable
 
 ENERGY = {"energy_j": MeterFigure(unit="J", source="NVML total energy counter")}
 STATE = {
@@ -36,7 +36,6 @@ GPM = {
 }
 GPM_SHORTEST_S = 0.1
 """GPM's samples must lie further apart than this (nvml.h)."""
-_NS_PER_S = 1e9
 
 
 class _GpuMeter:
@@ -47,19 +46,15 @@ class _GpuMeter:
         self._handle = handle
 
 
-class EnergyMeter(_GpuMeter):
+class EnergyMeter(_GpuMeter, CounterMeter):
     """Joules since the window opened; the counter moves about every 100 ms, so short windows say little."""
 
     figures: Mapping[str, MeterFigure] = ENERGY
-    _before_mj = 0
+    counts_per_unit: Mapping[str, float] = {"energy_j": 1000}
 
-    def open(self) -> None:
-        """Read the counter (mJ)."""
-        self._before_mj = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
-
-    def close(self) -> Mapping[str, float]:
-        """Its growth."""
-        return {"energy_j": (self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) - self._before_mj) / 1000}
+    def counters(self) -> Mapping[str, int]:
+        """The counter (mJ)."""
+        return {"energy_j": self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)}
 
 
 class StateMeter(_GpuMeter):
@@ -89,21 +84,14 @@ class StateMeter(_GpuMeter):
         return found
 
 
-class ThrottleMeter(_GpuMeter):
+class ThrottleMeter(_GpuMeter, CounterMeter):
     """Seconds of the window during which each limit held the clocks down."""
 
     figures: Mapping[str, MeterFigure] = THROTTLE
+    counts_per_unit: Mapping[str, float] = dict.fromkeys(THROTTLE, 1e9)
 
-    def open(self) -> None:
-        """Read the counters (ns)."""
-        self._before = self._counters()
-
-    def close(self) -> Mapping[str, float]:
-        """Their growth, for those that could be read both times."""
-        after = self._counters()
-        return {name: (after[name] - self._before[name]) / _NS_PER_S for name in after if name in self._before}
-
-    def _counters(self) -> dict[str, int]:
+    def counters(self) -> Mapping[str, int]:
+        """Those counters (ns) that can be read."""
         answers = self._nvml.nvmlDeviceGetFieldValues(self._handle, list(THROTTLE_FIELDS.values()))
         pairs = zip(THROTTLE_FIELDS, answers, strict=True)
         return {name: int(a.value.ullVal) for name, a in pairs if a.nvmlReturn == self._nvml.NVML_SUCCESS}

@@ -47,13 +47,13 @@ RUNS_AT_LEAST = 2 + REPEATS_MIN
 """Runs that one point of a matrix curve takes: one to warm up, one to see how long it takes, and the repeats."""
 
 
-OpenBench = Callable[[str], AbstractContextManager[TorchBench]]
-"""A bench for a dtype."""
-
-
-def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: float, progress: Progress) -> MeasuredCeilings:
+def survey(
+    open_bench: Callable[[str], AbstractContextManager[TorchBench]], dtypes: Sequence[MeasuredDtype], budget_s: float,
+    progress: Progress,
+) -> MeasuredCeilings:  # fmt: skip
     """Measure every ceiling; the matrix rates of each dtype take about ``budget_s`` seconds, and larger m are left out.
 
+    ``open_bench`` makes a bench for a dtype.
     The read rate, the copy rate, the fixed cost and the sampler are measured once, in the first dtype.
     """
     with open_bench(dtypes[0]) as bench:
@@ -65,24 +65,26 @@ def survey(open_bench: OpenBench, dtypes: Sequence[MeasuredDtype], budget_s: flo
         in_memory = ["filling memory"] + ["read"] * len(sizes) + ["copy"] * len(sizes)
         progress.start(["fixed cost", "sampler", *per_dtype, *in_memory])
         shared = words.identity | _beside_arithmetic(bench, words, progress)
-    matrix: dict[MeasuredDtype, MeasuredCurve] = {}
-    attention: dict[MeasuredDtype, MeasuredCurve] = {}
-    streaming: dict[MeasuredDtype, MeasuredCurve] = {}
+    curves: dict[str, dict[MeasuredDtype, MeasuredCurve]] = {
+        "matrix_flops_per_s": {}, "attention_flops_per_s": {}, "streaming_s_per_byte": {}
+    }  # fmt: skip
     for dtype in dtypes:
         with open_bench(dtype) as bench:
             points = _matrix(bench, budget_s, f"matrix {dtype}", progress)
-            matrix[dtype] = words.curve("median product of m tokens and a weight kept in the cache", points)
+            curves["matrix_flops_per_s"][dtype] = words.curve(
+                "median product of m tokens and a weight kept in the cache", points
+            )
             if reached := [MeasuredPoint(at=at, value=rate) for at, rate in attention_flops_per_s(bench) or ()]:
                 how = "median attention, m queries a KV head, keys and values kept in the cache"
-                attention[dtype] = words.curve(how, reached)
+                curves["attention_flops_per_s"][dtype] = words.curve(how, reached)
             progress.advance(f"attention {dtype}")
-            streaming[dtype] = words.curve("median linear layer over weights from memory", _streaming(bench))
+            curves["streaming_s_per_byte"][dtype] = words.curve(
+                "median linear layer over weights from memory", _streaming(bench)
+            )
             progress.advance(f"streaming {dtype}")
     with open_bench(dtypes[0]) as bench:  # last: forwards are slower in a process that has had gigabytes of buffers
         shared |= _memory_curves(bench, sizes, words, progress)
-    return MeasuredCeilings(
-        **shared, matrix_flops_per_s=matrix, attention_flops_per_s=attention, streaming_s_per_byte=streaming
-    )
+    return MeasuredCeilings(**shared, **curves)
 
 
 def _beside_arithmetic(bench: TorchBench, words: _Words, progress: Progress) -> dict[str, MeasuredFigure]:

@@ -7,13 +7,12 @@ same caches and prefetchers as decoding does. This module decides no sizes and k
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.errors import UserError
-from harness.meters.clock import cuda_index
+from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
 Kernel = Callable[[], object]
@@ -51,13 +50,7 @@ class TorchBench:
     """
 
     def __init__(
-        self,
-        device: str,
-        dtype: str,
-        threads: int | None,
-        stepping: Stepping,
-        clock: Callable[[], float] = time.perf_counter,
-        cuda: Any = None,
+        self, device: str, dtype: str, threads: int | None, stepping: Stepping, clock: Clock | None = None, cuda: Any = None
     ) -> None:
         import torch
 
@@ -65,7 +58,6 @@ class TorchBench:
         self.engine = stepping.engine
         self._torch = torch
         self._cuda = torch.cuda if cuda is None else cuda
-        self._clock = clock
         found = getattr(torch, dtype, None)
         if not isinstance(found, torch.dtype):
             raise UserError(f"torch has no dtype {dtype!r}; use float32, bfloat16, float16 or float64")
@@ -77,6 +69,7 @@ class TorchBench:
                 f"device {device!r} was asked for and torch sees no CUDA device; use device cpu, or check the driver"
             )
         self.device, self._index = device, cuda_index(device)
+        self._clock: Clock = clock or (CudaClock(f"cuda:{self._index}", self._cuda) if self.on_cuda else HostClock())
         self.device_name = self._cuda.get_device_name(self._index) if self.on_cuda else cpu_name()
         self.torch_version = str(torch.__version__)
         self.fixed_hidden = self.on_cuda and stepping.eager  # what is captured launches nothing that could be waited for
@@ -158,7 +151,7 @@ class TorchBench:
         count = max(1, elements // (lines * columns))
         columns = min(columns, elements // lines)
         weights = [self._buffer[i * lines * columns : (i + 1) * lines * columns].view(lines, columns) for i in range(count)]
-        inputs = self._random(tokens * columns).view(tokens, columns)
+        inputs = self._random(tokens, columns)
 
         def run() -> None:
             for weight in weights:
@@ -170,8 +163,7 @@ class TorchBench:
         """The same small matrix again and again, so that it stays in the cache; and the flops."""
         torch = self._torch
         lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
-        weight = self._random(lines * columns).view(lines, columns)
-        inputs = self._random(tokens * columns).view(tokens, columns)
+        weight, inputs = self._random(lines, columns), self._random(tokens, columns)
 
         def run() -> None:
             for _ in range(RESIDENT_TIMES):
@@ -188,9 +180,7 @@ class TorchBench:
         if self.on_cuda:
             return None
         heads, keys, width = ATTENTION
-        query, key, value = (
-            self._random(heads * length * width).view(1, heads, length, width) for length in (queries, keys, keys)
-        )
+        query, key, value = (self._random(1, heads, length, width) for length in (queries, keys, keys))
         attend = self._stepping.attend
 
         def run() -> None:
@@ -225,45 +215,33 @@ class TorchBench:
             step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())
             for _ in range(5):
                 step()
-            return self._wall_seconds(step, steps)
+            times = []
+            for _ in range(steps):
+                self._clock.synchronise()
+                start = self._clock.now_s()
+                step()
+                self._clock.synchronise()
+                times.append(self._clock.now_s() - start)
+            return times
 
     def seconds(self, kernel: Kernel, repeats: int, warm_up: bool = True) -> list[float]:
         """Duration of each of ``repeats`` runs, with ``warm_up`` after one run that is not counted: by CUDA events where there
-        is a GPU, else by the clock.
+        is a GPU, else by the host's clock.
         """
         with self._torch.inference_mode():
             if warm_up:
                 kernel()
-            return self._event_seconds(kernel, repeats) if self.on_cuda else self._wall_seconds(kernel, repeats)
+            self._clock.synchronise()
+            marks = []
+            for _ in range(repeats):
+                start = self._clock.mark()
+                kernel()
+                marks.append((start, self._clock.mark()))
+            self._clock.synchronise()
+        return self._clock.spans_s(marks)
 
-    def _wall_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
-        times = []
-        for _ in range(repeats):
-            self._synchronize()
-            start = self._clock()
-            kernel()
-            self._synchronize()
-            times.append(self._clock() - start)
-        return times
-
-    def _event_seconds(self, kernel: Kernel, repeats: int) -> list[float]:
-        self._synchronize()
-        pairs = []
-        for _ in range(repeats):
-            start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
-            start.record()
-            kernel()
-            end.record()
-            pairs.append((start, end))
-        self._synchronize()
-        return [start.elapsed_time(end) / 1e3 for start, end in pairs]
-
-    def _synchronize(self) -> None:
-        if self.on_cuda:
-            self._cuda.synchronize(self._index)
-
-    def _random(self, elements: int) -> Any:
-        return self._torch.randn(elements, device=self.device).to(self._dtype)
+    def _random(self, *shape: int) -> Any:
+        return self._torch.randn(shape, device=self.device).to(self._dtype)
 
     def _release(self) -> None:
         self._buffer = None

@@ -50,6 +50,27 @@ class Meter(Protocol):
         """
 
 
+class CounterMeter:
+    """A meter of counters: the growth over the window of those that can be read at both its ends."""
+
+    counts_per_unit: Mapping[str, float] = {}
+    """By figure, 1 where it is not named."""
+    _before: Mapping[str, int] = {}
+
+    def counters(self) -> Mapping[str, int]:
+        """The counts now, by figure."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Read the counters."""
+        self._before = self.counters()
+
+    def close(self) -> Mapping[str, float]:
+        """Their growth, in the figures' units."""
+        grown = {name: count - self._before[name] for name, count in self.counters().items() if name in self._before}
+        return {name: count / self.counts_per_unit.get(name, 1) for name, count in grown.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
     """The figures of one window; each promised name is in exactly one of the two."""

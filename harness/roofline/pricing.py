@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
-
 from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
@@ -38,11 +36,6 @@ class OperationCost:
     low_s: float
     expected_s: float
     high_s: float
-
-    @property
-    def bound(self) -> Literal["memory", "compute"]:
-        """Which side is the longer one."""
-        return "memory" if self.memory_s >= self.compute_s else "compute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

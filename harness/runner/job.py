@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         progress.note(f"no hardware profile in this record: {reason}")
     shapes = {case.part.name: case.shape for case in job.plan.cases}
     parts = {part.name: part for part in job.scenario.parts}
-    known = {name: shape or machine.shape_of(parts[name]) for name, shape in shapes.items()}
+    known = {name: shape or machine.shape(parts[name]) for name, shape in shapes.items()}
     calibration = {
         name: found
         for name, part in parts.items()
@@ -114,14 +115,12 @@ def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:
     """reports/<name>-<digest>-<n>: the newest if it is unfinished, else the next."""
-    number = 1
-    while True:
-        directory = Path("reports") / f"{name}-{digest[:8]}-{number}"
-        if not RunStore(directory).exists or not _finished(directory, plan):
-            return directory
-        number += 1
+    numbered = (Path("reports") / f"{name}-{digest[:8]}-{number}" for number in count(1))
+    return next(directory for directory in numbered if not _finished(directory, plan))
 
 
 def _finished(directory: Path, plan: Plan) -> bool:
+    if not RunStore(directory).exists:
+        return False
     held = read_run(directory)
     return not missing_slots(plan, held, StoppingRule(plan, held))

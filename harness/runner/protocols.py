@@ -6,19 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.progress import Progress
 from harness.record.trace import Generation
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part, Scenario
 from harness.workloads.loader import Tokenizer
-
-
-class Readings(Protocol):
-    """The meters' readings around one batch, and why some are absent."""
-
-    values: dict[str, float]
-    reasons: dict[str, str]
 
 
 class Decoded(Protocol):
@@ -63,7 +57,7 @@ class Machine:
 
     ``calibrate`` and ``profile`` give plain data for the record, or None. ``free_bytes``: free memory of a part's device before
     its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
-    its weights or its hub have it; None: ask an engine. ``close`` is called at the end of a run.
+    its weights or its hub have it. ``close`` is called at the end of a run.
     """
 
     open_engine: Callable[[Part], Engine]
@@ -71,9 +65,5 @@ class Machine:
     free_bytes: Callable[[Part], int | None]
     profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
     execution: Callable[[Part], str]
-    shape: Callable[[Part], ModelShape] | None = None
+    shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
-
-    def shape_of(self, part: Part) -> ModelShape:
-        """The shape of the part's model."""
-        return self.open_engine(part).shape if self.shape is None else self.shape(part)

@@ -57,12 +57,9 @@ class Recorder:
     """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog."""
 
     def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False) -> None:
-        self._marks = marks
-        self._store = store
-        self._progress = progress
-        self._attempts = attempts
+        self._store, self._progress, self._attempts, self._marks = store, progress, attempts, marks
         self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
-        self._lost = Counter(f"{one.get('part')}/{one.get('process')}" for one in held.sessions if one.get("event") == LOST)
+        self._lost = Counter((one.get("part"), one.get("process")) for one in held.sessions if one.get("event") == LOST)
         self._ended = {outcome.case_id for outcome in held.outcomes}
         self.again: set[str] = set()
         """Cases that failed since this was last emptied and are to be tried again."""
@@ -93,7 +90,7 @@ class Recorder:
 
     def lose(self, part: str, process: int, reason: str) -> bool:
         """Record that a process of this share was lost at no case; returns whether another may take the rest."""
-        share = f"{part}/{process}"
+        share = part, process
         self._lost[share] += 1
         number = self._lost[share]
         event = {"event": LOST, "part": part, "process": process, "lost": number, "of": self._attempts, "reason": reason}

@@ -154,13 +154,13 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
     missing = missing_slots(plan, held, pace)
     if share is None:
         return Work(missing=missing, pace=pace)
-    later: list[Slot] = []
+    behind: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
-        later = [slot for slot in missing if slot.share in behind]
     own = [slot for slot in missing if share.holds(slot)]
-    return Work(missing=own, pace=pace, share=share, later=tuple(later), node=node)
+    later = tuple(slot for slot in missing if slot.share in behind)
+    return Work(missing=own, pace=pace, share=share, later=later, node=node)
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
@@ -245,7 +245,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     except CaseError as error:
         found["reason"] = str(error)
     # An ex-ante price may use only passes that ended before the first sample began.
-    yield found | {"ended_at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    yield found | {"ended_at": _now()}
     return measured_s
 
 

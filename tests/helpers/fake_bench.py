@@ -58,7 +58,3 @@ class FakeBench:
         """Every fifth run is disturbed and takes four times as long: medians and minima must not see it."""
         self.runs += repeats
         return [self.planned[kernel] * (4 if (self.runs - i) % 5 == 0 else 1) for i in range(repeats)]
-
-
-def quiet(message: str) -> None:
-    """No progress wanted."""

@@ -95,4 +95,5 @@ def fake_machine(engine, free_bytes=None):
         free_bytes=lambda part: free_bytes,
         profile=lambda scenario: (None, "a fake machine"),
         execution=lambda part: "eager",
+        shape=lambda part: engine.shape,
     )

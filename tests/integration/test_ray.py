@@ -18,7 +18,7 @@ import pytest
 
 from harness.record.store import read_run
 from harness.runner.cluster import ray_cluster
-from harness.runner.cluster.ray_cluster import Needs, _ends, _join, lacking, needs_of, why_lost
+from harness.runner.cluster.ray_cluster import _ends, _join, lacking, needs_of, why_lost
 from harness.scenario.scenario import Part
 from tests.helpers import ROOT
 from tests.helpers.child_processes import calibrated as calibrated
@@ -30,21 +30,26 @@ PART = {
 SMALL, LARGE, GPUS = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 96.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
 
 
+def needs(cpus, gpus=0, custom=None):
+    """The options of a Ray actor."""
+    return {"num_cpus": cpus, "num_gpus": gpus, "resources": custom or {}}
+
+
 @pytest.mark.parametrize(
-    ("changes", "nodes", "needs"),
+    ("changes", "nodes", "options"),
     [
-        ({}, [SMALL, LARGE], Needs(cpus=64)),
-        ({}, [SMALL | {"sbd": 1.0}, LARGE | {"sbd": 1.0}], Needs(cpus=0, custom={"sbd": 1})),
-        ({"timed": False, "threads": 2}, [SMALL], Needs(cpus=2)),
-        ({"timed": False}, [SMALL], Needs(cpus=8)),
-        ({"device": "cuda"}, [SMALL, GPUS], Needs(cpus=12, gpus=1)),
-        ({"device": "cuda", "devices": ["H100"]}, [GPUS], Needs(cpus=12, gpus=1, custom={"accelerator_type:H100": 0.001})),
-        ({"device": "cuda"}, [GPUS | {"sbd": 1.0}], Needs(cpus=12, gpus=1, custom={"sbd": 1})),
+        ({}, [SMALL, LARGE], needs(cpus=64)),
+        ({}, [SMALL | {"sbd": 1.0}, LARGE | {"sbd": 1.0}], needs(cpus=0, custom={"sbd": 1})),
+        ({"timed": False, "threads": 2}, [SMALL], needs(cpus=2)),
+        ({"timed": False}, [SMALL], needs(cpus=8)),
+        ({"device": "cuda"}, [SMALL, GPUS], needs(cpus=12, gpus=1)),
+        ({"device": "cuda", "devices": ["H100"]}, [GPUS], needs(cpus=12, gpus=1, custom={"accelerator_type:H100": 0.001})),
+        ({"device": "cuda"}, [GPUS | {"sbd": 1.0}], needs(cpus=12, gpus=1, custom={"sbd": 1})),
     ],
 )
-def test_what_a_unit_asks_for_leaves_no_room_beside_it(changes, nodes, needs):
+def test_what_a_unit_asks_for_leaves_no_room_beside_it(changes, nodes, options):
     """A whole node on a CPU, its GPU and its share of the cores on one."""
-    assert needs_of(Part.model_validate(PART | changes), nodes) == needs
+    assert needs_of(Part.model_validate(PART | changes), nodes) == options
 
 
 def test_what_no_node_has_is_said():

@@ -16,7 +16,7 @@ from harness.meters.torch_bench import Kernel
 from harness.progress import Silent
 from harness.roofline.ceilings import ceilings_from_calibration, ceilings_from_measured
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.fake_bench import GIB, MODEL, FakeBench, quiet
+from tests.helpers.fake_bench import GIB, MODEL, FakeBench
 from tests.helpers.surveyed import MIB, SurveyedBench, surveyed
 
 
@@ -103,7 +103,7 @@ def test_its_ceilings_price_like_those_of_a_calibration() -> None:
     """Two routes to the same machine: rates, overlap (planted: 0.4) and fixed cost agree with a part's own calibration."""
     profile = local_profile(surveyed())
     ours = ceilings_from_measured(profile, "bfloat16")
-    theirs = ceilings_from_calibration(measure(FakeBench(), "bfloat16", MODEL, quiet), "bfloat16")
+    theirs = ceilings_from_calibration(measure(FakeBench(), "bfloat16", MODEL), "bfloat16")
     assert ours.rung == theirs.rung == "calibrated"
     assert ours.overlap == pytest.approx(theirs.overlap) == pytest.approx(0.4)
     assert ours.stall == pytest.approx(theirs.stall)

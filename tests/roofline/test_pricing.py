@@ -146,7 +146,6 @@ def test_price_of_each_side():
     assert ffn.low_s == max(memory_s, compute_s)
     assert ffn.expected_s == pytest.approx(2 * (max(memory_s, compute_s) + 0.75 * min(memory_s, compute_s)))
     assert ffn.high_s == pytest.approx(2 * (memory_s + compute_s))
-    assert ffn.bound == ("memory" if memory_s >= compute_s else "compute")
 
 
 def test_fixed_cost_is_added_or_hidden():

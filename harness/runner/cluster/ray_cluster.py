@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import MissingExtraError, SbdError, UserError
@@ -26,15 +25,6 @@ JOIN_TRIES = 5
 JOIN_PAUSE_S = 2.0
 SOME = 0.001
 """The amount that Ray's accelerator_type asks for: any node that has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What a unit asks Ray for; ``custom`` resources by name."""
-
-    cpus: float
-    gpus: float = 0
-    custom: dict[str, float] = field(default_factory=dict)
 
 
 class RayUnit(Unit):
@@ -84,8 +74,7 @@ class RayCluster:
 
     def header(self, order: Order, part: Part) -> RunHeader:
         """As the protocol says; by a Ray task."""
-        needs = needs_of(part, self._nodes())
-        task = self._ray.remote(header_here).options(**_options(needs), max_retries=0)
+        task = self._ray.remote(header_here).options(**needs_of(part, self._nodes()), max_retries=0)
         found: RunHeader = self._got(task.remote(order, self._machine))
         return found
 
@@ -97,7 +86,7 @@ class RayCluster:
         """As the protocol says; the actor waits in Ray's queue for its resources."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        options = _options(needs_of(part, self._nodes()))
+        options = needs_of(part, self._nodes())
         if order.here is not None and order.here in {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=order.here, soft=True)
         actors = self._actors.options(**options, max_restarts=0, max_task_retries=0)
@@ -158,8 +147,8 @@ def _join(ray: Any, address: str | None) -> None:
             return
 
 
-def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
-    """What a part's units ask for, so that no other unit runs beside a timed one.
+def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What a part's units ask Ray for, as its options, so that no other unit runs beside a timed one.
 
     A GPU unit asks for its GPU and its share of the node's cores. A CPU unit asks for all cores of the largest node that fits.
     Where nodes offer the custom resource ``sbd``, a unit asks for 1 of it. A CPU unit then asks for nothing else, which makes
@@ -167,16 +156,17 @@ def needs_of(part: Part, nodes: Sequence[dict[str, float]]) -> Needs:
     """
     custom = {f"accelerator_type:{device}": SOME for device in part.devices}
     fitting = [node for node in nodes if _fits(part, node)]
-    cores = max((node.get("CPU", 0.0) for node in fitting), default=float(part.threads or 1))
+    one_at_a_time = {NODE_RESOURCE: 1.0} if any(NODE_RESOURCE in node for node in fitting) else {}
+    cpus = max((node.get("CPU", 0.0) for node in fitting), default=float(part.threads or 1))
+    gpus = 0
     if part.device.startswith("cuda"):
         on_node = max((node.get("GPU", 1.0) for node in fitting), default=1.0)
-        custom |= {NODE_RESOURCE: 1} if any(NODE_RESOURCE in node for node in fitting) else {}
-        return Needs(cpus=max(1.0, cores // on_node), gpus=1, custom=custom)
-    if not part.timed and part.threads is not None:
-        return Needs(cpus=part.threads, custom=custom)
-    if any(NODE_RESOURCE in node for node in fitting):
-        return Needs(cpus=0, custom=custom | {NODE_RESOURCE: 1})
-    return Needs(cpus=cores, custom=custom)
+        cpus, gpus, custom = max(1.0, cpus // on_node), 1, custom | one_at_a_time
+    elif not part.timed and part.threads is not None:
+        cpus = part.threads
+    elif one_at_a_time:
+        cpus, custom = 0, custom | one_at_a_time
+    return {"num_cpus": cpus, "num_gpus": gpus, "resources": custom}
 
 
 def lacking(part: Part, nodes: Sequence[dict[str, float]]) -> str | None:
@@ -192,10 +182,6 @@ def lacking(part: Part, nodes: Sequence[dict[str, float]]) -> str | None:
 def _fits(part: Part, node: dict[str, float]) -> bool:
     kinds = all(f"accelerator_type:{device}" in node for device in part.devices)
     return kinds and (not part.device.startswith("cuda") or node.get("GPU", 0) >= 1)
-
-
-def _options(needs: Needs) -> dict[str, Any]:
-    return {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": needs.custom}
 
 
 def why_lost(error: Exception) -> str:

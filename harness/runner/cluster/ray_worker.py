@@ -23,7 +23,6 @@ from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
 from harness.runner.worker import take, work_of
-from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share
 from harness.scenario.scenario import Part, Scenario
 
@@ -35,13 +34,10 @@ class Unit:
 
     def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
         """``machine``: how a node finds its own. ``threads``: the sender's OMP_NUM_THREADS, so that torch chooses as there."""
-        self._order = order
-        self._node = node
-        self._machine = machine
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the CPUs asked for
         if threads is not None:
             os.environ["OMP_NUM_THREADS"] = threads
-        self._entries: Iterator[Entry] | None = None
+        self._entries = _taken(order, node, machine)  # nothing runs before the first entry is asked for
 
     def next(self) -> Entry | None:
         """The next entry; None after the last. The first comes before anything heavy is loaded and says that a place exists.
@@ -49,13 +45,12 @@ class Unit:
         Raises:
             UserError and its kind: this node cannot take part in the run.
         """
-        if self._entries is None:
-            self._entries = self._taken()
         return next(self._entries, None)
 
-    def _taken(self) -> Iterator[Entry]:
-        yield Begun(case_id="", what=STARTING)
-        yield from taken_here(self._order, self._node, self._machine())
+
+def _taken(order: Order, node: str, machine: Callable[[], Machine]) -> Iterator[Entry]:
+    yield Begun(case_id="", what=STARTING)
+    yield from taken_here(order, node, machine())
 
 
 def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
@@ -112,7 +107,7 @@ def _checked(order: Order, where: str) -> Job:
             "path on every node, on a shared disk for example"
         ) from error
     job = Job.of(order.path, scenario)
-    if scenario_digest(job.resolved) != order.digest:
+    if job.digest != order.digest:
         raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")
     return job
 
