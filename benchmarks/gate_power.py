@@ -214,7 +214,7 @@ def by_procedure(plan: GatePlan) -> Gate:
             source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
             seen += step.pairs if step.stage == "pair" else 0
             procedure = procedure.fed({key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys})
-        return [one.state for one in step.judgements], seen
+        return [one.state for one in step], seen
 
     return gate
 

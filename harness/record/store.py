@@ -16,7 +16,6 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
@@ -121,11 +120,8 @@ class RunStore:
         One write replaces the mark: a process killed meanwhile leaves the old or the new one.
         """
         try:
-            descriptor = os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                os.pwrite(descriptor, f"{case_id}\n".encode(), 0)  # its line ends here, whatever is left of a longer one
-            finally:
-                os.close(descriptor)
+            with os.fdopen(os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0) as file:
+                file.write(f"{case_id}\n".encode())  # its line ends here, whatever is left of a longer one
         except OSError as error:
             raise refused(self.directory / MARK, error) from error
 
@@ -145,7 +141,7 @@ class RunStore:
     def __enter__(self) -> RunStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -5,7 +5,7 @@ The input is d = log(NEW / BASE) per pair and metric (``gate_metrics.log_ratio``
     procedure = GateProcedure(metrics=(...))
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(run_pairs(step.pairs))     # {key: [d, ...]} for step.keys
-    step.judgements
+    step                                                     # the judgements
 
 The looks of the plan come first, with Holm over all metrics. A metric that is slower there is only suspected. It is measured
 once more, alone, at alpha, and fails if the new pairs alone show it too. So a slowdown equal to the margin fails with
@@ -140,13 +140,6 @@ class NeedPairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """Every metric has its answer, in the order in which the metrics were given."""
-
-    judgements: tuple[Judgement, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
     """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
 
@@ -164,8 +157,8 @@ class GateProcedure:
     def __post_init__(self) -> None:
         check_timed(self.metrics)
 
-    def next_step(self) -> NeedPairs | Done:
-        """The next action of the runner. The same value gives the same answer."""
+    def next_step(self) -> NeedPairs | tuple[Judgement, ...]:
+        """The next action of the runner, or every metric's answer, in their order. The same value gives the same answer."""
         first, rerun = self.seen["pair"], self.seen["rerun"]
         found, look = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
         if look is not None:
@@ -179,7 +172,7 @@ class GateProcedure:
             return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="rerun", why=why)
         signs = self._signs("rerun", self.plan.rerun_pairs)
         again = {one.key: judge_look([one], rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
-        return Done(judgements=tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics))
+        return tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics)
 
     def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
         return () if self.order is None else self.order.signs(stage, count)
@@ -191,7 +184,7 @@ class GateProcedure:
             ValueError: nothing is asked for, or a metric asked for has not exactly the number of pairs asked for.
         """
         step = self.next_step()
-        if isinstance(step, Done):
+        if not isinstance(step, NeedPairs):
             raise ValueError("the gate has its answers and asks for no more pairs")
         for key in step.keys:
             given = len(pairs.get(key, ()))

@@ -12,10 +12,10 @@ from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
 from harness.regression.gate import judge_pairs
-from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic, log_ratio
+from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic
 from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
-from harness.regression.timed import numbers, processes_of
+from harness.regression.timed import log_ratios, processes_of
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""
@@ -116,14 +116,14 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequ
     known: dict[str, list[float]] = {}
     found: dict[str, Judgement] = {}
     for metric, one in zip(metrics, judged, strict=True):
-        values = numbers(metric, [*of_base[:count], *of_new[:count]])
+        values = log_ratios(metric, of_base, of_new)
         if isinstance(values, str):
             found[one.key] = _open(one, "void", count, values, "see `sbd compare`; take the run again on a quiet machine")
         elif count < FEWEST_PROCESSES:
             why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW; their luck cannot be told from a code change"
             found[one.key] = _open(one, "inconclusive", count, why, REMEDY)
         else:
-            known[one.key] = [log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True)]
+            known[one.key] = values
     if known:
         decidable = [one for one in judged if one.key in known]
         found |= {one.key: answer for one, answer in zip(decidable, judge_pairs(decidable, known), strict=True)}

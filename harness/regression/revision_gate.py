@@ -23,14 +23,14 @@ from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
 from harness.regression.counted import counted
-from harness.regression.gate import Done, GateProcedure, NeedPairs
+from harness.regression.gate import GateProcedure, NeedPairs
 from harness.regression.gate_decision import GatePlan, PairStage, place_terms
-from harness.regression.gate_metrics import MARGIN, log_ratio
+from harness.regression.gate_metrics import MARGIN
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
 from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
 from harness.regression.revisions import Revisions
-from harness.regression.timed import Process, numbers, processes_of
+from harness.regression.timed import log_ratios, processes_of
 
 MOST_VOID_PAIRS = 3
 """Most pairs taken again because the machine's state left a metric without a time; later ones go to the gate as void."""
@@ -110,8 +110,7 @@ def _timed(
     procedure = GateProcedure(metrics=judged, plan=wish.plan, order=revisions.order)
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
-    assert isinstance(step, Done)
-    return step.judgements
+    return step
 
 
 class Pairs:
@@ -162,16 +161,9 @@ class Pairs:
                 self._progress.note(f"what is counted differs in {stage} {number}: the gate has failed")
                 raise CountChangedError
         of_base, of_new = processes_of(base), processes_of(new)
-        return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
-
-
-def _log_ratio(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
-    """d of one pair of runs, or why it is absent; the mean over processes where the scenario itself has several."""
-    count = min(len(base), len(new))
-    values = numbers(metric, [*base[:count], *new[:count]])
-    if isinstance(values, str):
-        return values
-    return fmean(log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True))
+        found = {metric.key: log_ratios(metric, of_base, of_new) for metric in metrics}
+        # the mean over processes where the scenario itself has several
+        return {key: values if isinstance(values, str) else fmean(values) for key, values in found.items()}
 
 
 RESAMPLES = 2_000

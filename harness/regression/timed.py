@@ -15,6 +15,7 @@ from harness.analysis.health import without_void_times
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.two_runs import Observations
 from harness.record.schema import Run
+from harness.regression.gate_metrics import log_ratio
 from harness.regression.metrics import CellMetric
 
 _Prompts = tuple[tuple[str, str], ...]
@@ -81,6 +82,13 @@ def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | s
     if metric.name == "wall_speedup":
         return [statistics.geometric_mean(of_process) for of_process in values]
     return [statistics.median(of_process) for of_process in values]
+
+
+def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> list[float] | str:
+    """d = log(NEW / BASE) of the first processes, the second and so on, as far as both sides have them; or the reason."""
+    count = min(len(base), len(new))
+    values = numbers(metric, [*base[:count], *new[:count]])
+    return values if isinstance(values, str) else list(map(log_ratio, values[:count], values[count:]))
 
 
 def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.analysis.judgement import Judgement
 from harness.analysis.stats.one_sided import freed_mean
-from harness.regression.gate import Done, GateProcedure, NeedPairs
+from harness.regression.gate import GateProcedure, NeedPairs
 from harness.regression.gate_decision import PairOrder, PairStage, place_terms
 from harness.regression.gate_metrics import TimedMetric
 
@@ -90,7 +91,7 @@ def test_terms_that_the_order_cannot_show_are_left_out(signs: tuple[int, ...], t
     assert len(place_terms(signs)) == terms
 
 
-def gated(d: list[float], rerun: list[float], order: PairOrder) -> Done:
+def gated(d: list[float], rerun: list[float], order: PairOrder) -> tuple[Judgement, ...]:
     """The answer of a gate of one metric."""
     procedure, seen = GateProcedure(metrics=(METRIC,), order=order), 0
     while isinstance(step := procedure.next_step(), NeedPairs):
@@ -110,5 +111,5 @@ def test_a_machine_slow_every_fourth_process_hides_and_fakes_nothing(change: flo
             slow = 0.1 * ((np.arange(24) + generator.integers(4)) % 4 == 0) + generator.normal(0, 0.01, 24)
             d = math.log1p(change) + np.array(order.signs(stage, 12)) * (slow[1::2] - slow[::2])
             drawn.append(d.tolist())
-        found[gated(*drawn, order).judgements[0].state] += 1
+        found[gated(*drawn, order)[0].state] += 1
     assert found["missed"] == (100 if change else 0) and found["met"] >= (0 if change else 95)
