@@ -51,7 +51,7 @@ PLANS = (((12,), (1.0,)), ((8, 12), (0.1, 0.9)), ((8, 12), (0.5, 0.5)), ((8, 10,
 MOST_PAIRS, STORED_PAIRS = 12, 10
 STAGES: tuple[PairStage, ...] = ("pair", "rerun")
 METRICS = tuple(
-    TimedMetric(key=f"metric_{i}", metric="decode_s", subject=f"metric {i}", cell={}, better="lower")
+    TimedMetric(name="decode_s_per_token", part="any", batch_size=1, arm=f"arm_{i}", label=f"arm {i}")
     for i in range(MOST_TIMED_METRICS)
 )
 Array = NDArray[np.float64]

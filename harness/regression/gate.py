@@ -73,9 +73,8 @@ def judged(
     bound = f"at {most} {limit:.4g} × BASE (margin {metric.margin:.3%}: {metric.margin_source})"
     remedies: dict[State, str | None] = {"inconclusive": more_pairs(metric, shown), "void": RUN_AGAIN}
     return Judgement(
-        subject=metric.subject, metric=metric.metric, kind="timed", state=state, cell=metric.cell, value=ratio(metric, shown),
-        unit="x", better=metric.better, bound=bound, basis=metric.basis, sizes=sizes or {"pairs": shown.pairs}, reason=reason,
-        remedy=remedies.get(state),
+        **metric.described, kind="timed", state=state, value=ratio(metric, shown), unit="x", bound=bound,
+        sizes=sizes or {"pairs": shown.pairs}, reason=reason, remedy=remedies.get(state),
     )  # fmt: skip
 
 

@@ -102,12 +102,12 @@ def _timed(
     revisions: Revisions, base: Run, wish: GateOptions, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
 ) -> tuple[Judgement, ...]:
     """Raises: CountChangedError."""
-    metrics = {metric.key: metric for metric in primary_metrics(base, wish.metrics)}
+    most = wish.plan.looks[-1]
+    metrics = {one.key: judged_metric(one, floors, most, wish.least_margin) for one in primary_metrics(base, wish.metrics)}
     if not metrics:
         return ()
-    judged = tuple(judged_metric(metric, floors, wish.plan.looks[-1], wish.least_margin) for metric in metrics.values())
     pairs = Pairs(revisions, base, wish.allow, progress, counts)
-    procedure = GateProcedure(metrics=judged, plan=wish.plan, order=revisions.order)
+    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=revisions.order)
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
     return step

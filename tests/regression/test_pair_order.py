@@ -18,7 +18,7 @@ from harness.regression.gate_metrics import TimedMetric
 
 seeds = st.integers(0, 2**32 - 1)
 stages: st.SearchStrategy[PairStage] = st.sampled_from(("pair", "rerun"))
-METRIC = TimedMetric(key="t", metric="decode_s", subject="NTP", cell={}, better="lower")
+METRIC = TimedMetric(name="decode_s_per_token", part="p", batch_size=1, arm="ntp", label="NTP")
 
 
 def sides(seed: int, stage: PairStage, pairs: int) -> list[str]:
@@ -97,7 +97,7 @@ def gated(d: list[float], rerun: list[float], order: PairOrder) -> tuple[Judgeme
     while isinstance(step := procedure.next_step(), NeedPairs):
         source, start = (d, seen) if step.stage == "pair" else (rerun, 0)
         seen += step.pairs if step.stage == "pair" else 0
-        procedure = procedure.fed({"t": source[start : start + step.pairs]})
+        procedure = procedure.fed({METRIC.key: source[start : start + step.pairs]})
     return step
 
 
