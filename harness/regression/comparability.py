@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,9 +20,7 @@ from harness.record.diff import ABSENT, differing
 from harness.record.schema import Run, RunHeader
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
-Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
-GROUPS: tuple[Group, ...] = get_args(Group)
-
+GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
 HARDWARE = (
     "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
 )  # fmt: skip
@@ -74,9 +72,10 @@ def refuse_unlike(
         raise UserError(f"--allow {unknown[0]}: there is no such thing to allow; allowed: {', '.join(GROUPS)}, or a key of one")
     names = names or [f"run {number}" for number in range(1, len(others) + 2)]
     allowed: list[Unlike] = []
+    beginnings = tuple(f"{word}." for word in allow)
     for name, other in zip(names[1:], others, strict=True):
         found = unlike(base, other)
-        refused = [one for one in found if not _is_allowed(one.key, allow)]
+        refused = [one for one in found if not f"{one.key}.".startswith(beginnings)]
         if refused:
             raise UserError(_refusal(names[0], name, refused))
         allowed += found
@@ -95,7 +94,7 @@ def work_fingerprint(header: RunHeader) -> str:
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
-def _facts(run: Run) -> dict[Group, Any]:
+def _facts(run: Run) -> dict[str, Any]:
     return {
         "hardware": _hardware(run.header.environment),
         "versions": _versions(run.header.environment),
@@ -189,20 +188,14 @@ def _only(run: Run, one: dict[str, set[tuple[str, ...]]], other: dict[str, set[t
 
 def _lengths(run: Run) -> dict[str, dict[str, int]]:
     """Prompt tokens by prompt, by case; warm-ups and generate() left out."""
-    checks = {case.case_id for case in run.header.cases if case.is_check}
     found: dict[str, dict[str, int]] = {}
-    for sample in run.samples:
-        if not sample.warmup and sample.case_id not in checks:
-            found.setdefault(sample.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
+    for case, sample in run.of_arms():
+        found.setdefault(case.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
     return found
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _is_allowed(key: str, allow: Iterable[str]) -> bool:
-    return any(key == word or key.startswith(f"{word}.") for word in allow)
 
 
 def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:

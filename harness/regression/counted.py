@@ -36,9 +36,8 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent."""
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
     by_case: dict[str, list[Sample]] = {}
-    for sample in run.samples:
-        if not sample.warmup:
-            by_case.setdefault(sample.case_id, []).append(sample)
+    for case, sample in run.of_arms():
+        by_case.setdefault(case.case_id, []).append(sample)
     found: dict[CellMetric, Count] = {}
     for case in run.header.cases:
         if not case.is_check:

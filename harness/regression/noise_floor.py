@@ -164,9 +164,7 @@ def _read(file: Path) -> StoredFloors:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["version"] > FILE_VERSION:
             raise UserError(f"{file}: format version {data['version']} is newer than this program's; upgrade sbd")
-        return StoredFloors(
-            file=file, machine=data["machine"], scenario=data["scenario"], measured_at=data["measured_at"],
-            commit=data["commit"], floors=tuple(from_json(one) for one in data["floors"]),
-        )  # fmt: skip
+        about = {name: data[name] for name in ("machine", "scenario", "measured_at", "commit")}
+        return StoredFloors(file=file, floors=tuple(from_json(one) for one in data["floors"]), **about)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -135,10 +136,8 @@ class Commands:
 def default_work(commands: Commands) -> Path:
     """reports/gate-<digest of the commands>-<n>: the newest where it is unfinished, else the next."""
     digest = hashlib.sha256(f"{commands.base}\n{commands.new}".encode()).hexdigest()[:8]
-    number = 1
-    while (folder := Path("reports") / f"gate-{digest}-{number}").exists() and (folder / ANSWER).exists():
-        number += 1
-    return folder
+    folders = (Path("reports") / f"gate-{digest}-{number}" for number in count(1))
+    return next(folder for folder in folders if not (folder / ANSWER).exists())
 
 
 class Revisions:
@@ -173,8 +172,8 @@ class Revisions:
     def take_again(self, stage: PairStage, number: int) -> None:
         """Set a pair aside, so that it is measured anew in its own place and order."""
         folder = self._folder(stage, number)
-        count = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
-        folder.rename(self.work / f"void-{folder.name}-{count + 1}")
+        before = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
+        folder.rename(self.work / f"void-{folder.name}-{before + 1}")
 
     @property
     def taken_again(self) -> int:
@@ -275,12 +274,9 @@ def _marker(folder: Path, side: Side) -> Path:
 
 def _set_aside(out: Path) -> None:
     """An interrupted run is kept aside and not continued, because its process would not be a fresh one."""
-    number = 1
-    while out.exists():
-        aside = out.with_name(f"{out.name}.interrupted-{number}")
-        if not aside.exists():
-            out.rename(aside)
-        number += 1
+    if out.exists():
+        places = (out.with_name(f"{out.name}.interrupted-{number}") for number in count(1))
+        out.rename(next(place for place in places if not place.exists()))
 
 
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:

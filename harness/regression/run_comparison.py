@@ -8,7 +8,7 @@ interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any
@@ -113,14 +113,10 @@ def _graded(base: Run, new: Run) -> list[Change]:
 
 def _grades(run: Run) -> dict[CellMetric, _Grades]:
     """By arm, all tasks together; without warm-ups and replayed acceptance, whose outputs are not the model's."""
-    cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
     found: dict[CellMetric, _Grades] = {}
-    for sample in run.samples:
-        if sample.warmup or sample.case_id not in cases:
-            continue
-        case = cases[sample.case_id]
+    for case, sample in run.of_arms():
         for row in sample.rows:
-            if row.correct is not None:
+            if row.correct is not None and case.replayed is None:
                 of_arm = found.setdefault(metric_of("accuracy", case), {})
                 of_arm.setdefault((case.task, row.prompt_id), []).append(row.correct)
     return found
@@ -130,10 +126,7 @@ def _difference(differences: Sequence[float]) -> Quantity:
     """Mean paired difference with a two-sided interval: one-sided bounds from either side, each with half the error."""
     half = 0.5 + CONFIDENCE / 2
     low, high = paired_lower_bound(differences, half), paired_lower_bound([-one for one in differences], half)
-    return Quantity(
-        value=low.value, low=low.low, high=None if high.low is None else -high.low, n=low.n, method=low.method,
-        reason=low.reason,
-    )  # fmt: skip
+    return replace(low, high=None if high.low is None else -high.low)
 
 
 def _change(
@@ -210,29 +203,25 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     if not 2 <= len(runs) <= len(ascii_uppercase) or len(set(ids)) < len(ids):
         raise UserError(f"got runs {', '.join(ids) or 'none'}: give two or more, at most {len(ascii_uppercase)}, each once")
     sides = tuple(_side(letter, run) for letter, run in zip(ascii_uppercase, runs, strict=False))
-    return SideBySide(
-        sides=sides,
-        against=tuple(
-            _against(letter, runs[0], run, len(runs) - 1) for letter, run in zip(ascii_uppercase[1:], runs[1:], strict=False)
-        ),
-        arms=_shared(sides),
-    )
+    against = tuple(
+        Against(
+            letter=side.letter, unlike=unlike(runs[0], run),
+            compared=compare_runs(*shared_prompts(runs[0], run), comparisons=len(runs) - 1),
+        )
+        for side, run in zip(sides[1:], runs[1:], strict=True)
+    )  # fmt: skip
+    return SideBySide(sides=sides, against=against, arms=_shared(sides))
 
 
 def to_json(found: SideBySide) -> dict[str, Any]:
     """As plain JSON values with their ``version``."""
+    about = ("run_id", "scenario_name", "question", "created_at")
     return {
         "version": found.version,
         "runs": [
-            {
-                "letter": side.letter,
-                "run_id": side.header.run_id,
-                "scenario_name": side.header.scenario_name,
-                "question": side.header.question,
-                "created_at": side.header.created_at,
-                "comparison": comparison_json(side.comparison),
-                "judgements": judgements_json(side.judgements),
-            }
+            {"letter": side.letter}
+            | {name: getattr(side.header, name) for name in about}
+            | {"comparison": comparison_json(side.comparison), "judgements": judgements_json(side.judgements)}
             for side in found.sides
         ],
         "against": [
@@ -247,23 +236,14 @@ def to_json(found: SideBySide) -> dict[str, Any]:
     }
 
 
-def judgements_of(comparison: Comparison, header: RunHeader) -> Judgements:
-    """The verdict on the run's own claims, else the paper's; void where its own cannot be read."""
+def _side(letter: str, run: Run) -> Side:
+    """The run with the verdict on its own claims, else the paper's; void where its own cannot be read."""
+    found, header = compare(run), run.header
     try:
         claims = claims_for(header, (), ())
     except RecordError:
         claims = ()
-    return verdict(comparison, claims, header)
-
-
-def _side(letter: str, run: Run) -> Side:
-    found, header = compare(run), run.header
-    return Side(letter=letter, header=header, comparison=found, judgements=judgements_of(found, header))
-
-
-def _against(letter: str, base: Run, new: Run, comparisons: int) -> Against:
-    compared = compare_runs(*shared_prompts(base, new), comparisons=comparisons)
-    return Against(letter=letter, compared=compared, unlike=unlike(base, new))
+    return Side(letter=letter, header=header, comparison=found, judgements=verdict(found, claims, header))
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:

@@ -37,17 +37,15 @@ class Process:
 def processes_of(run: Run) -> list[Process]:
     """The fresh processes of a run, in order, without warm-ups and void times."""
     run, health = without_void_times(run)
-    cases = {case.case_id: case for case in run.header.cases if not case.is_check}
     arms: dict[tuple[str, int, str], tuple[str, ...]] = {}
-    for case_id, case in cases.items():
-        place = (case.part, case.batch_size, case_id.rpartition("/")[2])
-        arms[place] = (*arms.get(place, ()), case_id)
+    for case in run.header.cases:
+        if not case.is_check:
+            place = (case.part, case.batch_size, case.case_id.rpartition("/")[2])
+            arms[place] = (*arms.get(place, ()), case.case_id)
     found: dict[int, _Decodes] = {}
-    for sample in run.samples:
-        if sample.warmup or sample.case_id not in cases:
-            continue
+    for case, sample in run.of_arms():
         decodes = found.setdefault(sample.process, {})
-        one = tally(cases[sample.case_id], sample, None)
+        one = tally(case, sample, None)
         if one.has_decode_time:
             decodes[sample.case_id, one.prompts, sample.repeat] = one
     void = {reason: count for part in health for reason, count in part.reasons.items()}

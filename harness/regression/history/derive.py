@@ -85,15 +85,11 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
     )
 
 
-def recorded_commit(run: Run) -> str | None:
-    """The commit of the program that made ``run``, if it ran from a checkout."""
-    commit = run.header.environment.get("commit")
-    return commit if isinstance(commit, str) and commit else None
-
-
 def _completed(given: Revision, run: Run) -> Revision:
-    """The revision, completed by the record. Changes of the checkout are those of the recorded commit only."""
-    recorded, changes = recorded_commit(run), run.header.environment.get("commit_has_changes")
+    """The revision, completed by the record (no commit: not run from a checkout). Changes are of the recorded commit only."""
+    environment = run.header.environment
+    told, changes = environment.get("commit"), environment.get("commit_has_changes")
+    recorded = told if isinstance(told, str) and told else None
     commit = given.commit or recorded
     known = given.has_changes is None and commit == recorded and isinstance(changes, bool)
     at = None if given.committed_at is None else utc(given.committed_at, f"commit {commit}")

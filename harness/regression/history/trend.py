@@ -57,8 +57,6 @@ class Judged:
     """
 
     series: Series
-    unit: str
-    better: Better
     changes: tuple[ChangePoint, ...]
     correlation: float | None = None
     reason: str | None = None
@@ -144,8 +142,8 @@ def _plain(one: Judged) -> dict[str, Any]:
         "cell": series.cell,
         "arm": series.arm,
         "metric": series.metric,
-        "unit": one.unit,
-        "better": one.better,
+        "unit": METRICS[series.metric].unit,
+        "better": METRICS[series.metric].better,
         "correlation": one.correlation,
         "reason": one.reason,
         "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
@@ -170,12 +168,12 @@ def _ends(change: Change) -> tuple[int, int]:
 def _judged(
     series: Series, examined: Examined, level: float, changes: Iterable[Change], software: dict[str, dict[str, str]]
 ) -> Judged:
-    metric, least = METRICS[series.metric], 2 * MIN_SEGMENT
+    better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
     named = [
         ChangePoint(
             change=change,
-            direction="better" if improves(change, metric.better) else "worse",
+            direction="better" if improves(change, better) else "worse",
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
@@ -184,9 +182,7 @@ def _judged(
         for change in changes
     ]
     correlation = None if short else examined.standing(level).correlation
-    return Judged(
-        series=series, unit=metric.unit, better=metric.better, changes=tuple(named), correlation=correlation, reason=short
-    )
+    return Judged(series=series, changes=tuple(named), correlation=correlation, reason=short)
 
 
 def improves(change: Change, better: Better) -> bool:
