@@ -61,15 +61,14 @@ def _moment(text: str) -> str:
 Kinds = Mapping[str, tuple[type | UnionType, str]]
 """The type of the value under each key, and its words; None is allowed everywhere."""
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
+_OBJECT, _LIST = (dict, "an object"), (list, "a list")
 _ARM: Kinds = {
     "method": _TEXT, "solver": _TEXT, "lossless": _TEXT, "cache": _TEXT, "execution": _TEXT,
     "gamma": _NUMBER, "temperature": _NUMBER, "block_size": _WHOLE,
 }  # fmt: skip
 _FACTS: Kinds = {
-    "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER,
-    "cpu_model": _TEXT, "commit": _TEXT, "python": _TEXT,
-    **dict.fromkeys(("packages", "reasons"), (dict, "an object")),
-    **dict.fromkeys(("gpus", "nvidia_gpus"), (list, "a list")),
+    "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER, "cpu_model": _TEXT, "commit": _TEXT,
+    "python": _TEXT, "packages": _OBJECT, "reasons": _OBJECT, "gpus": _LIST, "nvidia_gpus": _LIST,
 }  # fmt: skip
 _RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
 
@@ -107,8 +106,6 @@ def _named_parts(scenario: dict[str, Any]) -> dict[str, Any]:
 
 Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
-ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
-Facts = Annotated[dict[str, Any], AfterValidator(_facts)]
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
 """The number of a group, a repeat or a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -229,7 +226,7 @@ class CaseHeader(_Frozen):
 
     case_id: str
     part: str
-    arm: ArmValues
+    arm: Annotated[dict[str, Any], AfterValidator(_arm)]
     label: str
     batch_size: Annotated[TablePlace, Field(ge=1)]
     task: str
@@ -266,7 +263,7 @@ class RunHeader(_Frozen):
     hardware: dict[str, Any] | None
     hardware_reason: str | None = None
     calibration: dict[str, Any] | None = None
-    environment: Facts
+    environment: Annotated[dict[str, Any], AfterValidator(_facts)]
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:

@@ -14,7 +14,7 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ def read_run(path: Path) -> Run:
         events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
         return Run(
             header=header,
-            samples=_of_known_cases(directory / SAMPLES, header),
+            samples=_read_samples(directory / SAMPLES, {case.case_id for case in header.cases}),
             outcomes=[event.outcome for event in events if event.outcome is not None],
             sessions=[event.session for event in events if event.session is not None],
         )
@@ -180,26 +180,22 @@ def read_on_one_machine(path: Path) -> Run:
     return of_one_machine(read_run(path))
 
 
-def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
-    samples, known = _read_samples(file), {case.case_id for case in header.cases}
-    for number, sample in enumerate(samples, start=1):
-        if sample.case_id not in known:
-            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
-    return samples
-
-
-def _read_samples(file: Path) -> list[Sample]:
-    """Read samples straight from JSON, with the garbage collector off.
+def _read_samples(file: Path, known: Collection[str]) -> list[Sample]:
+    """Read samples of the ``known`` cases straight from JSON, with the garbage collector off.
 
     Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
+        samples = [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
     finally:
         if collecting:
             gc.enable()
+    for number, sample in enumerate(samples, start=1):
+        if sample.case_id not in known:
+            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
+    return samples
 
 
 def _read_sample(file: Path, number: int, line: bytes) -> Sample:

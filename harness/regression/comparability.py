@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.record.diff import ABSENT, differing
-from harness.record.schema import Run, RunHeader
+from harness.record.schema import Run, RunHeader, Sample
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
@@ -52,11 +52,8 @@ class Unlike:
 
 def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
-    found = [
-        Unlike(key=one.key, base=_words(one.one), new=_words(one.other))
-        for one in differing(_facts(base), _facts(new))
-    ]  # fmt: skip
-    return (*found, *_prompts(base, new))
+    facts = differing(_facts(base), _facts(new))
+    return (*(Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts), *_prompts(base, new))
 
 
 def refuse_unlike(
@@ -84,8 +81,18 @@ def refuse_unlike(
 
 def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
     """The runs with only the decodes whose prompts both have in the same case; cases of one side alone stay as they are."""
-    decoded = [_batches(base), _batches(new)]
-    return _only(base, *decoded), _only(new, *decoded)
+    cases = {one.case_id for one in base.samples} & {one.case_id for one in new.samples}
+    batches = set(map(_batch, base.samples)) & set(map(_batch, new.samples))
+
+    def of(run: Run) -> Run:
+        kept = [sample for sample in run.samples if sample.case_id not in cases or _batch(sample) in batches]
+        return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
+
+    return of(base), of(new)
+
+
+def _batch(sample: Sample) -> tuple[str, tuple[str, ...]]:
+    return sample.case_id, tuple(row.prompt_id for row in sample.rows)
 
 
 def work_fingerprint(header: RunHeader) -> str:
@@ -168,22 +175,6 @@ def _prompts(base: Run, new: Run) -> list[Unlike]:
         words = "; ".join(f"{word} {_some(prompts)}" for word, prompts in parts if prompts)
         found.append(Unlike(key=f"prompts.{case_id}", base=f"{len(left)} prompts", new=f"{len(right)} prompts ({words})"))
     return found
-
-
-def _batches(run: Run) -> dict[str, set[tuple[str, ...]]]:
-    found: dict[str, set[tuple[str, ...]]] = {}
-    for sample in run.samples:
-        found.setdefault(sample.case_id, set()).add(tuple(row.prompt_id for row in sample.rows))
-    return found
-
-
-def _only(run: Run, one: dict[str, set[tuple[str, ...]]], other: dict[str, set[tuple[str, ...]]]) -> Run:
-    kept = [
-        sample for sample in run.samples
-        if sample.case_id not in one or sample.case_id not in other
-        or tuple(row.prompt_id for row in sample.rows) in one[sample.case_id] & other[sample.case_id]
-    ]  # fmt: skip
-    return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
 
 
 def _lengths(run: Run) -> dict[str, dict[str, int]]:

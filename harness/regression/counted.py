@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from harness.analysis.arm_metrics import NO_PASS
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
@@ -21,7 +22,6 @@ from harness.scenario.method import GREEDY
 
 COUNTED = ("passes", "final_tokens_per_pass", "decode_tokens", "output_sha256", "modelled_bytes")
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
-NO_PASS = "no decode pass was made"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

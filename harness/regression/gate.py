@@ -84,7 +84,9 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
     if mean is None:
         return absent(finding.fault or "nothing was measured")
     bounds = [mean.low(finding.low_level), mean.high(finding.high_level)][:: metric.sign]
-    value, low, high = (None if one is None else exponential(metric.sign * one) for one in (mean.mean, *bounds))
+    logs = [None if one is None else metric.sign * one for one in (mean.mean, *bounds)]
+    # no finite ratio: a bound from two pairs far apart
+    value, low, high = (math.exp(one) if one is not None and one < 700 else None for one in logs)
     how, reason = f"one-sided t (slower: {finding.low_level:.4g} after Holm, passed: {finding.high_level:.4g})", None
     if mean.terms:
         estimate = "Huber's M-estimate" if mean.n >= FEWEST_FOR_OUTLIERS else "least squares"
@@ -94,11 +96,6 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
         reason = "one pair has no spread" if mean.n == 1 else f"all {mean.n} pairs differ by the same amount: exact bounds"
         reason = f"but for their places {reason}" if mean.terms else reason
     return Quantity(value=value, low=low, high=high, n=mean.n, method=how, reason=reason)
-
-
-def exponential(log: float) -> float | None:
-    """exp, or None where the result is not finite: a bound from two pairs far apart."""
-    return math.exp(log) if log < 700 else None
 
 
 def described(metric: TimedMetric, finding: GateFinding) -> str:

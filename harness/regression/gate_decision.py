@@ -48,9 +48,9 @@ class PairOrder:
         coins = (drawn.random() < 0.5, drawn.random() < 0.5)
         return coins[place % 2] == (place < 2)
 
-    def signs(self, stage: PairStage, count: int, first: int = 1) -> tuple[int, ...]:
-        """Of ``count`` pairs from ``first`` on: +1 where BASE runs first, -1 where NEW does."""
-        return tuple(1 if self.base_first(stage, number) else -1 for number in range(first, first + count))
+    def signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
+        """Of the first ``count`` pairs: +1 where BASE runs first, -1 where NEW does."""
+        return tuple(1 if self.base_first(stage, number) else -1 for number in range(1, count + 1))
 
 
 @lru_cache(maxsize=1024)

@@ -83,8 +83,7 @@ def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent:
     Raises:
         UserError: text judged as lower or higher better.
     """
-    fault = fault_of(base, new, why_absent)
-    if fault:
+    if fault := fault_of(base, new, why_absent):
         return judged(metric, "void", absent(fault), fault)
     if isinstance(base, str) or isinstance(new, str):
         better = metric.definition.better

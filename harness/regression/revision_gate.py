@@ -133,20 +133,17 @@ class Pairs:
         first = self._taken[stage] + 1
         self._progress.note(why)
         self._progress.start(self._revisions.missing(stage, range(first, first + count)))
-        found: dict[str, list[float]] = {metric.key: [] for metric in metrics}
-        for number in range(first, first + count):
-            for key, value in self._pair(stage, number, metrics).items():
-                found[key].append(float("nan") if isinstance(value, str) else value)
-            self._taken[stage] = number
-        return found
+        rows = [self._pair(stage, number, metrics) for number in range(first, first + count)]
+        self._taken[stage] += count
+        return {metric.key: [row[metric.key] for row in rows] for metric in metrics}
 
-    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
-        """d of one pair by metric key, or why it is absent after repeats."""
+    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float]:
+        """d of one pair by metric key; NaN where it is absent after repeats."""
         while True:
             row = self._once(stage, number, metrics)
             missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
             if not missing or self._revisions.taken_again >= MOST_VOID_PAIRS:
-                return row
+                return {key: math.nan if isinstance(value, str) else value for key, value in row.items()}
             self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
             self._revisions.take_again(stage, number)
 

@@ -23,14 +23,12 @@ from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
 from harness.analysis.verdict import claims_for, verdict
 from harness.errors import RecordError, UserError
 from harness.record.schema import Run, RunHeader
-from harness.regression.changes import Change, Outcome, judge_changes
+from harness.regression.changes import Change, judge_changes
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.regression.counted import METERS, counted
 from harness.regression.metrics import CellMetric, metric_of, timed_metrics
 from harness.regression.timed import Process, numbers, observed, processes_of, with_times
 
-RUNS_COMPARED_VERSION = 1
-"""Version of the JSON form."""
 _Grades = dict[tuple[str, str], list[bool]]
 """(task, prompt id) -> whether each of its repeats was correct."""
 
@@ -44,7 +42,7 @@ class RunsCompared:
     changes: tuple[Change, ...]
     unlike: tuple[str, ...] = ()
     one_sided: tuple[str, ...] = ()
-    version: int = RUNS_COMPARED_VERSION
+    version: int = 1  # of the JSON form
 
 
 def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: int = 1) -> RunsCompared:
@@ -140,10 +138,6 @@ def _change(
     )  # fmt: skip
 
 
-SEVERAL_VERSION = 1
-"""Version of the JSON form."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One run under its letter, with its comparison and claims."""
@@ -161,11 +155,6 @@ class Against:
     letter: str
     compared: RunsCompared
     unlike: tuple[Unlike, ...]
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Of every change, in the same order."""
-        return tuple(change.outcome for change in self.compared.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +179,7 @@ class SideBySide:
     sides: tuple[Side, ...]
     against: tuple[Against, ...]
     arms: tuple[SharedArm, ...]
-    version: int = SEVERAL_VERSION
+    version: int = 1  # of the JSON form
 
 
 def compare_several(runs: Sequence[Run]) -> SideBySide:
@@ -229,7 +218,7 @@ def to_json(found: SideBySide) -> dict[str, Any]:
                 "letter": one.letter,
                 "unlike": [asdict(key) for key in one.unlike],
                 "compared": asdict(one.compared),
-                "outcomes": list(one.outcomes),
+                "outcomes": [change.outcome for change in one.compared.changes],
             }
             for one in found.against
         ],

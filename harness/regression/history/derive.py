@@ -13,7 +13,6 @@ from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
 from harness.scenario.metrics import METRICS
 
-ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
@@ -29,7 +28,7 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
             continue
         metric = METRICS[name]
         yield TrackedFigure(
-            cell=f"{cell.part}/{cell.task or ALL_TASKS}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
+            cell=f"{cell.part}/{cell.task or 'all'}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
             low=quantity.low, high=quantity.high, n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
         )  # fmt: skip
 

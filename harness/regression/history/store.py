@@ -66,13 +66,18 @@ class History:
         """
         row = _row_of(record)
         with in_words(self.place), self._engine.execution_options(sbd_writes=True).begin() as connection:
-            made = connection.execute(_insert_once(connection, row)).scalar_one_or_none()
+            # gives the new row's id, or nothing where the run is stored; waits for another program's insertion
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            once = dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"])
+            made = connection.execute(once.returning(RECORDS.c.id)).scalar_one_or_none()
             if made is not None:
                 _insert_figures(connection, made, record.figures)
                 return "added"
             stored = select(RECORDS).where(RECORDS.c.run_id == record.run_id).with_for_update()
             found = connection.execute(stored).mappings().one()
-            new = row | _known_before(found, row)
+            # kept when added again: when it came, and facts about the same commit that are missing now
+            untold = [name for name in REVISION if row[name] is None and row["revision"] in (None, found["revision"])]
+            new = row | {name: found[name] for name in ("added_at", *untold)}
             if found["comparison_version"] > record.comparison_version or all(found[name] == new[name] for name in new):
                 return "unchanged"
             connection.execute(update(RECORDS).where(RECORDS.c.id == found["id"]).values(new))
@@ -141,13 +146,6 @@ def _row_of(record: HistoryRecord) -> dict[str, Any]:
     }
 
 
-def _known_before(found: RowMapping, row: dict[str, Any]) -> dict[str, Any]:
-    """What a run keeps when added again: when it came, and facts about the same commit that are missing now."""
-    same = row["revision"] in (None, found["revision"])
-    untold = [name for name in REVISION if same and row[name] is None]
-    return {name: found[name] for name in ("added_at", *untold)}
-
-
 def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRecord:
     return HistoryRecord(
         **{name: row[name] for name in PLAIN},
@@ -156,12 +154,6 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
         software=json.loads(row["software"]),
         figures=figures,
     )
-
-
-def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
-    """An insertion that gives the new row's id, or nothing where the run is stored; waits for another program's."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"]).returning(RECORDS.c.id)
 
 
 def _insert_figures(connection: Connection, record_id: int, figures: Sequence[TrackedFigure]) -> None:

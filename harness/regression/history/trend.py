@@ -30,7 +30,6 @@ LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
 AT_ONCE = 500
 """Most values in one statement."""
-Direction = Literal["better", "worse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class ChangePoint:
     """
 
     change: Change
-    direction: Direction
+    direction: Literal["better", "worse"]
     last_old: Point
     first_new: Point
     reached: Point | None
@@ -157,7 +156,7 @@ def _plain(one: Judged) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {name: getattr(point, name) for name in ("label", "commit", "has_changes", "when", "run_ids")}
+    return {"label": point.label} | asdict(point)
 
 
 def _ends(change: Change) -> tuple[int, int]:
