@@ -51,7 +51,7 @@ PLANS = (((12,), (1.0,)), ((8, 12), (0.1, 0.9)), ((8, 12), (0.5, 0.5)), ((8, 10,
 MOST_PAIRS, STORED_PAIRS = 12, 10
 STAGES: tuple[PairStage, ...] = ("pair", "rerun")
 METRICS = tuple(
-    TimedMetric(key=f"metric_{i}", metric="decode_s", subject=f"metric {i}", cell={}, better="lower")
+    TimedMetric(name="decode_s_per_token", part="any", batch_size=1, arm=f"arm_{i}", label=f"arm {i}")
     for i in range(MOST_TIMED_METRICS)
 )
 Array = NDArray[np.float64]
@@ -214,7 +214,7 @@ def by_procedure(plan: GatePlan) -> Gate:
             source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
             seen += step.pairs if step.stage == "pair" else 0
             procedure = procedure.fed({key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys})
-        return [one.state for one in step.judgements], seen
+        return [one.state for one in step], seen
 
     return gate
 

@@ -94,7 +94,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
         processes = min(len(processes_of(base)), len(processes_of(new)))
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
-        answers = (*judge_timed(base, new, metrics, judged), *answers)
+        answers = (*judge_timed(base, new, judged), *answers)
     return Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
 
 

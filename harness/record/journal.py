@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import os
 import zlib
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +34,25 @@ class Journal:
         """
         self.path = path
         try:
-            # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) if lent is None else os.dup(lent)
-            self._descriptor = opened
-            if lent is not None:
-                os.set_inheritable(lent, False)  # compilers and calibrations must not inherit the lock
-        except OSError as error:
-            raise refused(path, error) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(self._descriptor).st_nlink == 0:
-                raise BlockingIOError(f"{path} was packed just now")  # between opening it and locking it
-            data = path.read_bytes()
-            data = data[: whole_bytes(data)]
-            kept = 0 if lent is None and data and _unpacked(path).endswith(data) else len(data)
-            os.ftruncate(self._descriptor, kept)  # a torn line, and lines that a kill left here when they were packed
+            with ExitStack() as on_failure:
+                # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
+                opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) if lent is None else os.dup(lent)
+                self.descriptor = opened  # can be lent
+                on_failure.callback(self.close)
+                if lent is not None:
+                    os.set_inheritable(lent, False)  # compilers and calibrations must not inherit the lock
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(opened).st_nlink == 0:
+                    raise BlockingIOError(f"{path} was packed just now")  # between opening it and locking it
+                data = path.read_bytes()
+                data = data[: whole_bytes(data)]
+                kept = 0 if lent is None and data and _unpacked(path).endswith(data) else len(data)
+                os.ftruncate(opened, kept)  # a torn line, and lines that a kill left here when they were packed
+                on_failure.pop_all()
         except BlockingIOError as error:
-            os.close(self._descriptor)
             raise StorageError(f"{path}: another sbd run is writing here; wait for it, or give another --out") from error
         except OSError as error:
-            os.close(self._descriptor)
             raise refused(path, error) from error
-        except RecordError:
-            os.close(self._descriptor)
-            raise
-
-    @property
-    def descriptor(self) -> int:
-        """The descriptor that can be lent."""
-        return self._descriptor
 
     def append(self, line: str) -> None:
         """Write one line (without its newline) through to the disk, whole or not at all.
@@ -70,26 +61,19 @@ class Journal:
             StorageError: the disk refused; the lines before are untouched.
         """
         data = memoryview(line.encode() + b"\n")
-        end = os.fstat(self._descriptor).st_size
+        end = os.fstat(self.descriptor).st_size
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(self._descriptor, data[written:])
-            os.fsync(self._descriptor)
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+            os.fsync(self.descriptor)
         except OSError as error:
-            self._cut_back(end)
+            with suppress(OSError):  # readers leave out a half-written line anyway
+                os.ftruncate(self.descriptor, end)
             raise refused(self.path, error) from error
 
     def close(self) -> None:
         """Close the file and release the lock."""
-        os.close(self._descriptor)
-
-    def _cut_back(self, end: int) -> None:
-        """Remove a half-written line; if that fails as well, readers leave it out anyway."""
-        try:
-            os.ftruncate(self._descriptor, end)
-        except OSError:
-            return
+        os.close(self.descriptor)
 
 
 def read_lines(path: Path) -> list[Any]:
@@ -98,7 +82,13 @@ def read_lines(path: Path) -> list[Any]:
     Raises:
         RecordError: the file cannot be read, or a line before the last is damaged (named as ``file:line``).
     """
-    return [_parse(path, number, line) for number, line in enumerate(whole_lines(path), start=1)]
+    found = []
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            found.append(from_json(line, allow_inf_nan=False))
+        except ValueError as error:
+            raise damaged(path, number, str(error)) from error
+    return found
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -181,13 +171,6 @@ def refused(path: Path, error: OSError) -> StorageError:
         f"{path}: the disk refused to take the record ({error.strerror or error}); free space or give another --out, then "
         "start the same command again: finished samples are kept"
     )
-
-
-def _parse(path: Path, number: int, line: bytes) -> Any:
-    try:
-        return from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise damaged(path, number, str(error)) from error
 
 
 def damaged(path: Path, number: int, why: str) -> RecordError:

@@ -58,9 +58,6 @@ def software_of(header: RunHeader) -> dict[str, str]:
     return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
 
 
-UNKNOWN_NODE = MachineIdentity(fingerprint="unknown", words="a node that the record says nothing of")
-
-
 def by_machine(run: Run) -> tuple[Run, ...]:
     """One run for each kind of machine, in the order of their first samples; each header describes its own machine.
 
@@ -102,7 +99,7 @@ def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
     """The kind of a node, with the versions of its software."""
     found = _environment(run, node)
     if found is None:
-        return UNKNOWN_NODE, ""
+        return MachineIdentity(fingerprint="unknown", words="a node that the record says nothing of"), ""
     cases = [case for case in run.header.cases if case.case_id in {one.case_id for one in run.samples if one.node == node}]
     header = run.header.model_copy(update={"environment": found, "cases": cases})
     return machine_of(header), json.dumps(software_of(header), sort_keys=True)
@@ -160,7 +157,12 @@ def _common_names(run: Run) -> Run:
         names = {name: name for name in names}
     baselines = {part["name"]: names.get(part.get("baseline"), part.get("baseline")) for part in parts}
     renamed = [part | {"name": names[part["name"]], "baseline": baselines[part["name"]]} for part in parts]
-    cases = [_renamed(case, names) for case in run.header.cases]
+    cases = [
+        case.model_copy(
+            update={"part": names[case.part], "case_id": f"{names[case.part]}/{case.case_id.removeprefix(f'{case.part}/')}"}
+        )
+        for case in run.header.cases
+    ]
     ids = {old.case_id: new.case_id for old, new in zip(run.header.cases, cases, strict=True)}
     changes = {"scenario": scenario | {"parts": renamed}, "cases": cases}
     return Run(
@@ -174,8 +176,3 @@ def _common_names(run: Run) -> Run:
 def _common_name(part: dict[str, Any]) -> str:
     name, devices = str(part["name"]), part.get("devices") or []
     return name.removesuffix(f"-{devices[0]}") if len(devices) == 1 else name
-
-
-def _renamed(case: CaseHeader, names: dict[str, str]) -> CaseHeader:
-    rest = case.case_id.removeprefix(f"{case.part}/")
-    return case.model_copy(update={"part": names[case.part], "case_id": f"{names[case.part]}/{rest}"})

@@ -18,7 +18,7 @@ History of the format (RECORD_VERSION):
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import UnionType
 from typing import Annotated, Any, Literal, Self
@@ -60,18 +60,16 @@ def _moment(text: str) -> str:
 
 Kinds = Mapping[str, tuple[type | UnionType, str]]
 """The type of the value under each key, and its words; None is allowed everywhere."""
+_TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
+_OBJECT, _LIST = (dict, "an object"), (list, "a list")
 _ARM: Kinds = {
-    **dict.fromkeys(("method", "solver", "lossless", "cache", "execution"), (str, "a text")),
-    **dict.fromkeys(("gamma", "temperature"), (int | float, "a number")),
-    "block_size": (int, "a whole number"),
-}
+    "method": _TEXT, "solver": _TEXT, "lossless": _TEXT, "cache": _TEXT, "execution": _TEXT,
+    "gamma": _NUMBER, "temperature": _NUMBER, "block_size": _WHOLE,
+}  # fmt: skip
 _FACTS: Kinds = {
-    **dict.fromkeys(("logical_cores", "affinity_cores"), (int, "a whole number")),
-    "memory_total_bytes": (int | float, "a number"),
-    **dict.fromkeys(("cpu_model", "commit", "python"), (str, "a text")),
-    **dict.fromkeys(("packages", "reasons"), (dict, "an object")),
-    **dict.fromkeys(("gpus", "nvidia_gpus"), (list, "a list")),
-}
+    "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER, "cpu_model": _TEXT, "commit": _TEXT,
+    "python": _TEXT, "packages": _OBJECT, "reasons": _OBJECT, "gpus": _LIST, "nvidia_gpus": _LIST,
+}  # fmt: skip
 _RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
 
 
@@ -108,8 +106,6 @@ def _named_parts(scenario: dict[str, Any]) -> dict[str, Any]:
 
 Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
-ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
-Facts = Annotated[dict[str, Any], AfterValidator(_facts)]
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
 """The number of a group, a repeat or a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -196,11 +192,10 @@ class Sample(_Frozen):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other values; ``passes`` among them in any form."""
-        if update and "passes" in update:
-            update = {name: value for name, value in update.items() if name != "passes"} | {
-                "packed_passes": read_passes(update["passes"])
-            }
-        return super().model_copy(update=update, deep=deep)
+        changes = dict(update or {})
+        if "passes" in changes:
+            changes["packed_passes"] = read_passes(changes.pop("passes"))
+        return super().model_copy(update=changes, deep=deep)
 
 
 class CaseOutcome(_Frozen):
@@ -231,7 +226,7 @@ class CaseHeader(_Frozen):
 
     case_id: str
     part: str
-    arm: ArmValues
+    arm: Annotated[dict[str, Any], AfterValidator(_arm)]
     label: str
     batch_size: Annotated[TablePlace, Field(ge=1)]
     task: str
@@ -268,7 +263,7 @@ class RunHeader(_Frozen):
     hardware: dict[str, Any] | None
     hardware_reason: str | None = None
     calibration: dict[str, Any] | None = None
-    environment: Facts
+    environment: Annotated[dict[str, Any], AfterValidator(_facts)]
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
@@ -294,6 +289,11 @@ class Run(_Frozen):
     samples: list[Sample]
     outcomes: list[CaseOutcome]
     sessions: list[dict[str, Any]]
+
+    def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
+        """Every sample of an arm with its case; warm-ups and generate() are left out."""
+        cases = {case.case_id: case for case in self.header.cases if not case.is_check}
+        return ((cases[one.case_id], one) for one in self.samples if not one.warmup and one.case_id in cases)
 
     def events(self, name: str, part: str) -> list[dict[str, Any]]:
         """What the sessions recorded under this name of ``part``, in order."""

@@ -14,9 +14,8 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
@@ -121,11 +120,8 @@ class RunStore:
         One write replaces the mark: a process killed meanwhile leaves the old or the new one.
         """
         try:
-            descriptor = os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                os.pwrite(descriptor, f"{case_id}\n".encode(), 0)  # its line ends here, whatever is left of a longer one
-            finally:
-                os.close(descriptor)
+            with os.fdopen(os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0) as file:
+                file.write(f"{case_id}\n".encode())  # its line ends here, whatever is left of a longer one
         except OSError as error:
             raise refused(self.directory / MARK, error) from error
 
@@ -145,7 +141,7 @@ class RunStore:
     def __enter__(self) -> RunStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -166,7 +162,7 @@ def read_run(path: Path) -> Run:
         events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
         return Run(
             header=header,
-            samples=_of_known_cases(directory / SAMPLES, header),
+            samples=_read_samples(directory / SAMPLES, {case.case_id for case in header.cases}),
             outcomes=[event.outcome for event in events if event.outcome is not None],
             sessions=[event.session for event in events if event.session is not None],
         )
@@ -184,26 +180,22 @@ def read_on_one_machine(path: Path) -> Run:
     return of_one_machine(read_run(path))
 
 
-def _of_known_cases(file: Path, header: RunHeader) -> list[Sample]:
-    samples, known = _read_samples(file), {case.case_id for case in header.cases}
-    for number, sample in enumerate(samples, start=1):
-        if sample.case_id not in known:
-            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
-    return samples
-
-
-def _read_samples(file: Path) -> list[Sample]:
-    """Read samples straight from JSON, with the garbage collector off.
+def _read_samples(file: Path, known: Collection[str]) -> list[Sample]:
+    """Read samples of the ``known`` cases straight from JSON, with the garbage collector off.
 
     Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
+        samples = [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
     finally:
         if collecting:
             gc.enable()
+    for number, sample in enumerate(samples, start=1):
+        if sample.case_id not in known:
+            raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
+    return samples
 
 
 def _read_sample(file: Path, number: int, line: bytes) -> Sample:

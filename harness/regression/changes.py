@@ -71,7 +71,9 @@ def _judged(change: Change, test: HolmTest | None, together: int) -> Change:
     if change.kind == "timed":
         return _open_time(change, together)
     if change.difference is not None:
-        return _open_accuracy(change)
+        if change.p is None:  # no prompt's grade differs
+            return replace(change, outcome="same")
+        return replace(change, outcome="unclear", reason="so few prompts lost or won may be chance", remedy=MORE_PROMPTS)
     tolerance, ratio = METRICS[change.metric].tolerance, change.ratio.value
     if change.base == change.new or (ratio is not None and abs(ratio - 1) <= tolerance):
         return replace(change, outcome="same")
@@ -92,13 +94,6 @@ def _open_time(change: Change, together: int) -> Change:
         return replace(change, outcome="unclear", reason="the interval holds no change", remedy=MORE_PROCESSES)
     why = f"its interval alone leaves out no change, but one of {together} figures does so by chance too often"
     return replace(change, outcome="unclear", reason=why, remedy=MORE_PROCESSES)
-
-
-def _open_accuracy(change: Change) -> Change:
-    """An accuracy that is not shown to have changed: the same where no prompt's grade differs."""
-    if change.p is None:
-        return replace(change, outcome="same")
-    return replace(change, outcome="unclear", reason="so few prompts lost or won may be chance", remedy=MORE_PROMPTS)
 
 
 def _direction(change: Change) -> Outcome:

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.record.diff import ABSENT, differing
-from harness.record.schema import Run, RunHeader
+from harness.record.schema import Run, RunHeader, Sample
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
-Group = Literal["hardware", "versions", "scenario", "model", "cases", "prompts", "record_version"]
-GROUPS: tuple[Group, ...] = get_args(Group)
-
+GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
 HARDWARE = (
     "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
 )  # fmt: skip
@@ -54,11 +52,8 @@ class Unlike:
 
 def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
-    found = [
-        Unlike(key=one.key, base=_words(one.one), new=_words(one.other))
-        for one in differing(_facts(base), _facts(new))
-    ]  # fmt: skip
-    return (*found, *_prompts(base, new))
+    facts = differing(_facts(base), _facts(new))
+    return (*(Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts), *_prompts(base, new))
 
 
 def refuse_unlike(
@@ -74,9 +69,10 @@ def refuse_unlike(
         raise UserError(f"--allow {unknown[0]}: there is no such thing to allow; allowed: {', '.join(GROUPS)}, or a key of one")
     names = names or [f"run {number}" for number in range(1, len(others) + 2)]
     allowed: list[Unlike] = []
+    beginnings = tuple(f"{word}." for word in allow)
     for name, other in zip(names[1:], others, strict=True):
         found = unlike(base, other)
-        refused = [one for one in found if not _is_allowed(one.key, allow)]
+        refused = [one for one in found if not f"{one.key}.".startswith(beginnings)]
         if refused:
             raise UserError(_refusal(names[0], name, refused))
         allowed += found
@@ -85,8 +81,18 @@ def refuse_unlike(
 
 def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
     """The runs with only the decodes whose prompts both have in the same case; cases of one side alone stay as they are."""
-    decoded = [_batches(base), _batches(new)]
-    return _only(base, *decoded), _only(new, *decoded)
+    cases = {one.case_id for one in base.samples} & {one.case_id for one in new.samples}
+    batches = set(map(_batch, base.samples)) & set(map(_batch, new.samples))
+
+    def of(run: Run) -> Run:
+        kept = [sample for sample in run.samples if sample.case_id not in cases or _batch(sample) in batches]
+        return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
+
+    return of(base), of(new)
+
+
+def _batch(sample: Sample) -> tuple[str, tuple[str, ...]]:
+    return sample.case_id, tuple(row.prompt_id for row in sample.rows)
 
 
 def work_fingerprint(header: RunHeader) -> str:
@@ -95,7 +101,7 @@ def work_fingerprint(header: RunHeader) -> str:
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
-def _facts(run: Run) -> dict[Group, Any]:
+def _facts(run: Run) -> dict[str, Any]:
     return {
         "hardware": _hardware(run.header.environment),
         "versions": _versions(run.header.environment),
@@ -171,38 +177,16 @@ def _prompts(base: Run, new: Run) -> list[Unlike]:
     return found
 
 
-def _batches(run: Run) -> dict[str, set[tuple[str, ...]]]:
-    found: dict[str, set[tuple[str, ...]]] = {}
-    for sample in run.samples:
-        found.setdefault(sample.case_id, set()).add(tuple(row.prompt_id for row in sample.rows))
-    return found
-
-
-def _only(run: Run, one: dict[str, set[tuple[str, ...]]], other: dict[str, set[tuple[str, ...]]]) -> Run:
-    kept = [
-        sample for sample in run.samples
-        if sample.case_id not in one or sample.case_id not in other
-        or tuple(row.prompt_id for row in sample.rows) in one[sample.case_id] & other[sample.case_id]
-    ]  # fmt: skip
-    return run if len(kept) == len(run.samples) else run.model_copy(update={"samples": kept})
-
-
 def _lengths(run: Run) -> dict[str, dict[str, int]]:
     """Prompt tokens by prompt, by case; warm-ups and generate() left out."""
-    checks = {case.case_id for case in run.header.cases if case.is_check}
     found: dict[str, dict[str, int]] = {}
-    for sample in run.samples:
-        if not sample.warmup and sample.case_id not in checks:
-            found.setdefault(sample.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
+    for case, sample in run.of_arms():
+        found.setdefault(case.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
     return found
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _is_allowed(key: str, allow: Iterable[str]) -> bool:
-    return any(key == word or key.startswith(f"{word}.") for word in allow)
 
 
 def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:

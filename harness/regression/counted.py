@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from harness.analysis.arm_metrics import NO_PASS
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
@@ -21,7 +22,6 @@ from harness.scenario.method import GREEDY
 
 COUNTED = ("passes", "final_tokens_per_pass", "decode_tokens", "output_sha256", "modelled_bytes")
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
-NO_PASS = "no decode pass was made"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,8 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent."""
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
     by_case: dict[str, list[Sample]] = {}
-    for sample in run.samples:
-        if not sample.warmup:
-            by_case.setdefault(sample.case_id, []).append(sample)
+    for case, sample in run.of_arms():
+        by_case.setdefault(case.case_id, []).append(sample)
     found: dict[CellMetric, Count] = {}
     for case in run.header.cases:
         if not case.is_check:

@@ -5,7 +5,7 @@ The input is d = log(NEW / BASE) per pair and metric (``gate_metrics.log_ratio``
     procedure = GateProcedure(metrics=(...))
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(run_pairs(step.pairs))     # {key: [d, ...]} for step.keys
-    step.judgements
+    step                                                     # the judgements
 
 The looks of the plan come first, with Holm over all metrics. A metric that is slower there is only suspected. It is measured
 once more, alone, at alpha, and fails if the new pairs alone show it too. So a slowdown equal to the margin fails with
@@ -73,9 +73,8 @@ def judged(
     bound = f"at {most} {limit:.4g} × BASE (margin {metric.margin:.3%}: {metric.margin_source})"
     remedies: dict[State, str | None] = {"inconclusive": more_pairs(metric, shown), "void": RUN_AGAIN}
     return Judgement(
-        subject=metric.subject, metric=metric.metric, kind="timed", state=state, cell=metric.cell, value=ratio(metric, shown),
-        unit="x", better=metric.better, bound=bound, basis=metric.basis, sizes=sizes or {"pairs": shown.pairs}, reason=reason,
-        remedy=remedies.get(state),
+        **metric.described, kind="timed", state=state, value=ratio(metric, shown), unit="x", bound=bound,
+        sizes=sizes or {"pairs": shown.pairs}, reason=reason, remedy=remedies.get(state),
     )  # fmt: skip
 
 
@@ -85,7 +84,9 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
     if mean is None:
         return absent(finding.fault or "nothing was measured")
     bounds = [mean.low(finding.low_level), mean.high(finding.high_level)][:: metric.sign]
-    value, low, high = (None if one is None else exponential(metric.sign * one) for one in (mean.mean, *bounds))
+    logs = [None if one is None else metric.sign * one for one in (mean.mean, *bounds)]
+    # no finite ratio: a bound from two pairs far apart
+    value, low, high = (math.exp(one) if one is not None and one < 700 else None for one in logs)
     how, reason = f"one-sided t (slower: {finding.low_level:.4g} after Holm, passed: {finding.high_level:.4g})", None
     if mean.terms:
         estimate = "Huber's M-estimate" if mean.n >= FEWEST_FOR_OUTLIERS else "least squares"
@@ -95,11 +96,6 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
         reason = "one pair has no spread" if mean.n == 1 else f"all {mean.n} pairs differ by the same amount: exact bounds"
         reason = f"but for their places {reason}" if mean.terms else reason
     return Quantity(value=value, low=low, high=high, n=mean.n, method=how, reason=reason)
-
-
-def exponential(log: float) -> float | None:
-    """exp, or None where the result is not finite: a bound from two pairs far apart."""
-    return math.exp(log) if log < 700 else None
 
 
 def described(metric: TimedMetric, finding: GateFinding) -> str:
@@ -140,13 +136,6 @@ class NeedPairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """Every metric has its answer, in the order in which the metrics were given."""
-
-    judgements: tuple[Judgement, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
     """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
 
@@ -164,8 +153,8 @@ class GateProcedure:
     def __post_init__(self) -> None:
         check_timed(self.metrics)
 
-    def next_step(self) -> NeedPairs | Done:
-        """The next action of the runner. The same value gives the same answer."""
+    def next_step(self) -> NeedPairs | tuple[Judgement, ...]:
+        """The next action of the runner, or every metric's answer, in their order. The same value gives the same answer."""
         first, rerun = self.seen["pair"], self.seen["rerun"]
         found, look = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
         if look is not None:
@@ -179,7 +168,7 @@ class GateProcedure:
             return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="rerun", why=why)
         signs = self._signs("rerun", self.plan.rerun_pairs)
         again = {one.key: judge_look([one], rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
-        return Done(judgements=tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics))
+        return tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics)
 
     def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
         return () if self.order is None else self.order.signs(stage, count)
@@ -191,7 +180,7 @@ class GateProcedure:
             ValueError: nothing is asked for, or a metric asked for has not exactly the number of pairs asked for.
         """
         step = self.next_step()
-        if isinstance(step, Done):
+        if not isinstance(step, NeedPairs):
             raise ValueError("the gate has its answers and asks for no more pairs")
         for key in step.keys:
             given = len(pairs.get(key, ()))

@@ -48,9 +48,9 @@ class PairOrder:
         coins = (drawn.random() < 0.5, drawn.random() < 0.5)
         return coins[place % 2] == (place < 2)
 
-    def signs(self, stage: PairStage, count: int, first: int = 1) -> tuple[int, ...]:
-        """Of ``count`` pairs from ``first`` on: +1 where BASE runs first, -1 where NEW does."""
-        return tuple(1 if self.base_first(stage, number) else -1 for number in range(first, first + count))
+    def signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
+        """Of the first ``count`` pairs: +1 where BASE runs first, -1 where NEW does."""
+        return tuple(1 if self.base_first(stage, number) else -1 for number in range(1, count + 1))
 
 
 @lru_cache(maxsize=1024)
@@ -63,19 +63,13 @@ def place_terms(signs: tuple[int, ...]) -> tuple[Term, ...]:
 
     Source: Hills and Armitage, Br. J. Clin. Pharmacol. 8 (1979) 7: the period effect of a two-period crossover trial.
     """
-    odd = tuple(float(sign) * (place % 2 == 0) for place, sign in enumerate(signs))
-    even = tuple(float(sign) * (place % 2 == 1) for place, sign in enumerate(signs))
-    both = tuple(float(sign) for sign in signs)
+    odd, even = (tuple(float(sign) * (place % 2 == rest) for place, sign in enumerate(signs)) for rest in (0, 1))
+    both = tuple(map(float, signs))
     for terms, fewest in (((odd, even), FEWEST_FOR_TWO_TERMS), ((both,), FEWEST_FOR_ONE_TERM)):
-        if len(signs) >= fewest and _independent(terms):
+        columns = [[1.0] * len(signs), *terms]  # of full rank: no term, and no sum of them, is the same in every pair
+        if len(signs) >= fewest and np.linalg.matrix_rank(columns) == len(columns):
             return terms
     return ()
-
-
-def _independent(terms: Sequence[Term]) -> bool:
-    """Whether no term, and no sum of them, is the same in every pair."""
-    columns = np.array([[1.0] * len(terms[0]), *terms])
-    return bool(np.linalg.matrix_rank(columns) == len(columns))
 
 
 Outcome = Literal["slower", "passed", "open", "void"]

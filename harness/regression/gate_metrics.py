@@ -8,25 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.errors import UserError
 from harness.regression.metrics import MOST_TIMED_METRICS, CellMetric
-from harness.scenario.metrics import Basis, Metric
 
 MARGIN = 0.02
 """Least margin of a timed metric: a slowdown of up to 2 % is permitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedMetric:
-    """One primary metric of a timed gate.
+class TimedMetric(CellMetric):
+    """One primary metric of a timed gate; the pairs are handed in under its ``key``.
 
-    ``key``     identifies it among those of one gate; the pairs are handed in under it
-    ``metric``  the name of the figure, ``subject`` what it is of, in words, ``cell`` where it was looked up: as in Judgement
-    ``better``  which direction is good: ``lower`` (a time), ``higher`` (tokens/s)
     ``margin``  permitted slowdown, as a ratio: 0.02 is 2 %; max(MARGIN, noise floor), see ``noise_floor.margin``
     ``margin_source``  where the margin is from, in words
 
@@ -34,14 +29,8 @@ class TimedMetric:
         UserError: a margin below 0 or not finite.
     """
 
-    key: str
-    metric: str
-    subject: str
-    cell: dict[str, str]
-    better: Literal["lower", "higher"]
     margin: float = MARGIN
     margin_source: str = "least margin of a timed metric"
-    basis: Basis = "measured"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.margin) and self.margin >= 0):
@@ -50,7 +39,7 @@ class TimedMetric:
     @property
     def sign(self) -> int:
         """+1 where a growing figure is a slowdown, -1 where a shrinking one is."""
-        return 1 if self.better == "lower" else -1
+        return 1 if self.definition.better == "lower" else -1
 
 
 def check_timed(metrics: Sequence[TimedMetric]) -> None:
@@ -94,8 +83,7 @@ def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent:
     Raises:
         UserError: text judged as lower or higher better.
     """
-    fault = fault_of(base, new, why_absent)
-    if fault:
+    if fault := fault_of(base, new, why_absent):
         return judged(metric, "void", absent(fault), fault)
     if isinstance(base, str) or isinstance(new, str):
         better = metric.definition.better
@@ -140,14 +128,9 @@ def fault_of(base: Value, new: Value, why_absent: str | None) -> str | None:
 def judged(metric: CellMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
     """The judgement with the metric's own description."""
     one = metric.definition
+    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[one.better]
+    bound += f", {one.tolerance:.3%} of it let pass" if one.tolerance else ""
     return Judgement(
-        subject=metric.subject, metric=metric.name, kind="deterministic", state=state, cell=metric.cell, value=value,
-        unit=metric.unit, better=one.better, bound=bound_in_words(one), basis=one.basis, sizes={"runs": 2},
+        **metric.described, kind="deterministic", state=state, value=value, unit=metric.unit, bound=bound, sizes={"runs": 2},
         reason=reason, remedy=RUN_AGAIN if state == "void" else None, base=base,
     )  # fmt: skip
-
-
-def bound_in_words(definition: Metric) -> str:
-    """The permitted values of NEW."""
-    direction = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
-    return f"{direction}, {definition.tolerance:.3%} of it let pass" if definition.tolerance else direction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgement, State
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
@@ -12,10 +12,10 @@ from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
 from harness.regression.gate import judge_pairs
-from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic, log_ratio
+from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic
 from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
-from harness.regression.timed import numbers, processes_of
+from harness.regression.timed import log_ratios, processes_of
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""
@@ -98,14 +98,10 @@ def judged_metric(
     ``floors``: by metric key; ``pairs``: of fresh processes, at most.
     """
     ratio, source = margin(floors.get(metric.key), pairs, least_margin)
-    definition = metric.definition
-    return TimedMetric(
-        key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, margin=ratio, margin_source=source,
-        better="higher" if definition.better == "higher" else "lower", basis=definition.basis,
-    )  # fmt: skip
+    return TimedMetric(**asdict(metric), margin=ratio, margin_source=source)
 
 
-def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
+def judge_timed(base: Run, new: Run, metrics: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
     """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
     Metrics without a time on some side are void. Where a run has fewer than three processes all are inconclusive, because
@@ -115,27 +111,25 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[CellMetric], judged: Sequ
     count = min(len(of_base), len(of_new))
     known: dict[str, list[float]] = {}
     found: dict[str, Judgement] = {}
-    for metric, one in zip(metrics, judged, strict=True):
-        values = numbers(metric, [*of_base[:count], *of_new[:count]])
+    for one in metrics:
+        values = log_ratios(one, of_base, of_new)
         if isinstance(values, str):
             found[one.key] = _open(one, "void", count, values, "see `sbd compare`; take the run again on a quiet machine")
         elif count < FEWEST_PROCESSES:
             why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW; their luck cannot be told from a code change"
             found[one.key] = _open(one, "inconclusive", count, why, REMEDY)
         else:
-            known[one.key] = [log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True)]
+            known[one.key] = values
     if known:
-        decidable = [one for one in judged if one.key in known]
+        decidable = [one for one in metrics if one.key in known]
         found |= {one.key: answer for one, answer in zip(decidable, judge_pairs(decidable, known), strict=True)}
-    return tuple(found[one.key] for one in judged)
+    return tuple(found[one.key] for one in metrics)
 
 
 def _open(one: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
     return Judgement(
-        subject=one.subject, metric=one.metric, kind="timed", state=state,
-        cell=one.cell, value=absent(reason), unit="ratio NEW / BASE", better=one.better,
-        bound=f"at most {100 * one.margin:.3g} % slower", basis=one.basis, sizes={"processes": processes}, reason=reason,
-        remedy=remedy,
+        **one.described, kind="timed", state=state, value=absent(reason), unit="ratio NEW / BASE",
+        bound=f"at most {100 * one.margin:.3g} % slower", sizes={"processes": processes}, reason=reason, remedy=remedy,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from harness.analysis.comparison import compare
 from harness.errors import UserError
@@ -58,6 +59,12 @@ class CellMetric:
         """For programs, as in judgements."""
         task = {} if self.task is None else {"task": self.task}
         return {"part": self.part, "batch_size": str(self.batch_size), **task, "arm": self.label}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The fields of its judgements that are the same in every run."""
+        one = self.definition
+        return {"subject": self.subject, "metric": self.name, "cell": self.cell, "better": one.better, "basis": one.basis}
 
 
 def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetric:

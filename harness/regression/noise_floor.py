@@ -44,6 +44,7 @@ class NoiseFloor:
     pairs: int
     method: str
     reason: str | None = None
+    version: int = NOISE_FLOOR_VERSION
 
 
 def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFloor:
@@ -85,11 +86,6 @@ def margin(floor: NoiseFloor | None, pairs: int, least: float = MARGIN) -> tuple
     return (widened, source) if widened > least else (least, f"the least margin, above the {source}")
 
 
-def to_json(floor: NoiseFloor) -> dict[str, Any]:
-    """As plain JSON values with their ``version``."""
-    return asdict(floor) | {"version": NOISE_FLOOR_VERSION}
-
-
 def from_json(data: dict[str, Any]) -> NoiseFloor:
     """A floor from its JSON form.
 
@@ -100,7 +96,7 @@ def from_json(data: dict[str, Any]) -> NoiseFloor:
     if version != NOISE_FLOOR_VERSION:
         raise RecordError(f"noise floor of version {version}; this program reads {NOISE_FLOOR_VERSION}: run sbd noise again")
     try:
-        return NoiseFloor(**{key: value for key, value in data.items() if key != "version"})
+        return NoiseFloor(**data)
     except TypeError as error:
         raise RecordError(f"noise floor with keys {', '.join(sorted(data))}: {error}; run sbd noise again") from error
 
@@ -135,7 +131,7 @@ def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
     data = {
         "version": FILE_VERSION, "machine": machine_of(header).words, "scenario": header.scenario_name,
         "measured_at": header.created_at, "commit": header.environment.get("commit"),
-        "floors": [to_json(floor) for floor in floors],
+        "floors": [asdict(floor) for floor in floors],
     }  # fmt: skip
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,9 +160,7 @@ def _read(file: Path) -> StoredFloors:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["version"] > FILE_VERSION:
             raise UserError(f"{file}: format version {data['version']} is newer than this program's; upgrade sbd")
-        return StoredFloors(
-            file=file, machine=data["machine"], scenario=data["scenario"], measured_at=data["measured_at"],
-            commit=data["commit"], floors=tuple(from_json(one) for one in data["floors"]),
-        )  # fmt: skip
+        about = {name: data[name] for name in ("machine", "scenario", "measured_at", "commit")}
+        return StoredFloors(file=file, floors=tuple(from_json(one) for one in data["floors"]), **about)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error

@@ -23,14 +23,14 @@ from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
 from harness.regression.counted import counted
-from harness.regression.gate import Done, GateProcedure, NeedPairs
+from harness.regression.gate import GateProcedure, NeedPairs
 from harness.regression.gate_decision import GatePlan, PairStage, place_terms
-from harness.regression.gate_metrics import MARGIN, log_ratio
+from harness.regression.gate_metrics import MARGIN
 from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
 from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
 from harness.regression.revisions import Revisions
-from harness.regression.timed import Process, numbers, processes_of
+from harness.regression.timed import log_ratios, processes_of
 
 MOST_VOID_PAIRS = 3
 """Most pairs taken again because the machine's state left a metric without a time; later ones go to the gate as void."""
@@ -102,16 +102,15 @@ def _timed(
     revisions: Revisions, base: Run, wish: GateOptions, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
 ) -> tuple[Judgement, ...]:
     """Raises: CountChangedError."""
-    metrics = {metric.key: metric for metric in primary_metrics(base, wish.metrics)}
+    most = wish.plan.looks[-1]
+    metrics = {one.key: judged_metric(one, floors, most, wish.least_margin) for one in primary_metrics(base, wish.metrics)}
     if not metrics:
         return ()
-    judged = tuple(judged_metric(metric, floors, wish.plan.looks[-1], wish.least_margin) for metric in metrics.values())
     pairs = Pairs(revisions, base, wish.allow, progress, counts)
-    procedure = GateProcedure(metrics=judged, plan=wish.plan, order=revisions.order)
+    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=revisions.order)
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
-    assert isinstance(step, Done)
-    return step.judgements
+    return step
 
 
 class Pairs:
@@ -134,20 +133,17 @@ class Pairs:
         first = self._taken[stage] + 1
         self._progress.note(why)
         self._progress.start(self._revisions.missing(stage, range(first, first + count)))
-        found: dict[str, list[float]] = {metric.key: [] for metric in metrics}
-        for number in range(first, first + count):
-            for key, value in self._pair(stage, number, metrics).items():
-                found[key].append(float("nan") if isinstance(value, str) else value)
-            self._taken[stage] = number
-        return found
+        rows = [self._pair(stage, number, metrics) for number in range(first, first + count)]
+        self._taken[stage] += count
+        return {metric.key: [row[metric.key] for row in rows] for metric in metrics}
 
-    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
-        """d of one pair by metric key, or why it is absent after repeats."""
+    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float]:
+        """d of one pair by metric key; NaN where it is absent after repeats."""
         while True:
             row = self._once(stage, number, metrics)
             missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
             if not missing or self._revisions.taken_again >= MOST_VOID_PAIRS:
-                return row
+                return {key: math.nan if isinstance(value, str) else value for key, value in row.items()}
             self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
             self._revisions.take_again(stage, number)
 
@@ -162,16 +158,9 @@ class Pairs:
                 self._progress.note(f"what is counted differs in {stage} {number}: the gate has failed")
                 raise CountChangedError
         of_base, of_new = processes_of(base), processes_of(new)
-        return {metric.key: _log_ratio(metric, of_base, of_new) for metric in metrics}
-
-
-def _log_ratio(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> float | str:
-    """d of one pair of runs, or why it is absent; the mean over processes where the scenario itself has several."""
-    count = min(len(base), len(new))
-    values = numbers(metric, [*base[:count], *new[:count]])
-    if isinstance(values, str):
-        return values
-    return fmean(log_ratio(left, right) for left, right in zip(values[:count], values[count:], strict=True))
+        found = {metric.key: log_ratios(metric, of_base, of_new) for metric in metrics}
+        # the mean over processes where the scenario itself has several
+        return {key: values if isinstance(values, str) else fmean(values) for key, values in found.items()}
 
 
 RESAMPLES = 2_000

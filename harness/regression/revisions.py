@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -47,12 +48,12 @@ Launcher = Callable[[str, Path, Path], int]
 
 def launch(command: str, stdout: Path, stderr: Path) -> int:
     """Run ``command`` by the shell in a process group of its own; an interrupt is passed on, then the group is killed."""
-    with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as stop:
+    with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as heed:
         child = subprocess.Popen(
             command, shell=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
         )  # fmt: skip
         try:
-            stop.heed()
+            heed()
             return child.wait()
         except BaseException:
             _end(child)
@@ -69,34 +70,31 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-class _Stop:
-    """The handler of a signal that ends the command. It only notes the signal until ``heed``, because the command may not exist
-    yet, or the call that starts it has not returned.
-    """
-
-    def __init__(self) -> None:
-        self._came = self._heeded = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self._came = True
-        if self._heeded:
-            raise KeyboardInterrupt
-
-    def heed(self) -> None:
-        """From here on stop at once, and now if the signal has come already."""
-        self._heeded = True
-        if self._came:
-            raise KeyboardInterrupt
-
-
 @contextmanager
-def _stopped_by() -> Iterator[_Stop]:
-    """SIGTERM (a cancelled CI job) ends the command as Ctrl-C does; in its own group it would otherwise keep running."""
-    stop = _Stop()
+def _stopped_by() -> Iterator[Callable[[], None]]:
+    """SIGTERM (a cancelled CI job) ends the command as Ctrl-C does; in its own group it would otherwise keep running.
+
+    A signal is only noted until the function given here is called, because the command may not exist yet, or the call that
+    starts it has not returned. From then on a signal stops at once, and one that has come already stops there.
+    """
+    came = heeded = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        if heeded:
+            raise KeyboardInterrupt
+
+    def heed() -> None:
+        nonlocal heeded
+        heeded = True
+        if came:
+            raise KeyboardInterrupt
+
     heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
     try:
-        yield stop
+        yield heed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -135,10 +133,8 @@ class Commands:
 def default_work(commands: Commands) -> Path:
     """reports/gate-<digest of the commands>-<n>: the newest where it is unfinished, else the next."""
     digest = hashlib.sha256(f"{commands.base}\n{commands.new}".encode()).hexdigest()[:8]
-    number = 1
-    while (folder := Path("reports") / f"gate-{digest}-{number}").exists() and (folder / ANSWER).exists():
-        number += 1
-    return folder
+    folders = (Path("reports") / f"gate-{digest}-{number}" for number in count(1))
+    return next(folder for folder in folders if not (folder / ANSWER).exists())
 
 
 class Revisions:
@@ -173,8 +169,8 @@ class Revisions:
     def take_again(self, stage: PairStage, number: int) -> None:
         """Set a pair aside, so that it is measured anew in its own place and order."""
         folder = self._folder(stage, number)
-        count = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
-        folder.rename(self.work / f"void-{folder.name}-{count + 1}")
+        before = sum(1 for _ in self.work.glob(f"void-{folder.name}-*"))
+        folder.rename(self.work / f"void-{folder.name}-{before + 1}")
 
     @property
     def taken_again(self) -> int:
@@ -275,12 +271,9 @@ def _marker(folder: Path, side: Side) -> Path:
 
 def _set_aside(out: Path) -> None:
     """An interrupted run is kept aside and not continued, because its process would not be a fresh one."""
-    number = 1
-    while out.exists():
-        aside = out.with_name(f"{out.name}.interrupted-{number}")
-        if not aside.exists():
-            out.rename(aside)
-        number += 1
+    if out.exists():
+        places = (out.with_name(f"{out.name}.interrupted-{number}") for number in count(1))
+        out.rename(next(place for place in places if not place.exists()))
 
 
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:

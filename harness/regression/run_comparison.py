@@ -8,7 +8,7 @@ interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any
@@ -23,14 +23,12 @@ from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
 from harness.analysis.verdict import claims_for, verdict
 from harness.errors import RecordError, UserError
 from harness.record.schema import Run, RunHeader
-from harness.regression.changes import Change, Outcome, judge_changes
+from harness.regression.changes import Change, judge_changes
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.regression.counted import METERS, counted
 from harness.regression.metrics import CellMetric, metric_of, timed_metrics
 from harness.regression.timed import Process, numbers, observed, processes_of, with_times
 
-RUNS_COMPARED_VERSION = 1
-"""Version of the JSON form."""
 _Grades = dict[tuple[str, str], list[bool]]
 """(task, prompt id) -> whether each of its repeats was correct."""
 
@@ -44,7 +42,7 @@ class RunsCompared:
     changes: tuple[Change, ...]
     unlike: tuple[str, ...] = ()
     one_sided: tuple[str, ...] = ()
-    version: int = RUNS_COMPARED_VERSION
+    version: int = 1  # of the JSON form
 
 
 def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: int = 1) -> RunsCompared:
@@ -113,14 +111,10 @@ def _graded(base: Run, new: Run) -> list[Change]:
 
 def _grades(run: Run) -> dict[CellMetric, _Grades]:
     """By arm, all tasks together; without warm-ups and replayed acceptance, whose outputs are not the model's."""
-    cases = {case.case_id: case for case in run.header.cases if not case.is_check and case.replayed is None}
     found: dict[CellMetric, _Grades] = {}
-    for sample in run.samples:
-        if sample.warmup or sample.case_id not in cases:
-            continue
-        case = cases[sample.case_id]
+    for case, sample in run.of_arms():
         for row in sample.rows:
-            if row.correct is not None:
+            if row.correct is not None and case.replayed is None:
                 of_arm = found.setdefault(metric_of("accuracy", case), {})
                 of_arm.setdefault((case.task, row.prompt_id), []).append(row.correct)
     return found
@@ -130,10 +124,7 @@ def _difference(differences: Sequence[float]) -> Quantity:
     """Mean paired difference with a two-sided interval: one-sided bounds from either side, each with half the error."""
     half = 0.5 + CONFIDENCE / 2
     low, high = paired_lower_bound(differences, half), paired_lower_bound([-one for one in differences], half)
-    return Quantity(
-        value=low.value, low=low.low, high=None if high.low is None else -high.low, n=low.n, method=low.method,
-        reason=low.reason,
-    )  # fmt: skip
+    return replace(low, high=None if high.low is None else -high.low)
 
 
 def _change(
@@ -145,10 +136,6 @@ def _change(
         key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.gated or "claim",
         unit=metric.unit, better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
     )  # fmt: skip
-
-
-SEVERAL_VERSION = 1
-"""Version of the JSON form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +155,6 @@ class Against:
     letter: str
     compared: RunsCompared
     unlike: tuple[Unlike, ...]
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Of every change, in the same order."""
-        return tuple(change.outcome for change in self.compared.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +179,7 @@ class SideBySide:
     sides: tuple[Side, ...]
     against: tuple[Against, ...]
     arms: tuple[SharedArm, ...]
-    version: int = SEVERAL_VERSION
+    version: int = 1  # of the JSON form
 
 
 def compare_several(runs: Sequence[Run]) -> SideBySide:
@@ -210,29 +192,25 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     if not 2 <= len(runs) <= len(ascii_uppercase) or len(set(ids)) < len(ids):
         raise UserError(f"got runs {', '.join(ids) or 'none'}: give two or more, at most {len(ascii_uppercase)}, each once")
     sides = tuple(_side(letter, run) for letter, run in zip(ascii_uppercase, runs, strict=False))
-    return SideBySide(
-        sides=sides,
-        against=tuple(
-            _against(letter, runs[0], run, len(runs) - 1) for letter, run in zip(ascii_uppercase[1:], runs[1:], strict=False)
-        ),
-        arms=_shared(sides),
-    )
+    against = tuple(
+        Against(
+            letter=side.letter, unlike=unlike(runs[0], run),
+            compared=compare_runs(*shared_prompts(runs[0], run), comparisons=len(runs) - 1),
+        )
+        for side, run in zip(sides[1:], runs[1:], strict=True)
+    )  # fmt: skip
+    return SideBySide(sides=sides, against=against, arms=_shared(sides))
 
 
 def to_json(found: SideBySide) -> dict[str, Any]:
     """As plain JSON values with their ``version``."""
+    about = ("run_id", "scenario_name", "question", "created_at")
     return {
         "version": found.version,
         "runs": [
-            {
-                "letter": side.letter,
-                "run_id": side.header.run_id,
-                "scenario_name": side.header.scenario_name,
-                "question": side.header.question,
-                "created_at": side.header.created_at,
-                "comparison": comparison_json(side.comparison),
-                "judgements": judgements_json(side.judgements),
-            }
+            {"letter": side.letter}
+            | {name: getattr(side.header, name) for name in about}
+            | {"comparison": comparison_json(side.comparison), "judgements": judgements_json(side.judgements)}
             for side in found.sides
         ],
         "against": [
@@ -240,30 +218,21 @@ def to_json(found: SideBySide) -> dict[str, Any]:
                 "letter": one.letter,
                 "unlike": [asdict(key) for key in one.unlike],
                 "compared": asdict(one.compared),
-                "outcomes": list(one.outcomes),
+                "outcomes": [change.outcome for change in one.compared.changes],
             }
             for one in found.against
         ],
     }
 
 
-def judgements_of(comparison: Comparison, header: RunHeader) -> Judgements:
-    """The verdict on the run's own claims, else the paper's; void where its own cannot be read."""
+def _side(letter: str, run: Run) -> Side:
+    """The run with the verdict on its own claims, else the paper's; void where its own cannot be read."""
+    found, header = compare(run), run.header
     try:
         claims = claims_for(header, (), ())
     except RecordError:
         claims = ()
-    return verdict(comparison, claims, header)
-
-
-def _side(letter: str, run: Run) -> Side:
-    found, header = compare(run), run.header
-    return Side(letter=letter, header=header, comparison=found, judgements=judgements_of(found, header))
-
-
-def _against(letter: str, base: Run, new: Run, comparisons: int) -> Against:
-    compared = compare_runs(*shared_prompts(base, new), comparisons=comparisons)
-    return Against(letter=letter, compared=compared, unlike=unlike(base, new))
+    return Side(letter=letter, header=header, comparison=found, judgements=verdict(found, claims, header))
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from harness.analysis.health import without_void_times
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.two_runs import Observations
-from harness.record.schema import Run
-from harness.regression.metrics import CellMetric
+from harness.record.schema import CaseHeader, Run
+from harness.regression.gate_metrics import log_ratio
+from harness.regression.metrics import CellMetric, metric_of
 
-_Prompts = tuple[tuple[str, str], ...]
-_Place = tuple[str, _Prompts, int]
+_Place = tuple[str, tuple[tuple[str, str], ...], int]
 """(case id, prompts of the batch, repeat)."""
 _Decodes = dict[_Place, Tally]
 
@@ -28,7 +28,7 @@ class Process:
     """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule."""
 
     decodes: _Decodes
-    arms: Mapping[tuple[str, int, str], tuple[str, ...]]
+    cases: Mapping[str, CaseHeader]
     ntp: Mapping[str, str]
     void: dict[str, int]
 
@@ -36,33 +36,26 @@ class Process:
 def processes_of(run: Run) -> list[Process]:
     """The fresh processes of a run, in order, without warm-ups and void times."""
     run, health = without_void_times(run)
-    cases = {case.case_id: case for case in run.header.cases if not case.is_check}
-    arms: dict[tuple[str, int, str], tuple[str, ...]] = {}
-    for case_id, case in cases.items():
-        place = (case.part, case.batch_size, case_id.rpartition("/")[2])
-        arms[place] = (*arms.get(place, ()), case_id)
     found: dict[int, _Decodes] = {}
-    for sample in run.samples:
-        if sample.warmup or sample.case_id not in cases:
-            continue
+    for case, sample in run.of_arms():
         decodes = found.setdefault(sample.process, {})
-        one = tally(cases[sample.case_id], sample, None)
+        one = tally(case, sample, None)
         if one.has_decode_time:
             decodes[sample.case_id, one.prompts, sample.repeat] = one
     void = {reason: count for part in health for reason, count in part.reasons.items()}
-    ntp = _ntp_of(run)
-    return [Process(decodes=_charged(found[number], ntp), arms=arms, ntp=ntp, void=void) for number in sorted(found)]
+    cases, ntp = {case.case_id: case for case in run.header.cases}, _ntp_of(run)
+    return [Process(decodes=_charged(found[number], ntp), cases=cases, ntp=ntp, void=void) for number in sorted(found)]
 
 
 def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
     """Tallies whose decode times include the time of the prompts' pass beyond NTP's."""
-    by_case: dict[str, list[_Place]] = {}
-    for place in decodes:
-        by_case.setdefault(place[0], []).append(place)
+    by_case: dict[str, _Decodes] = {}
+    for place, one in decodes.items():
+        by_case.setdefault(place[0], {})[place] = one
     found: _Decodes = {}
-    for case_id, places in by_case.items():
-        of_ntp = [decodes[place] for place in by_case.get(ntp.get(case_id, ""), ())]
-        found |= zip(places, charged([decodes[place] for place in places], of_ntp), strict=True)
+    for case_id, own in by_case.items():
+        of_ntp = by_case.get(ntp.get(case_id, ""), {})
+        found |= zip(own, charged([*own.values()], [*of_ntp.values()]), strict=True)
     return found
 
 
@@ -81,6 +74,13 @@ def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | s
     if metric.name == "wall_speedup":
         return [statistics.geometric_mean(of_process) for of_process in values]
     return [statistics.median(of_process) for of_process in values]
+
+
+def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> list[float] | str:
+    """d = log(NEW / BASE) of the first processes, the second and so on, as far as both sides have them; or the reason."""
+    count = min(len(base), len(new))
+    values = numbers(metric, [*base[:count], *new[:count]])
+    return values if isinstance(values, str) else list(map(log_ratio, values[:count], values[count:]))
 
 
 def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
@@ -105,7 +105,7 @@ def _shared(metric: CellMetric, processes: Sequence[Process]) -> list[_Place]:
 
 
 def _of_cell(metric: CellMetric, process: Process) -> Iterator[_Place]:
-    cases = process.arms.get((metric.part, metric.batch_size, metric.arm), ())
+    cases = {case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key}
     for key in process.decodes:
         if key[0] in cases and (metric.name != "wall_speedup" or _ntp_key(process, key) in process.decodes):
             yield key

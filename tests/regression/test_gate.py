@@ -16,7 +16,7 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.judgement import Judgement, Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.gate import Done, GateProcedure, NeedPairs, judge_pairs
+from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
 from harness.regression.gate_decision import GatePlan, plan_of
 from harness.regression.gate_metrics import TimedMetric, log_ratio
 
@@ -26,9 +26,18 @@ PLAN = GatePlan(looks=(6, 10), rerun_pairs=10)
 differences = st.lists(st.floats(-0.1, 0.1), min_size=10, max_size=10)
 
 
+class NamedMetric(TimedMetric):
+    """Its key is its arm alone."""
+
+    @property
+    def key(self) -> str:
+        return self.arm
+
+
 def metric(key: str = "t", better: Literal["lower", "higher"] = "lower", margin: float = 0.02) -> TimedMetric:
     """A metric of some cell."""
-    return TimedMetric(key=key, metric="decode_s", subject=f"SBD, {key}", cell={"batch": "1"}, better=better, margin=margin)
+    name = "decode_s_per_token" if better == "lower" else "wall_speedup"
+    return NamedMetric(name=name, part="p", batch_size=1, arm=key, label=f"SBD, {key}", margin=margin)
 
 
 def shifted(by: float, scatter: Sequence[float] = SCATTER) -> list[float]:
@@ -46,7 +55,7 @@ def drive(
         source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
         seen += step.pairs
         procedure = procedure.fed({key: source[key][start : start + step.pairs] for key in source})
-    return step.judgements, steps
+    return step, steps
 
 
 def state_of(first: Sequence[float], rerun: Sequence[float] = SCATTER, one: TimedMetric | None = None) -> State:
@@ -205,7 +214,7 @@ def test_only_what_was_asked_for_is_taken() -> None:
         with pytest.raises(ValueError, match="asked for 6"):
             empty.fed(pairs)
     done = empty.fed({"t": SCATTER[:6], "other": [1.0]})
-    assert isinstance(done.next_step(), Done) and isinstance(empty.next_step(), NeedPairs)
+    assert not isinstance(done.next_step(), NeedPairs) and isinstance(empty.next_step(), NeedPairs)
     with pytest.raises(ValueError, match="no more pairs"):
         done.fed({"t": [0.0]})
 

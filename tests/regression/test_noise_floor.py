@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 
 from harness.errors import RecordError
 from harness.regression.gate_metrics import MARGIN
-from harness.regression.noise_floor import NoiseFloor, from_json, margin, noise_floor, to_json
+from harness.regression.noise_floor import NoiseFloor, from_json, margin, noise_floor
 
 FLOOR = NoiseFloor(metric="decode_s", ratio=0.03, repeats=20, pairs=10, method="m")
 
@@ -83,7 +83,7 @@ def test_margin_is_the_larger_of_2_percent_and_the_floor() -> None:
 def test_json_round_trip() -> None:
     """Through text; another version or another key is refused with what to do."""
     for floor in (FLOOR, noise_floor("t", [], 10)):
-        assert from_json(json.loads(json.dumps(to_json(floor), allow_nan=False))) == floor
-    for broken in (to_json(FLOOR) | {"version": 99}, to_json(FLOOR) | {"odd": 1}, {"version": 1}):
+        assert from_json(json.loads(json.dumps(asdict(floor), allow_nan=False))) == floor
+    for broken in (asdict(FLOOR) | {"version": 99}, asdict(FLOOR) | {"odd": 1}, {"version": 1}):
         with pytest.raises(RecordError, match="run sbd noise again"):
             from_json(broken)

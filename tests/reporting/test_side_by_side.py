@@ -22,7 +22,7 @@ from tests.helpers.two_runs import at_commit, in_processes, slower, stored, two_
 def outcomes(found: SideBySide, number: int = 0) -> dict[str, str]:
     """What became of every figure, by its key."""
     one = found.against[number]
-    return {change.key: word for change, word in zip(one.compared.changes, one.outcomes, strict=True)}
+    return {change.key: change.outcome for change in one.compared.changes}
 
 
 def test_a_planted_slowdown_is_worse_and_what_was_left_alone_is_not() -> None:

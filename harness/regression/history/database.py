@@ -24,26 +24,24 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from harness.errors import MissingExtraError, StorageError, UserError
 from harness.paths import user_data_dir
 
+
+def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False) for name in names]
+
+
 METADATA = sa.MetaData()
-VERSION = sa.Table("schema_version", METADATA, sa.Column("version", sa.Integer, nullable=False))
+VERSION = sa.Table("schema_version", METADATA, *_required(sa.Integer, "version"))
 RECORDS = sa.Table(
     "records",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("run_id", sa.Text, nullable=False, unique=True),
-    sa.Column("path", sa.Text, nullable=False),
-    sa.Column("measured_at", sa.Text, nullable=False),
-    sa.Column("added_at", sa.Text, nullable=False),
+    *_required(sa.Text, "path", "measured_at", "added_at"),
     sa.Column("revision", sa.Text),
     sa.Column("revision_has_changes", sa.Boolean),
     sa.Column("branch", sa.Text),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("machine", sa.Text, nullable=False),
-    sa.Column("scenario_name", sa.Text, nullable=False),
-    sa.Column("scenario_digest", sa.Text, nullable=False),
-    sa.Column("record_version", sa.Integer, nullable=False),
-    sa.Column("comparison_version", sa.Integer, nullable=False),
-    sa.Column("samples", sa.Integer, nullable=False),
+    *_required(sa.Text, "fingerprint", "machine", "scenario_name", "scenario_digest"),
+    *_required(sa.Integer, "record_version", "comparison_version", "samples"),
     sa.Column("committed_at", sa.Text),
     sa.Column("software", sa.Text, nullable=False, server_default="{}"),
 )
@@ -51,15 +49,10 @@ FIGURES = sa.Table(
     "figures",
     METADATA,
     sa.Column("record_id", sa.Integer, sa.ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("cell", sa.Text, primary_key=True),
-    sa.Column("arm", sa.Text, primary_key=True),
-    sa.Column("metric", sa.Text, primary_key=True),
-    sa.Column("value", sa.Double),
-    sa.Column("low", sa.Double),
-    sa.Column("high", sa.Double),
-    sa.Column("n", sa.Integer, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
-    sa.Column("better", sa.Text, nullable=False),
+    *(sa.Column(name, sa.Text, primary_key=True) for name in ("cell", "arm", "metric")),
+    *(sa.Column(name, sa.Double) for name in ("value", "low", "high")),
+    *_required(sa.Integer, "n"),
+    *_required(sa.Text, "unit", "better"),
     sa.Column("reason", sa.Text),
 )
 TREND_INDEX = sa.Index(

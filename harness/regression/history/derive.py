@@ -13,7 +13,6 @@ from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
 from harness.scenario.metrics import METRICS
 
-ALL_TASKS = "all"
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
@@ -29,7 +28,7 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
             continue
         metric = METRICS[name]
         yield TrackedFigure(
-            cell=f"{cell.part}/{cell.task or ALL_TASKS}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
+            cell=f"{cell.part}/{cell.task or 'all'}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
             low=quantity.low, high=quantity.high, n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
         )  # fmt: skip
 
@@ -85,15 +84,11 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
     )
 
 
-def recorded_commit(run: Run) -> str | None:
-    """The commit of the program that made ``run``, if it ran from a checkout."""
-    commit = run.header.environment.get("commit")
-    return commit if isinstance(commit, str) and commit else None
-
-
 def _completed(given: Revision, run: Run) -> Revision:
-    """The revision, completed by the record. Changes of the checkout are those of the recorded commit only."""
-    recorded, changes = recorded_commit(run), run.header.environment.get("commit_has_changes")
+    """The revision, completed by the record (no commit: not run from a checkout). Changes are of the recorded commit only."""
+    environment = run.header.environment
+    told, changes = environment.get("commit"), environment.get("commit_has_changes")
+    recorded = told if isinstance(told, str) and told else None
     commit = given.commit or recorded
     known = given.has_changes is None and commit == recorded and isinstance(changes, bool)
     at = None if given.committed_at is None else utc(given.committed_at, f"commit {commit}")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
@@ -22,10 +21,10 @@ REVISION = {
     "revision": "commit", "revision_has_changes": "has_changes", "branch": "branch", "committed_at": "committed_at",
 }  # fmt: skip
 """By column of the table, the field of Revision."""
-PLAIN = (
-    "run_id", "path", "measured_at", "fingerprint", "machine", "scenario_name", "scenario_digest", "record_version",
-    "comparison_version", "samples",
-)  # fmt: skip
+CONVERTED = ("revision", "software", "figures", "added_at")
+PLAIN = tuple(field.name for field in fields(HistoryRecord) if field.name not in CONVERTED)
+"""Fields of a record that are columns as they are."""
+FIGURE = tuple(FIGURES.c[field.name] for field in fields(TrackedFigure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +65,19 @@ class History:
             StorageError: the database refuses; nothing was changed.
         """
         row = _row_of(record)
-        with self._writing() as connection:
-            made = connection.execute(_insert_once(connection, row)).scalar_one_or_none()
+        with in_words(self.place), self._engine.execution_options(sbd_writes=True).begin() as connection:
+            # gives the new row's id, or nothing where the run is stored; waits for another program's insertion
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            once = dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"])
+            made = connection.execute(once.returning(RECORDS.c.id)).scalar_one_or_none()
             if made is not None:
                 _insert_figures(connection, made, record.figures)
                 return "added"
             stored = select(RECORDS).where(RECORDS.c.run_id == record.run_id).with_for_update()
             found = connection.execute(stored).mappings().one()
-            new = row | _known_before(found, row)
+            # kept when added again: when it came, and facts about the same commit that are missing now
+            untold = [name for name in REVISION if row[name] is None and row["revision"] in (None, found["revision"])]
+            new = row | {name: found[name] for name in ("added_at", *untold)}
             if found["comparison_version"] > record.comparison_version or all(found[name] == new[name] for name in new):
                 return "unchanged"
             connection.execute(update(RECORDS).where(RECORDS.c.id == found["id"]).values(new))
@@ -99,20 +103,15 @@ class History:
             if len(found) != 1:
                 what = "no run" if not found else "more than one run"
                 raise UserError(f"{run_id}: {what} of {self.place} has an id that begins so; `sbd history list` shows them")
-            of_run = select(FIGURES).where(FIGURES.c.record_id == found[0]["id"])
+            of_run = select(*FIGURE).where(FIGURES.c.record_id == found[0]["id"])
             rows = connection.execute(of_run.order_by(FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.metric)).mappings()
-            return _record_of(found[0], tuple(_figure_of(row) for row in rows))
+            return _record_of(found[0], tuple(TrackedFigure(**row) for row in rows))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection that sees one state of the database throughout. Raises StorageError as ``add`` does."""
         sees = {"isolation_level": "REPEATABLE READ"} if self._engine.dialect.name == "postgresql" else {}
         with in_words(self.place), self._engine.execution_options(**sees).connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with in_words(self.place), self._engine.execution_options(sbd_writes=True).begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -122,7 +121,7 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -147,13 +146,6 @@ def _row_of(record: HistoryRecord) -> dict[str, Any]:
     }
 
 
-def _known_before(found: RowMapping, row: dict[str, Any]) -> dict[str, Any]:
-    """What a run keeps when added again: when it came, and facts about the same commit that are missing now."""
-    same = row["revision"] in (None, found["revision"])
-    untold = [name for name in REVISION if same and row[name] is None]
-    return {name: found[name] for name in ("added_at", *untold)}
-
-
 def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRecord:
     return HistoryRecord(
         **{name: row[name] for name in PLAIN},
@@ -162,16 +154,6 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
         software=json.loads(row["software"]),
         figures=figures,
     )
-
-
-def _figure_of(row: RowMapping) -> TrackedFigure:
-    return TrackedFigure(**{field.name: row[field.name] for field in fields(TrackedFigure)})
-
-
-def _insert_once(connection: Connection, row: dict[str, Any]) -> Any:
-    """An insertion that gives the new row's id, or nothing where the run is stored; waits for another program's."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return dialect.insert(RECORDS).values(row).on_conflict_do_nothing(index_elements=["run_id"]).returning(RECORDS.c.id)
 
 
 def _insert_figures(connection: Connection, record_id: int, figures: Sequence[TrackedFigure]) -> None:

@@ -30,7 +30,6 @@ LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
 AT_ONCE = 500
 """Most values in one statement."""
-Direction = Literal["better", "worse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class ChangePoint:
     """
 
     change: Change
-    direction: Direction
+    direction: Literal["better", "worse"]
     last_old: Point
     first_new: Point
     reached: Point | None
@@ -57,8 +56,6 @@ class Judged:
     """
 
     series: Series
-    unit: str
-    better: Better
     changes: tuple[ChangePoint, ...]
     correlation: float | None = None
     reason: str | None = None
@@ -144,8 +141,8 @@ def _plain(one: Judged) -> dict[str, Any]:
         "cell": series.cell,
         "arm": series.arm,
         "metric": series.metric,
-        "unit": one.unit,
-        "better": one.better,
+        "unit": METRICS[series.metric].unit,
+        "better": METRICS[series.metric].better,
         "correlation": one.correlation,
         "reason": one.reason,
         "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
@@ -159,7 +156,7 @@ def _plain(one: Judged) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {name: getattr(point, name) for name in ("label", "commit", "has_changes", "when", "run_ids")}
+    return {"label": point.label} | asdict(point)
 
 
 def _ends(change: Change) -> tuple[int, int]:
@@ -170,12 +167,12 @@ def _ends(change: Change) -> tuple[int, int]:
 def _judged(
     series: Series, examined: Examined, level: float, changes: Iterable[Change], software: dict[str, dict[str, str]]
 ) -> Judged:
-    metric, least = METRICS[series.metric], 2 * MIN_SEGMENT
+    better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
     named = [
         ChangePoint(
             change=change,
-            direction="better" if improves(change, metric.better) else "worse",
+            direction="better" if improves(change, better) else "worse",
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
@@ -184,9 +181,7 @@ def _judged(
         for change in changes
     ]
     correlation = None if short else examined.standing(level).correlation
-    return Judged(
-        series=series, unit=metric.unit, better=metric.better, changes=tuple(named), correlation=correlation, reason=short
-    )
+    return Judged(series=series, changes=tuple(named), correlation=correlation, reason=short)
 
 
 def improves(change: Change, better: Better) -> bool:

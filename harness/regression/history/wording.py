@@ -40,11 +40,6 @@ def figure_words(metric: str, value: float) -> str:
     return formatting.signed_percent(value) if base.endswith("_error") else formatting.percent(value)
 
 
-def size_words(metric: str, size: float) -> str:
-    """``-3.1 %`` of a ratio, ``+1.2 points`` of a share or an error."""
-    return formatting.points(size) if METRICS[metric].scale == "difference" else formatting.signed_percent(size)
-
-
 def line_words(line: Line) -> str:
     """Scenario, machine and branch."""
     branch = f"branch {line.branch}" if line.branch is not None else "branch not known"
@@ -55,7 +50,8 @@ def change_words(one: Judged, found: ChangePoint) -> str:
     """The change in one sentence, without saying of what."""
     metric, change = one.series.metric, found.change
     before, after = (figure_words(metric, level) for level in (change.before, change.after))
-    moved = f"{before} to {after} ({size_words(metric, change.size)})"
+    size = formatting.points if METRICS[metric].scale == "difference" else formatting.signed_percent
+    moved = f"{before} to {after} ({size(change.size)})"
     if found.reached is None:
         said = f"{found.direction}: {moved}, after {found.last_old.label} and by {found.first_new.label}"
     else:
