@@ -28,7 +28,7 @@ from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
 from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
-from harness.engine.rank_group import RankClock, RankGroup, RankSession
+from harness.engine.rank_group import RankGroup, keep_in_step
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
@@ -265,17 +265,17 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     map_what_comes()
     model = load_model(part, group)
     keep_what_is_freed()
-    clock: Any = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     execution = execution_of(part)
     opened = partial(
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
     )
-    session: Any = opened(model.module, ranks=part.tensor_parallel)
+    session = opened(model.module, ranks=part.tensor_parallel)
     # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
     measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
     drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)
     if group is not None:
-        clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
+        keep_in_step(clock, (session, measuring), group)
     gc.freeze()  # else a collection during a decode walks all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
