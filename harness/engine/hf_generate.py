@@ -72,28 +72,19 @@ def generate(
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
     ids, real = (one.to(request.device) for one in left_padded(request.prompts))
+    settings = UNTYPED_SETTINGS(
+        max_new_tokens=request.max_new_tokens, do_sample=False, eos_token_id=sorted(request.stop.token_ids) or None,
+        pad_token_id=0, cache_implementation=None if cache == "dynamic" else cache,
+    )  # fmt: skip
     untyped: Any = model
     with _borrowed(model, attention, forward):
         out = untyped.generate(
-            ids,
-            attention_mask=real.long(),
-            generation_config=_settings(request, cache),
-            logits_processor=[suppress],
+            ids, attention_mask=real.long(), generation_config=settings, logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],
-        )
+        )  # fmt: skip
         mark()
         slots = getattr(model, "_previous_max_cache_length", None) if cache == "static" else None
     return _as_generation(request, out[:, ids.shape[1] :].tolist(), suppress.forwards, slots)
-
-
-def _settings(request: DecodeRequest, cache: Cache) -> Any:
-    return UNTYPED_SETTINGS(
-        max_new_tokens=request.max_new_tokens,
-        do_sample=False,
-        eos_token_id=sorted(request.stop.token_ids) or None,
-        pad_token_id=0,
-        cache_implementation=None if cache == "dynamic" else cache,
-    )
 
 
 @contextmanager
