@@ -54,10 +54,7 @@ def _described(one: Comparison) -> dict[str, Any]:
         "finding": one.finding,
         "judged_rung": one.rung,
         "gave_the_constant": one.fitted,
-        "rival_error": one.rival_error,
-        "modelled_bytes_per_s": one.modelled_bytes_per_s,
-        "datasheet_share": one.datasheet_share,
-    }
+    } | {name: getattr(one, name) for name in ("rival_error", "modelled_bytes_per_s", "datasheet_share")}
 
 
 def render(table: AnchorTable, report: AnchorReport) -> str:
