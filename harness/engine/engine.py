@@ -106,7 +106,11 @@ class Engine:
             DoesNotFitError: the device ran out of memory.
         """
         with self._as_it_fits():
-            stop = NEVER if case.stops_suppressed else self._stop_rule(case)
+            stop, strings, tokenizer = StopRule(token_ids=self._model.stop_ids), case.workload.stop_strings, self.tokenizer
+            if case.stops_suppressed:
+                stop = NEVER
+            elif strings and tokenizer is not None:
+                stop = replace(stop, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
             request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
             if case.is_check:
                 return self._generated(case, request)
@@ -224,12 +228,6 @@ class Engine:
             temperature=temperature, generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
             fuse=self._fuse,
         )  # fmt: skip
-
-    def _stop_rule(self, case: Case) -> StopRule:
-        strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
-        if not strings or tokenizer is None:
-            return StopRule(token_ids=self._model.stop_ids)
-        return StopRule(token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
 
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:

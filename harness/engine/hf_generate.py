@@ -120,15 +120,12 @@ def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: i
     width = max(lengths)
     steps = [
         step_pass(
-            context=tuple(n + made for n in lengths),
-            width=width + made if slots is None else slots,
+            context=tuple(n + made for n in lengths), width=width + made if slots is None else slots,
             active=tuple(len(output) > made + 1 for output in outputs),
         )
         for made in range(forwards - 1)
-    ]
+    ]  # fmt: skip
     return Generation(
-        passes=(prefill_pass(lengths, final_tokens=1), *steps),
-        prompt_tokens=lengths,
-        output_ids=tuple(outputs),
+        passes=(prefill_pass(lengths, final_tokens=1), *steps), prompt_tokens=lengths, output_ids=tuple(outputs),
         stop_reasons=tuple(reason for output in outputs if (reason := ending(output, request.max_new_tokens)) is not None),
-    )
+    )  # fmt: skip
