@@ -44,7 +44,18 @@ def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
 
 def render_model(facts: ModelFacts) -> str:
     """The facts as comments of a YAML file."""
-    lines = [*_what_it_is(facts), *(f"decoding: {line}" for line in _protocol(facts))]
+    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
+    lines = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
+    if facts.family:
+        lines.append(f"a block model of family {facts.family.name}: {facts.family.members}")
+    elif facts.kind == "ntp":
+        lines.append("NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help")
+    else:
+        lines.append(
+            f"an ordinary {facts.model_type} with a mask token ({facts.mask_id}), as sbd train leaves an SBD checkpoint; a "
+            "config does not say whether it was trained with it, its accuracy in blocks will"
+        )
+    lines += [f"decoding: {line}" for line in _protocol(facts)]
     if facts.block_size is not None:
         lines.append(f"block size: {facts.block_size}, {facts.block_size_from}")
     if facts.mask_id is not None:
@@ -60,20 +71,6 @@ def render_model(facts: ModelFacts) -> str:
     if facts.family and facts.family.note:
         lines.append(f"note: {facts.family.note}")
     return "\n".join(line for said in lines for line in textwrap.wrap(said, 118, initial_indent="# ", subsequent_indent="#   "))
-
-
-def _what_it_is(facts: ModelFacts) -> list[str]:
-    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
-    said = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
-    if facts.family:
-        return [*said, f"a block model of family {facts.family.name}: {facts.family.members}"]
-    if facts.kind == "ntp":
-        return [*said, "NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help"]
-    return [
-        *said,
-        f"an ordinary {facts.model_type} with a mask token ({facts.mask_id}), as sbd train leaves an SBD checkpoint; a config "
-        "does not say whether it was trained with it, its accuracy in blocks will",
-    ]
 
 
 def _protocol(facts: ModelFacts) -> list[str]:

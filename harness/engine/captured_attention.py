@@ -76,12 +76,10 @@ class FlexReading:
 @cache
 def _kernel(device_type: str) -> Callable[..., Any]:
     """One kernel for all forwards: torch.compile keeps its results with the function."""
-    kernel: Callable[..., Any] = flex_attention
     if device_type == "cpu":
-        return kernel
+        return flex_attention
     allow_kinds_of_forward()
-    compiled: Callable[..., Any] = torch.compile(kernel, dynamic=False)
-    return compiled
+    return torch.compile(flex_attention, dynamic=False)
 
 
 class MaskedSlots:

@@ -162,15 +162,11 @@ class GraphedSession(StaticSession):
 
     def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
         """Every row's committed tokens, then, segment by segment, its real ones: all of them or 0."""
-        rows = len(self._lengths)
-        widths = [s.tokens.shape[1] for s in segments]
-        return [
-            self._lengths,
-            *(
-                [width] * rows if one.valid is None else [width * is_real for is_real in one.valid[:, 0].tolist()]
-                for width, one in zip(widths, segments, strict=True)
-            ),
-        ]
+        counts = [self._lengths]
+        for segment in segments:
+            real = [True] * len(self._lengths) if segment.valid is None else segment.valid[:, 0].tolist()
+            counts.append([segment.tokens.shape[1] * is_real for is_real in real])
+        return counts
 
     def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,31 +24,31 @@ Cache = Literal["dynamic", "static"]
 UNTYPED_SETTINGS: Any = GenerationConfig
 
 
+@dataclass
 class _Suppress(LogitsProcessor):
     """Makes the suppressed ids impossible and counts the forwards."""
 
-    def __init__(self, suppressed: Tensor) -> None:
-        self._suppressed = suppressed
-        self.forwards = 0
+    suppressed: Tensor
+    forwards: int = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """One call per forward, with (B, V) float32 logits that are generate()'s own copy."""
         self.forwards += 1
-        return scores.index_fill_(-1, self._suppressed, float("-inf"))
+        return scores.index_fill_(-1, self.suppressed, float("-inf"))
 
 
+@dataclass
 class _FirstToken(StoppingCriteria):
     """Stops nothing; marks when the first token of every row is chosen."""
 
-    def __init__(self, mark: Callable[[], None]) -> None:
-        self._mark = mark
-        self._marked = False
+    mark: Callable[[], None]
+    marked: bool = False
 
     def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Any:
         """One call per token, after its choice; on a GPU perhaps some tokens late, to generate()'s advantage."""
-        if not self._marked:
-            self._mark()
-            self._marked = True
+        if not self.marked:
+            self.mark()
+            self.marked = True
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 

@@ -68,9 +68,8 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         self._text: TextTokenizer = self._engine.tokenizer
         self._max_new_tokens = max_gen_toks
         self._decodes = self._cut = 0
-        about = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
-        self._decode_log = DecodeLog(Path(log) if log else None, about)
-        self._info: dict[str, Any] = about
+        self._info = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
+        self._decode_log = DecodeLog(Path(log) if log else None, self._info)
 
     @property
     def eot_token_id(self) -> int:
