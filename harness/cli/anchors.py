@@ -35,29 +35,21 @@ def print_anchors(as_json: bool) -> None:
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
-        "version": ANCHORS_VERSION,
-        "fixed_cost_from": table.fixed_cost_from,
-        "fixed_s_per_layer": report.fixed_s_per_layer,
+        "version": ANCHORS_VERSION, "fixed_cost_from": table.fixed_cost_from, "fixed_s_per_layer": report.fixed_s_per_layer,
         "groups": {name: group.model_dump(mode="json") for name, group in table.groups.items()},
-        "reasons": dict(table.reasons),
-        "left_out": [one.model_dump(mode="json") for one in table.left_out],
+        "reasons": dict(table.reasons), "left_out": [one.model_dump(mode="json") for one in table.left_out],
         "anchors": [_described(one) for one in report.comparisons],
-    }
+    }  # fmt: skip
 
 
 def _described(one: Comparison) -> dict[str, Any]:
     names = ("value", "low", "high", "error")
     return {
-        **one.anchor.model_dump(mode="json"),
-        "measure": one.anchor.measure,
+        **one.anchor.model_dump(mode="json"), "measure": one.anchor.measure,
         "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in one.predictions.items()},
-        "finding": one.finding,
-        "judged_rung": one.rung,
-        "gave_the_constant": one.fitted,
-        "rival_error": one.rival_error,
-        "modelled_bytes_per_s": one.modelled_bytes_per_s,
-        "datasheet_share": one.datasheet_share,
-    }
+        "finding": one.finding, "judged_rung": one.rung, "gave_the_constant": one.fitted, "rival_error": one.rival_error,
+        "modelled_bytes_per_s": one.modelled_bytes_per_s, "datasheet_share": one.datasheet_share,
+    }  # fmt: skip
 
 
 def render(table: AnchorTable, report: AnchorReport) -> str:

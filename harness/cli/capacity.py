@@ -97,16 +97,12 @@ def capacity_command(
     if as_json and as_csv:
         raise UserError("--json and --csv were given; choose one")
     question = Question(
-        shape=shape_called(model),
-        deployment=_deployment(dtype, weights, kv_dtype),
+        shape=shape_called(model), deployment=_deployment(dtype, weights, kv_dtype),
         acceptance=_acceptance(block_size, nfe_speedup, table1, from_run, passes_at or []),
         workload=_workload(context, prompt_tokens, output_tokens),
-        goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s),
-        matrix_dtype=matrix_dtype,
-        memory_reserve=memory_reserve,
-        contexts=CONTEXTS if break_even else (),
-        degrees=_degrees(tensor_parallel),
-    )
+        goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s), matrix_dtype=matrix_dtype,
+        memory_reserve=memory_reserve, contexts=CONTEXTS if break_even else (), degrees=_degrees(tensor_parallel),
+    )  # fmt: skip
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
     found = in_order(plan(question, profiles), sort)
     if as_json:

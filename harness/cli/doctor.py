@@ -27,19 +27,6 @@ from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 MODEL_VERSION = 1
 
 
-def print_model(folder: Path, device: str | None, as_json: bool) -> None:
-    """Print what the checkpoint is, without loading it.
-
-    Raises:
-        UnknownModelError: its family is unknown; the message says what to add.
-    """
-    facts = read_model_facts(folder)
-    text = scenario_text(facts, device or "cuda")
-    print(json_text(to_json(facts, text)) if as_json else f"{render_model(facts)}\n{text}", end="")
-    if as_json:
-        print()
-
-
 def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
     """The facts as plain values."""
     family = facts.family
@@ -57,7 +44,25 @@ def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
 
 def render_model(facts: ModelFacts) -> str:
     """The facts as comments of a YAML file."""
-    lines = [*_what_it_is(facts), *_how_it_decodes(facts), *_how_it_loads(facts)]
+    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
+    lines = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
+    if facts.family:
+        lines.append(f"a block model of family {facts.family.name}: {facts.family.members}")
+    elif facts.kind == "ntp":
+        lines.append("NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help")
+    else:
+        lines.append(
+            f"an ordinary {facts.model_type} with a mask token ({facts.mask_id}), as sbd train leaves an SBD checkpoint; a "
+            "config does not say whether it was trained with it, its accuracy in blocks will"
+        )
+    lines += [f"decoding: {line}" for line in _protocol(facts)]
+    if facts.block_size is not None:
+        lines.append(f"block size: {facts.block_size}, {facts.block_size_from}")
+    if facts.mask_id is not None:
+        lines.append(f"mask token: {facts.mask_id}, {facts.mask_id_from}")
+    own = "the code it brings is not run" if facts.own_code else "it brings no code"
+    ours, tried = (" under our masks", "; tried on tiny random weights only") if facts.family else ("", "")
+    lines.append(f"loads into transformers' own {facts.native} class{ours}; {own}{tried}")
     if facts.family and not facts.family.is_ntp:
         base = facts.base or f"a model of your choice: write it for {ANY_NTP_MODEL}"
         lines.append(f"baseline: NTP on {base}, in a part of its own; these weights are no next-token predictor")
@@ -68,35 +73,6 @@ def render_model(facts: ModelFacts) -> str:
     return "\n".join(line for said in lines for line in textwrap.wrap(said, 118, initial_indent="# ", subsequent_indent="#   "))
 
 
-def _what_it_is(facts: ModelFacts) -> list[str]:
-    size = f"{facts.shape.layers} layers, {facts.shape.params:,} parameters"
-    said = [f"{facts.folder}: model_type {facts.model_type}, {size}"]
-    if facts.family:
-        return [*said, f"a block model of family {facts.family.name}: {facts.family.members}"]
-    if facts.kind == "ntp":
-        return [*said, "NTP only: a next-token predictor without a mask token; SBD needs fine-tuning, see sbd train --help"]
-    return [
-        *said,
-        f"an ordinary {facts.model_type} with a mask token ({facts.mask_id}), as sbd train leaves an SBD checkpoint; a config "
-        "does not say whether it was trained with it, its accuracy in blocks will",
-    ]
-
-
-def _how_it_decodes(facts: ModelFacts) -> list[str]:
-    said = [f"decoding: {line}" for line in _protocol(facts)]
-    if facts.block_size is not None:
-        said.append(f"block size: {facts.block_size}, {facts.block_size_from}")
-    if facts.mask_id is not None:
-        said.append(f"mask token: {facts.mask_id}, {facts.mask_id_from}")
-    return said
-
-
-def _how_it_loads(facts: ModelFacts) -> list[str]:
-    own = "the code it brings is not run" if facts.own_code else "it brings no code"
-    return [f"loads into transformers' own {facts.native} class under our masks; {own}; tried on tiny random weights only"
-            if facts.family else f"loads into transformers' own {facts.native} class; {own}"]  # fmt: skip
-
-
 def _protocol(facts: ModelFacts) -> list[str]:
     if facts.family is None or facts.block_size is None:
         return []
@@ -105,21 +81,6 @@ def _protocol(facts: ModelFacts) -> list[str]:
 
 MODEL, DTYPE, CONTEXT_TOKENS, WIDTHS = "llama-3.1-8b", "bfloat16", 1024, (1, 16)
 """The model whose shapes the kernel query uses; a run queries and records its own."""
-
-
-def machine_facts(device: str, scale: BandwidthScale | str) -> dict[str, Any]:
-    """Plain JSON values; a None has its reason beside it."""
-    return {
-        "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
-        "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
-        "attention": _attention(device),
-        "environment": snapshot(),
-    }
-
-
-def machine_lines(found: dict[str, Any]) -> list[str]:
-    """The facts as text."""
-    return [*_scale_lines(found), *_attention_lines(found["attention"]), *_environment_lines(found["environment"])]
 
 
 def _attention(device: str) -> list[dict[str, Any]]:
@@ -186,7 +147,9 @@ def doctor_command(
     With --model: no meter is opened and no weight loaded; what is printed is a scenario, with what is known as comments.
     """
     if model is not None:
-        print_model(model, device, as_json)
+        facts = read_model_facts(model)
+        text = scenario_text(facts, device or "cuda")
+        print(json_text(to_json(facts, text)) + "\n" if as_json else f"{render_model(facts)}\n{text}", end="")
         return
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
@@ -200,7 +163,7 @@ def doctor_command(
 
 
 def examine(device: str) -> dict[str, Any]:
-    """Readable figures with a first value, the others with reason and remedy, and the machine."""
+    """Readable figures with a first value, the others with reason and remedy, and the machine, as plain JSON values."""
     from harness.meters.available import find_meters
 
     available = find_meters(device)
@@ -214,7 +177,13 @@ def examine(device: str) -> dict[str, Any]:
     rows += [(name, None, None, None, one.reason, one.remedy) for one in available.absent for name in one.figures]
     keys = ("figure", "unit", "source", "value", "reason", "remedy")
     figures = [dict(zip(keys, row, strict=True)) for row in rows]
-    return {"version": DOCTOR_VERSION, "device": device, "figures": figures} | machine_facts(device, available.scale)
+    scale = available.scale
+    return {
+        "version": DOCTOR_VERSION, "device": device, "figures": figures,
+        "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
+        "bandwidth_scale_reason": scale if isinstance(scale, str) else None, "attention": _attention(device),
+        "environment": snapshot(),
+    }  # fmt: skip
 
 
 def render(found: dict[str, Any]) -> str:
@@ -232,7 +201,7 @@ def render(found: dict[str, Any]) -> str:
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
-    return "\n".join([*lines, *machine_lines(found)])
+    return "\n".join([*lines, *_scale_lines(found), *_attention_lines(found["attention"]), *_environment_lines(environment)])
 
 
 def check_command(

@@ -75,27 +75,19 @@ def add_command(
 
     The figures are derived from the run where it lies: keep its directory, `sbd history rebuild` derives them again.
     """
-    if committed_at is not None:
-        _time(committed_at)
+    try:
+        if committed_at is not None:
+            utc(committed_at, "--committed-at")
+    except RecordError as error:
+        raise UserError(f"{error}; give one such as 2026-11-20T10:00:00+01:00") from error
     with open_history(db) as history:
         for path in runs:
             run, given = read_on_one_machine(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
-            record = record_of(run, str(_directory(path)), _asked_git(given, run.header.environment.get("commit")))
+            whole = path.absolute()  # for a later `rebuild` from anywhere
+            directory = whole if whole.is_dir() else whole.parent
+            record = record_of(run, str(directory), _asked_git(given, run.header.environment.get("commit")))
             print(f"{history.add(record):9}  {record.run_id}  {path}")
         print(f"history    {history.place}")
-
-
-def _time(text: str) -> None:
-    try:
-        utc(text, "--committed-at")
-    except RecordError as error:
-        raise UserError(f"{error}; give one such as 2026-11-20T10:00:00+01:00") from error
-
-
-def _directory(path: Path) -> Path:
-    """The run's absolute place, for a later `rebuild` from anywhere."""
-    whole = path.absolute()
-    return whole if whole.is_dir() else whole.parent
 
 
 def _asked_git(given: Revision, recorded: str | None) -> Revision:
@@ -208,13 +200,11 @@ def trend_command(
 @contextmanager
 def _without_search_for_cycles() -> Iterator[None]:
     """Turn garbage collection off; a quarter of a large trend's time went into its search for cycles."""
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 RECORD_JSON_VERSION = 1

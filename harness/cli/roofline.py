@@ -24,7 +24,7 @@ from harness.record.store import read_run
 from harness.roofline.batch_decode import predict_batch
 from harness.roofline.batch_interval import passes_interval
 from harness.roofline.batches import recorded_batch, slowest_row_passes
-from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.ceilings import ceilings_of
 from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.speedup import SpeedupPrediction, predict_speedup
@@ -195,33 +195,30 @@ def describe_batches(
     """
     ceilings = ceilings_of(load_profile(hardware), dtype)
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
+
+    def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
+        passes = recorded_batch(arm.rows, batch, batching)
+        interval = passes_interval(arm.rows, batch, batching)
+        found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
+        return {
+            "passes": passes.passes, "passes_low": interval.low, "passes_high": interval.high,
+            "passes_reason": interval.reason, "row_passes": passes.row_passes,
+            "query_tokens_per_pass": passes.query_tokens_per_pass(block_size), "waiting_share": passes.waiting_share,
+            "ntp_passes": found.ntp_passes, "wall_speedup": found.wall_speedup,
+            "wall_speedup_overlapped": found.wall_speedup_overlapped, "wall_speedup_serial": found.wall_speedup_serial,
+            "sbd_decode_s": found.sbd.expected_s, "ntp_decode_s": found.ntp.expected_s,
+        }  # fmt: skip
+
     arms = [
         {
             "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
             "recorded_model": arm.case.model.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
-        } | {name: _predicted(arm, name, shape, dtype, ceilings, block_size, batch, context) for name in batchings}
+        } | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]  # fmt: skip
     return {
         "version": BATCHES_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "rung": ceilings.rung,
         "block_size": block_size, "batch": batch, "context_tokens": context, "run": str(run_dir), "arms": arms,
-    }  # fmt: skip
-
-
-def _predicted(
-    arm: RecordedArm, batching: Batching, shape: ModelShape, dtype: str, ceilings: Ceilings, block_size: int, batch: int,
-    context: int,
-) -> dict[str, Any]:  # fmt: skip
-    passes = recorded_batch(arm.rows, batch, batching)
-    interval = passes_interval(arm.rows, batch, batching)
-    found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
-    return {
-        "passes": passes.passes, "passes_low": interval.low, "passes_high": interval.high,
-        "passes_reason": interval.reason, "row_passes": passes.row_passes,
-        "query_tokens_per_pass": passes.query_tokens_per_pass(block_size), "waiting_share": passes.waiting_share,
-        "ntp_passes": found.ntp_passes, "wall_speedup": found.wall_speedup,
-        "wall_speedup_overlapped": found.wall_speedup_overlapped, "wall_speedup_serial": found.wall_speedup_serial,
-        "sbd_decode_s": found.sbd.expected_s, "ntp_decode_s": found.ntp.expected_s,
     }  # fmt: skip
 
 

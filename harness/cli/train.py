@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -53,13 +52,6 @@ def eval_command(context: typer.Context) -> None:
         sys.argv = before
 
 
-class Objective(StrEnum):
-    """The training objective."""
-
-    sbd = "sbd"
-    ntp = "ntp"
-
-
 def train_command(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="folder for checkpoints and the trained model")] = None,
@@ -75,7 +67,7 @@ def train_command(
     reference: Annotated[
         str | None, typer.Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
     ] = None,
-    objective: Annotated[Objective, typer.Option(help="sbd: both losses of eq. 14; ntp: the control")] = Objective.sbd,
+    objective: Annotated[Literal["sbd", "ntp"], typer.Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
     steps: Annotated[int, typer.Option(min=1, help="optimizer steps")] = 1000,
     batch_size: Annotated[int, typer.Option(min=1, help="sequences a step and device")] = 16,
     learning_rate: Annotated[float, typer.Option(min=0.0, help="peak learning rate")] = 3e-4,
@@ -107,7 +99,7 @@ def train_command(
         print(_by_recipe(chosen, out, cpu))
     else:
         assert model is not None and data is not None
-        settings = {"objective": objective.value, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
+        settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
         print(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))
 
 
@@ -158,7 +150,7 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     """
     shape = shape_of_recipe(recipe)
     cost = training_cost(recipe, shape)
-    per_step = recipe.sequences_per_step
+    per_step = recipe.batch_size * recipe.accumulate  # on one device
     lines = [
         f"{recipe.name}: modelled, not measured; upper bounds for pairs shorter than {recipe.sequence_tokens} tokens",
         f"model        {recipe.model}, {shape.params:,} parameters",
@@ -191,11 +183,10 @@ def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
 
 def _on(profile: HardwareProfile, cost: TrainingCost) -> str:
     """One device in a line."""
-    peak, there, price = (
-        profile.peak_flops_per_s["bfloat16"].value, profile.memory_bytes.value, profile.price_usd_per_hour.value
-    )  # fmt: skip
+    peak, there = profile.peak_flops_per_s["bfloat16"].value, profile.memory_bytes.value
     if peak is None:
         return f"{profile.name:<12} no bfloat16 peak is known"
+    price = profile.price_usd_per_hour.value
     hours = cost.seconds(peak) / HOUR_S
     fits = "" if there is None else f", {'fits' if cost.memory_bytes < there else 'does not fit'} into {there / GIGA:.0f} GB"
     paid = "" if price is None else f", {hours * price:.0f} USD at {price:.2f} an hour"

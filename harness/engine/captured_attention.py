@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from torch.nn.functional import scaled_dot_product_attention
 
 from harness.engine import flash_attention
 from harness.engine.attention_masks import folded_mask
 from harness.engine.compiling import allow_kinds_of_forward
 from harness.engine.flash_attention import FlashRuns
-from harness.engine.kv_cache import CapturedAttention, Fed, SeenSlots
+from harness.engine.kv_cache import CapturedAttention, Fed, SeenSlots, folded_attention
 
 BLOCK = 128
 """FlexAttention's own width of a block, for queries and keys."""
@@ -77,12 +76,10 @@ class FlexReading:
 @cache
 def _kernel(device_type: str) -> Callable[..., Any]:
     """One kernel for all forwards: torch.compile keeps its results with the function."""
-    kernel: Callable[..., Any] = flex_attention
     if device_type == "cpu":
-        return kernel
+        return flex_attention
     allow_kinds_of_forward()
-    compiled: Callable[..., Any] = torch.compile(kernel, dynamic=False)
-    return compiled
+    return torch.compile(flex_attention, dynamic=False)
 
 
 class MaskedSlots:
@@ -109,11 +106,8 @@ class MaskedReading:
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
         """See Reading."""
-        rows, heads, tokens, size = query.shape
-        held = [one.view(rows, -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
-        folded = query.reshape(rows, keys.shape[1], -1, size)
-        out = scaled_dot_product_attention(folded, held[0], held[1], attn_mask=self.mask, scale=scaling)
-        return out.reshape(rows, heads, tokens, size).transpose(1, 2)
+        held = [one.view(query.shape[0], -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
+        return folded_attention(query, held[0], held[1], self.mask, scaling).transpose(1, 2)
 
 
 OPTIONS: dict[str, Callable[[Fed], CapturedAttention]] = {"flash": FlashRuns, "masked": MaskedSlots, "flex": FlexBlocks}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,17 +29,32 @@ WARM_UPS = 3
 Work = Callable[[], Tensor]
 
 
-class Capture(Protocol):
-    """Takes work on fixed tensors; returns a callable that repeats the work and writes the same result."""
+class Capture:
+    """Takes work on fixed tensors; returns a callable that repeats the work and writes the same result. This one, for devices
+    without CUDA graphs, calls the work itself, with the same bookkeeping.
+    """
 
     def __call__(self, work: Work) -> Work:
         """Capture; what is returned runs on the stream that is current when it is called."""
+        CAPTURES.made += 1
+        held: list[Tensor] = []
+
+        def again() -> Tensor:
+            out = work()
+            if not held:
+                held.append(torch.empty_like(out))
+            return held[0].copy_(out)
+
+        return again
 
     def release(self) -> None:
-        """Called when all captures so far have been dropped."""
+        """Called when all captures so far have been dropped; nothing is held."""
 
 
-class CudaGraphs:
+by_calling_again = Capture()
+
+
+class CudaGraphs(Capture):
     """Captures share one memory pool: what one returned is overwritten when any of them runs again. ``cuda`` may be a fake.
     Warm-ups and captures run on one side stream, so the stream's first-use setup is done before a capture.
     """
@@ -73,29 +88,6 @@ class CudaGraphs:
     def release(self) -> None:
         """The pool ends with the last of its graphs; torch asserts that no later capture names it again."""
         self._pool = None
-
-
-class CallingAgain:
-    """The work itself instead of a graph, for devices without CUDA graphs, with the same bookkeeping."""
-
-    def __call__(self, work: Work) -> Work:
-        """See Capture."""
-        CAPTURES.made += 1
-        held: list[Tensor] = []
-
-        def again() -> Tensor:
-            out = work()
-            if not held:
-                held.append(torch.empty_like(out))
-            return held[0].copy_(out)
-
-        return again
-
-    def release(self) -> None:
-        """Nothing is held."""
-
-
-by_calling_again = CallingAgain()
 
 
 PassKind = tuple[tuple[int, str, int], ...]
@@ -170,15 +162,11 @@ class GraphedSession(StaticSession):
 
     def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
         """Every row's committed tokens, then, segment by segment, its real ones: all of them or 0."""
-        rows = len(self._lengths)
-        widths = [s.tokens.shape[1] for s in segments]
-        return [
-            self._lengths,
-            *(
-                [width] * rows if one.valid is None else [width * is_real for is_real in one.valid[:, 0].tolist()]
-                for width, one in zip(widths, segments, strict=True)
-            ),
-        ]
+        counts = [self._lengths]
+        for segment in segments:
+            real = [True] * len(self._lengths) if segment.valid is None else segment.valid[:, 0].tolist()
+            counts.append([segment.tokens.shape[1] * is_real for is_real in real])
+        return counts
 
     def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""

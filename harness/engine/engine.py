@@ -28,7 +28,7 @@ from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
 from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
-from harness.engine.rank_group import RankClock, RankGroup, RankSession
+from harness.engine.rank_group import RankGroup, keep_in_step
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
@@ -106,7 +106,11 @@ class Engine:
             DoesNotFitError: the device ran out of memory.
         """
         with self._as_it_fits():
-            stop = NEVER if case.stops_suppressed else self._stop_rule(case)
+            stop, strings, tokenizer = StopRule(token_ids=self._model.stop_ids), case.workload.stop_strings, self.tokenizer
+            if case.stops_suppressed:
+                stop = NEVER
+            elif strings and tokenizer is not None:
+                stop = replace(stop, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
             request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
             if case.is_check:
                 return self._generated(case, request)
@@ -225,12 +229,6 @@ class Engine:
             fuse=self._fuse,
         )  # fmt: skip
 
-    def _stop_rule(self, case: Case) -> StopRule:
-        strings, tokenizer = case.workload.stop_strings, self._model.tokenizer
-        if not strings or tokenizer is None:
-            return StopRule(token_ids=self._model.stop_ids)
-        return StopRule(token_ids=self._model.stop_ids, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
-
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
     """Run a decoder to its end."""
@@ -265,17 +263,17 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     map_what_comes()
     model = load_model(part, group)
     keep_what_is_freed()
-    clock: Any = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
     execution = execution_of(part)
     opened = partial(
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
     )
-    session: Any = opened(model.module, ranks=part.tensor_parallel)
+    session = opened(model.module, ranks=part.tensor_parallel)
     # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
     measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
     drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)
     if group is not None:
-        clock, session, measuring = RankClock(clock, group), RankSession(session, group), RankSession(measuring, group)
+        keep_in_step(clock, (session, measuring), group)
     gc.freeze()  # else a collection during a decode walks all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None

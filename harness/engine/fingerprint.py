@@ -33,20 +33,15 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
     elif part.attention == "eager":
         no_sdpa = f"attention: {part.attention} does not call scaled_dot_product_attention"
     unit = compiled_unit(model.module, execution_of(part))
-    return {
-        "model_revision": revision,
-        "model_revision_reason": None if revision else "the weights come from no hub",
-        "tokenizer_sha256": digest,
-        "tokenizer_sha256_reason": None if digest else "there is no tokenizer with a file form",
-        "compiled": unit,
-        "compiled_reason": None if unit else "forwards are not compiled",
-        "sdpa": None if no_sdpa else sdpa_backends(part, model.shape),
-        "sdpa_reason": no_sdpa,
-        "sdpa_kernels": kernels_left(),
-        "sdpa_kernels_reason": None if part.device == "cpu" else f"without {LEFT_OUT}",
-        "captured_attention": captured,
-        "captured_attention_reason": None if captured else "no pass is captured into a graph",
+    facts = {
+        "model_revision": (revision, None if revision else "the weights come from no hub"),
+        "tokenizer_sha256": (digest, None if digest else "there is no tokenizer with a file form"),
+        "compiled": (unit, None if unit else "forwards are not compiled"),
+        "sdpa": (None if no_sdpa else sdpa_backends(part, model.shape), no_sdpa),
+        "sdpa_kernels": (kernels_left(), None if part.device == "cpu" else f"without {LEFT_OUT}"),
+        "captured_attention": (captured, None if captured else "no pass is captured into a graph"),
     }
+    return {key: one for name, pair in facts.items() for key, one in zip((name, f"{name}_reason"), pair, strict=True)}
 
 
 def _captured_kernel(part: Part, shape: ModelShape) -> str | None:

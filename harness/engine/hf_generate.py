@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,31 +24,31 @@ Cache = Literal["dynamic", "static"]
 UNTYPED_SETTINGS: Any = GenerationConfig
 
 
+@dataclass
 class _Suppress(LogitsProcessor):
     """Makes the suppressed ids impossible and counts the forwards."""
 
-    def __init__(self, suppressed: Tensor) -> None:
-        self._suppressed = suppressed
-        self.forwards = 0
+    suppressed: Tensor
+    forwards: int = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """One call per forward, with (B, V) float32 logits that are generate()'s own copy."""
         self.forwards += 1
-        return scores.index_fill_(-1, self._suppressed, float("-inf"))
+        return scores.index_fill_(-1, self.suppressed, float("-inf"))
 
 
+@dataclass
 class _FirstToken(StoppingCriteria):
     """Stops nothing; marks when the first token of every row is chosen."""
 
-    def __init__(self, mark: Callable[[], None]) -> None:
-        self._mark = mark
-        self._marked = False
+    mark: Callable[[], None]
+    marked: bool = False
 
     def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Any:
         """One call per token, after its choice; on a GPU perhaps some tokens late, to generate()'s advantage."""
-        if not self._marked:
-            self._mark()
-            self._marked = True
+        if not self.marked:
+            self.mark()
+            self.marked = True
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
 
@@ -72,28 +73,19 @@ def generate(
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
     ids, real = (one.to(request.device) for one in left_padded(request.prompts))
+    settings = UNTYPED_SETTINGS(
+        max_new_tokens=request.max_new_tokens, do_sample=False, eos_token_id=sorted(request.stop.token_ids) or None,
+        pad_token_id=0, cache_implementation=None if cache == "dynamic" else cache,
+    )  # fmt: skip
     untyped: Any = model
     with _borrowed(model, attention, forward):
         out = untyped.generate(
-            ids,
-            attention_mask=real.long(),
-            generation_config=_settings(request, cache),
-            logits_processor=[suppress],
+            ids, attention_mask=real.long(), generation_config=settings, logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],
-        )
+        )  # fmt: skip
         mark()
         slots = getattr(model, "_previous_max_cache_length", None) if cache == "static" else None
     return _as_generation(request, out[:, ids.shape[1] :].tolist(), suppress.forwards, slots)
-
-
-def _settings(request: DecodeRequest, cache: Cache) -> Any:
-    return UNTYPED_SETTINGS(
-        max_new_tokens=request.max_new_tokens,
-        do_sample=False,
-        eos_token_id=sorted(request.stop.token_ids) or None,
-        pad_token_id=0,
-        cache_implementation=None if cache == "dynamic" else cache,
-    )
 
 
 @contextmanager
@@ -129,15 +121,12 @@ def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: i
     width = max(lengths)
     steps = [
         step_pass(
-            context=tuple(n + made for n in lengths),
-            width=width + made if slots is None else slots,
+            context=tuple(n + made for n in lengths), width=width + made if slots is None else slots,
             active=tuple(len(output) > made + 1 for output in outputs),
         )
         for made in range(forwards - 1)
-    ]
+    ]  # fmt: skip
     return Generation(
-        passes=(prefill_pass(lengths, final_tokens=1), *steps),
-        prompt_tokens=lengths,
-        output_ids=tuple(outputs),
+        passes=(prefill_pass(lengths, final_tokens=1), *steps), prompt_tokens=lengths, output_ids=tuple(outputs),
         stop_reasons=tuple(reason for output in outputs if (reason := ending(output, request.max_new_tokens)) is not None),
-    )
+    )  # fmt: skip

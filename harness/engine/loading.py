@@ -129,16 +129,10 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     if shape.architecture not in _CONFIGS:
         raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
     config = _CONFIGS[shape.architecture](
-        vocab_size=shape.vocab,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=shape.max_positions or 131072,
-        tie_word_embeddings=shape.tied_embeddings,
-    )
+        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate, head_dim=shape.head_dim,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.max_positions or 131072, tie_word_embeddings=shape.tied_embeddings,
+    )  # fmt: skip
     torch.manual_seed(part.seed)
     # A split model is larger than a GPU; every rank draws the same whole model and keeps its share.
     with torch.device(part.device if group is None else "cpu"):
@@ -173,13 +167,10 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: Ra
         of_tokenizer: int | None = tokenizer.mask_token_id
         mask_id = of_tokenizer if family is None else mask_id_of(family, config, of_tokenizer)[0]
     return LoadedModel(
-        module=module.to(part.device).eval(),
-        shape=shape_from_config(name, module.config.to_dict()),
-        tokenizer=TextTokenizer(tokenizer),
-        mask_id=mask_id,
+        module=module.to(part.device).eval(), shape=shape_from_config(name, module.config.to_dict()),
+        tokenizer=TextTokenizer(tokenizer), mask_id=mask_id, family=family,
         stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
-        family=family,
-    )
+    )  # fmt: skip
 
 
 def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:

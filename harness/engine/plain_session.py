@@ -61,13 +61,9 @@ class TransformersSession:
         elif segments[0].visibility == "bidirectional":
             options["is_causal"] = False
         out = self._model(
-            input_ids=tokens,
-            position_ids=torch.cat([s.positions for s in segments], dim=1),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=wanted_logits(segments, tokens.device),
-            **options,
-        )
+            input_ids=tokens, position_ids=torch.cat([s.positions for s in segments], dim=1), use_cache=True,
+            past_key_values=self._cache, logits_to_keep=wanted_logits(segments, tokens.device), **options,
+        )  # fmt: skip
         logits: Tensor = out.logits
         return logits
 

@@ -1,8 +1,7 @@
 """The processes that share one model: where they meet, what rank 0 tells the others, and on what all must agree.
 
 torch.distributed carries what the model exchanges: by gloo between CPUs, by NCCL between GPUs. What the processes say to each
-other goes by gloo, which lets a process wait without work. RankSession reads back tokens on which all ranks agree; RankClock
-waits for all ranks.
+other goes by gloo, which lets a process wait without work.
 
 transformers splits the model by tensor parallelism: every rank keeps its share of the weights. Heads, inner widths and the
 vocabulary are split as the model's own plan says (Megatron-LM, arXiv 1909.08053, section 3). Every rank computes the same
@@ -12,7 +11,7 @@ hidden states and, gathered, the same logits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -154,33 +153,19 @@ def joined() -> RankGroup | None:
     return None if ranks is None else RankGroup(ranks)
 
 
-class RankSession:
-    """Passes every call on to ``session``; the tokens it reads must be those of rank 0, see RankGroup.read."""
-
-    def __init__(self, session: Any, group: RankGroup) -> None:
-        self._session = session
-        self.read = group.read
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
-class RankClock:
-    """Passes every call on to ``clock``, but its synchronisation waits for all ranks. The marks of single passes do not:
-    collectives keep the ranks together.
+def keep_in_step(clock: Any, sessions: Iterable[Any], group: RankGroup) -> None:
+    """Have the clock's synchronisation wait for the device, then for the other ranks. Tokens that a session reads must be those
+    of rank 0, see RankGroup.read. The marks of single passes wait for nobody: collectives keep the ranks together.
     """
+    of_device = clock.synchronise
 
-    def __init__(self, clock: Any, group: RankGroup) -> None:
-        self._clock = clock
-        self._group = group
+    def synchronise() -> None:
+        of_device()
+        group.barrier()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._clock, name)
-
-    def synchronise(self) -> None:
-        """Wait for the device, then for the other ranks."""
-        self._clock.synchronise()
-        self._group.barrier()
+    clock.synchronise = synchronise
+    for session in sessions:
+        session.read = group.read
 
 
 OLDEST = (5, 23)

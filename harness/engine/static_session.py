@@ -49,10 +49,6 @@ class HeldPrompts:
             and all(_same(getattr(asked, name), getattr(held, name)) for name in ("valid", "positions", "tokens"))
         )
 
-    def lie_before(self, committed: Sequence[int]) -> bool:
-        """Whether a forward behind so many committed tokens of each row overwrites no prompt."""
-        return all(length <= kept for length, kept in zip(self.lengths, committed, strict=True))
-
 
 def _same(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other if one is None or other is None else torch.equal(one, other)
@@ -136,7 +132,9 @@ class StaticSession:
         held, self._held = self._held, None  # a failed forward leaves undefined content
         if any(self._lengths):
             logits = self._computed(segments, tokens, positions)
-            self._held = held if held is not None and held.lie_before(self._lengths) else None
+            # Behind what is committed of each row, no prompt is written over.
+            kept = held is not None and all(own <= now for own, now in zip(held.lengths, self._lengths, strict=True))
+            self._held = held if kept else None
         elif held is not None and held.answers(segments):
             logits, self._held = held.logits.clone(), held
         else:
@@ -153,13 +151,9 @@ class StaticSession:
         # Nothing committed yet: a prompt, which is read once and gains little.
         call = self._model if self._compiled is None or not any(self._lengths) else self._compiled
         out = call(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=self._placeholder,
-            use_cache=False,
-            logits_to_keep=wanted_logits(segments, tokens.device),
-            layout=layout,
-        )
+            input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+            logits_to_keep=wanted_logits(segments, tokens.device), layout=layout,
+        )  # fmt: skip
         logits: Tensor = out.logits
         if rows is None:
             return logits

@@ -62,8 +62,9 @@ def test_sums_by_hand() -> None:
         prompt_tokens=(3, 2), output_ids=((1,) * 9, (1,) * 5), stop_reasons=("stop", "length"),
     )  # fmt: skip
     first, second = answers(generation, batch=0, prefill_s=0.5, decode_s=3.0)
-    assert (first.passes, first.query_tokens, first.decode_tokens, first.output_tokens) == (3, 32, 8, 9)
-    assert (second.passes, second.query_tokens, second.decode_tokens, second.output_tokens) == (2, 24, 4, 5)
+    counts = ("passes", "query_tokens", "decode_tokens", "output_tokens")
+    assert [first[name] for name in counts] == [3, 32, 8, 9]
+    assert [second[name] for name in counts] == [2, 24, 4, 5]
     sums = summary([first, second, *answers(generation, batch=1, prefill_s=0.5, decode_s=1.0)])
     assert (sums["answers"], sums["passes"], sums["decode_tokens"], sums["query_tokens"]) == (4, 10, 24, 112)
     assert sums["nfe_speedup"] == 2.4 and sums["query_tokens_per_decode_token"] == pytest.approx(112 / 24)

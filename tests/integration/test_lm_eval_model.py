@@ -193,7 +193,7 @@ def test_until_ends_an_answer_before_it(ntp: SbdModel) -> None:
     [whole] = ntp.generate_until([Request(problem.prompt, {"until": []})], disable_tqdm=True)
     [cut] = ntp.generate_until([Request(problem.prompt, {"until": ["Answer"], "max_gen_toks": 80})], disable_tqdm=True)
     assert whole.strip() == problem.solution and whole.startswith(cut) and cut == whole.split("Answer")[0]
-    passes = [one.passes for one in ntp._decode_log._found[-2:]]
+    passes = [one["passes"] for one in ntp._decode_log._found[-2:]]
     assert passes[1] < passes[0]
 
 

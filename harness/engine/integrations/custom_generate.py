@@ -81,29 +81,30 @@ def sbd(
     _refuse_inputs(input_ids, model_kwargs)
     _refuse_settings(generation_config, logits_processor or (), stopping_criteria or ())
     prompts = _prompts(input_ids, model_kwargs)
-    temperature = float(generation_config.temperature) if generation_config.do_sample else 0.0
-    case = _case(arm, temperature, model)
+    case = _case(arm, float(generation_config.temperature) if generation_config.do_sample else 0.0, model)
     loaded = _loaded(model, case, mask_token_id, generation_config)
-    # Seeded by torch's own stream, so that torch.manual_seed repeats a sampled answer as it does in generate().
-    seed = int(torch.randint(2**62, (1,))) if temperature else 0
-    request = DecodeRequest(
-        prompts=prompts,
-        max_new_tokens=generation_config.max_length - input_ids.shape[1],
-        stop=StopRule(token_ids=loaded.stop_ids),
-        suppressed_ids=() if loaded.mask_id is None else (loaded.mask_id,),
-        temperature=temperature,
-        generator=torch.Generator(model.device).manual_seed(seed),
-        device=model.device,
-    )
-    attention = model.config._attn_implementation
-    try:  # our session brings its own attention
-        generation = drain(decoder_of(Decoding(case, loaded, StaticSession(model), request, seed, _no_drafter)))
-    finally:
-        model.set_attn_implementation(attention)
+    generation = _decoded(case, loaded, prompts, generation_config.max_length - input_ids.shape[1])
     rows = [torch.tensor(row, dtype=torch.long) for row in generation.output_ids]
     written = pad_sequence(rows, batch_first=True, padding_value=_pad_id(generation_config)).to(input_ids.device)
     sequences = torch.cat([input_ids, written], dim=1)
     return SbdOutput(sequences=sequences, generation=generation) if generation_config.return_dict_in_generate else sequences
+
+
+def _decoded(case: Case, loaded: LoadedModel, prompts: tuple[tuple[int, ...], ...], max_new_tokens: int) -> Generation:
+    """Decode one batch; the model has its own attention again afterwards, because our session brings another."""
+    model, temperature = loaded.module, case.arm["temperature"]
+    # Seeded by torch's own stream, so that torch.manual_seed repeats a sampled answer as it does in generate().
+    seed = int(torch.randint(2**62, (1,))) if temperature else 0
+    request = DecodeRequest(
+        prompts=prompts, max_new_tokens=max_new_tokens, stop=StopRule(token_ids=loaded.stop_ids),
+        suppressed_ids=() if loaded.mask_id is None else (loaded.mask_id,), temperature=temperature,
+        generator=torch.Generator(model.device).manual_seed(seed), device=model.device,
+    )  # fmt: skip
+    attention = model.config._attn_implementation
+    try:
+        return drain(decoder_of(Decoding(case, loaded, StaticSession(model), request, seed, _no_drafter)))
+    finally:
+        model.set_attn_implementation(attention)
 
 
 def _no_drafter() -> Drafter:

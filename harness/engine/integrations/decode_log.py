@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +18,36 @@ from harness.record.trace import Generation
 NO_MEASUREMENT = "decoded once, without warm-up or a baseline: counts are exact, times are no measurement (sbd run makes one)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One row of a batch. ``passes``: forward passes after prefill in which the row was active; ``query_tokens``: what it fed
-    in them. ``prefill_s`` and ``decode_s`` are its batch's: rows of a batch share their passes.
-    """
-
-    prompt_tokens: int
-    output_tokens: int
-    decode_tokens: int
-    passes: int
-    query_tokens: int
-    stop_reason: str
-    batch: int
-    batch_rows: int
-    prefill_s: float
-    decode_s: float
+Answer = dict[str, Any]
+"""The counts of one row of a batch, and its batch's times."""
 
 
 def answers(generation: Generation, batch: int, prefill_s: float, decode_s: float) -> list[Answer]:
-    """Every row of a decode; ``batch`` counts decodes."""
+    """Every row of a decode; ``batch`` counts decodes. ``passes``: forward passes after prefill in which the row was active;
+    ``query_tokens``: what it fed in them. ``prefill_s`` and ``decode_s`` are its batch's: rows of a batch share their passes.
+    """
     return [
-        Answer(
-            prompt_tokens=generation.prompt_tokens[row],
-            output_tokens=len(generation.output_ids[row]),
-            decode_tokens=generation.decode_tokens(row),
-            passes=generation.nfe(row),
-            query_tokens=sum(one.query_tokens[row] for one in generation.decode_passes if one.active[row]),
-            stop_reason=generation.stop_reasons[row],
-            batch=batch,
-            batch_rows=len(generation.prompt_tokens),
-            prefill_s=prefill_s,
-            decode_s=decode_s,
-        )
+        {
+            "prompt_tokens": generation.prompt_tokens[row],
+            "output_tokens": len(generation.output_ids[row]),
+            "decode_tokens": generation.decode_tokens(row),
+            "passes": generation.nfe(row),
+            "query_tokens": sum(one.query_tokens[row] for one in generation.decode_passes if one.active[row]),
+            "stop_reason": generation.stop_reasons[row],
+            "batch": batch,
+            "batch_rows": len(generation.prompt_tokens),
+            "prefill_s": prefill_s,
+            "decode_s": decode_s,
+        }
         for row in range(len(generation.prompt_tokens))
     ]
 
 
 def summary(found: Sequence[Answer]) -> dict[str, Any]:
     """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
-    tokens, passes = sum(one.decode_tokens for one in found), sum(one.passes for one in found)
-    fed = sum(one.query_tokens for one in found)
-    batches = {one.batch: one for one in found}.values()
-    decode_s = sum(one.decode_s for one in batches)
+    tokens, passes, fed = (sum(one[name] for one in found) for name in ("decode_tokens", "passes", "query_tokens"))
+    batches = {one["batch"]: one for one in found}.values()
+    decode_s = sum(one["decode_s"] for one in batches)
     return {
         "answers": len(found),
         "decode_tokens": tokens,
@@ -68,7 +55,7 @@ def summary(found: Sequence[Answer]) -> dict[str, Any]:
         "nfe_speedup": tokens / passes if passes else None,
         "query_tokens": fed,
         "query_tokens_per_decode_token": fed / tokens if tokens else None,
-        "prefill_s": sum(one.prefill_s for one in batches),
+        "prefill_s": sum(one["prefill_s"] for one in batches),
         "decode_s": decode_s,
         "decode_s_per_token": decode_s / tokens if tokens else None,
         "note": NO_MEASUREMENT,
@@ -86,7 +73,7 @@ class DecodeLog:
     def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
         """Keep one answer, with what it answers."""
         self._found.append(answer)
-        self._write({"event": "answer", **about, **asdict(answer)})
+        self._write({"event": "answer", **about, **answer})
 
     def summarise(self) -> dict[str, Any]:
         """The sums so far, also written to the file."""

@@ -9,7 +9,7 @@ That is ``lm_eval run --model sbd`` with this module imported; a version of lm_e
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from harness.engine.engine import Engine, open_engine
+from harness.engine.engine import open_engine
 from harness.engine.integrations.decode_log import Asked, DecodeLog, answers
 from harness.engine.loading import TextTokenizer, device_here
 from harness.errors import ScenarioError
@@ -62,15 +62,14 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         else:
             case = _case(str(pretrained), arm, device, keys)
         self._case = case
-        self._engine: Engine = open_engine(case.part.model_copy(update={"timed": False}))
+        self._engine = open_engine(case.part.model_copy(update={"timed": False}))
         if self._engine.tokenizer is None:
             raise ScenarioError(f"{case.part.name}: random weights have no tokenizer; name a trained model")
         self._text: TextTokenizer = self._engine.tokenizer
         self._max_new_tokens = max_gen_toks
         self._decodes = self._cut = 0
-        about = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
-        self._decode_log = DecodeLog(Path(log) if log else None, about)
-        self._info: dict[str, Any] = about
+        self._info = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
+        self._decode_log = DecodeLog(Path(log) if log else None, self._info)
 
     @property
     def eot_token_id(self) -> int:
@@ -119,13 +118,17 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         texts: dict[int, str] = {}
         for what, indices in asked.items():
             prompts = {index: self._prompt(requests[index].args[0], what) for index in indices}
-            order = sorted(indices, key=lambda index: (-len(prompts[index]), index))
-            for start in range(0, len(order), self.batch_size):
-                batch = order[start : start + self.batch_size]
+            for batch in self._batches({index: len(prompt) for index, prompt in prompts.items()}):
                 texts |= self._answer({index: prompts[index] for index in batch}, what, requests)
         self._info["sbd"] = sums = self._decode_log.summarise() | {"cut_prompts": self._cut}
         _log.info("sbd: %s: %s", self._case.label, sums)
         return [texts[index] for index in range(len(requests))]
+
+    def _batches(self, lengths: Mapping[int, int]) -> Iterator[list[int]]:
+        """The keys in batches, those of the longest first; equal ones as given."""
+        order = sorted(lengths, key=lambda index: -lengths[index])
+        for start in range(0, len(order), self.batch_size):
+            yield order[start : start + self.batch_size]
 
     def _prompt(self, text: str, what: Asked) -> tuple[int, ...]:
         """Ids; where the model has too few positions the first ones are left out and counted, as in lm_eval's own models."""
@@ -147,18 +150,15 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         for line, index, ids in zip(lines, batch, decoded.generation.output_ids, strict=True):
             texts[index] = what.before_stop(self._text.decode(ids))
             request = requests[index]
-            about = {"task": request.task_name, "doc_id": request.doc_id, "request": request.idx}
-            self._decode_log.add(line, about)
+            self._decode_log.add(line, {"task": request.task_name, "doc_id": request.doc_id, "request": request.idx})
         return texts
 
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """((texts), ids of the context, ids of the continuation) each; what is too long loses its beginning."""
         pairs = [_fitting(context, answer, self.max_length) for _, context, answer in requests]
         self._cut += sum(len(pair[0]) < len(one[1]) for pair, one in zip(pairs, requests, strict=True))
-        order = sorted(range(len(pairs)), key=lambda index: -len(pairs[index][0]) - len(pairs[index][1]))
         found: dict[int, tuple[float, bool]] = {}
-        for start in range(0, len(order), self.batch_size):
-            batch = order[start : start + self.batch_size]
+        for batch in self._batches({index: len(context) + len(answer) for index, (context, answer) in enumerate(pairs)}):
             found |= dict(zip(batch, self._engine.answer_logprobs([pairs[index] for index in batch]), strict=True))
         return [found[index] for index in range(len(pairs))]
 

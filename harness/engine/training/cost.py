@@ -31,10 +31,9 @@ _LOGIT_BYTES = 2 + 4 + 4 + 4 + 2
 class TrainingCost:
     """Modelled; ``*_bytes`` at the fullest moment, fragments and the framework's own memory not counted."""
 
+    recipe: TrainRecipe
     forward_flops: float
     passes_worth: int
-    steps: int
-    accumulate: int
     positions: int
     state_bytes: int
     copy_bytes: int
@@ -44,12 +43,12 @@ class TrainingCost:
     @property
     def step_flops(self) -> float:
         """Of one optimizer step: forward, backward (twice a forward) and, with checkpointing, one more forward."""
-        return self.accumulate * self.passes_worth * self.forward_flops
+        return self.recipe.accumulate * self.passes_worth * self.forward_flops
 
     @property
     def total_flops(self) -> float:
         """Of all steps."""
-        return self.steps * self.step_flops
+        return self.recipe.steps * self.step_flops
 
     @property
     def memory_bytes(self) -> int:
@@ -70,19 +69,16 @@ def training_cost(recipe: TrainRecipe, shape: ModelShape) -> TrainingCost:
     halves = 2 if recipe.objective == "sbd" else 1
     width = halves * recipe.sequence_tokens
     whole = describe_pass("prefill", recipe.batch_size, width, 0, logits=width, kept=width)
-    dtype = "bfloat16" if recipe.bf16 else "float32"
+    dtype, checkpointed = "bfloat16" if recipe.bf16 else "float32", recipe.checkpoint_activations
     positions = recipe.batch_size * width
     return TrainingCost(
+        recipe=recipe,
         forward_flops=sum(operation.flops for operation in forward_operations(shape, dtype, whole)),
-        passes_worth=4 if recipe.checkpoint_activations else 3,
-        steps=recipe.steps,
-        accumulate=recipe.accumulate,
+        passes_worth=4 if checkpointed else 3,
         positions=positions,
         state_bytes=shape.params * sum(STATE_BYTES.values()),
         copy_bytes=2 * shape.params if recipe.bf16 else 0,
-        activation_bytes=activation_bytes(
-            shape, positions, width, mixed=recipe.bf16, checkpointed=recipe.checkpoint_activations
-        ),
+        activation_bytes=activation_bytes(shape, positions, width, mixed=recipe.bf16, checkpointed=checkpointed),
         logit_bytes=positions * shape.vocab * _LOGIT_BYTES,
     )
 

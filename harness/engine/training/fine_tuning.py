@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +18,18 @@ from harness.errors import UnknownModelError, UserError
 MASK_TOKEN = "<mask>"
 
 
+@dataclass
 class PairExamples(Dataset[Example]):
     """Prompt and solution pairs, tokenised on demand."""
 
-    def __init__(self, pairs: list[tuple[str, str]], tokenizer: Any) -> None:
-        self._pairs = pairs
-        self._tokenizer = tokenizer
-
-    def up_to(self, longest: int) -> PairExamples:
-        """Those of at most so many tokens, end of sequence included.
-
-        Raises:
-            UserError: no pair is that short.
-        """
-        lengths = [len(self[index]["input_ids"]) for index in range(len(self))]
-        kept = [pair for pair, length in zip(self._pairs, lengths, strict=True) if length <= longest]
-        if not kept:
-            raise UserError(f"every pair has more than {longest} tokens, the shortest {min(lengths)}; raise sequence_tokens")
-        print(f"{len(kept)} of {len(lengths)} pairs have at most {longest} tokens; the others are left out")
-        return PairExamples(kept, self._tokenizer)
+    pairs: list[tuple[str, str]]
+    tokenizer: Any
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self.pairs)
 
     def __getitem__(self, index: int) -> Example:
-        return example_of(self._tokenizer, *self._pairs[index])
+        return example_of(self.tokenizer, *self.pairs[index])
 
 
 def read_pairs(file: Path) -> list[tuple[str, str]]:
@@ -94,10 +82,13 @@ def fine_tune(
         raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     ids = SpecialIds(pad=pad, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
-    examples = PairExamples(pairs, tokenizer)
     if longest is not None:
-        examples = examples.up_to(longest)
-    train(config, model, examples, ids)
+        lengths = [len(example_of(tokenizer, *pair)["input_ids"]) for pair in pairs]
+        pairs = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= longest]
+        if not pairs:
+            raise UserError(f"every pair has more than {longest} tokens, the shortest {min(lengths)}; raise sequence_tokens")
+        print(f"{len(pairs)} of {len(lengths)} pairs have at most {longest} tokens; the others are left out")
+    train(config, model, PairExamples(pairs, tokenizer), ids)
     model.config.mask_token_id = ids.mask  # for those who have the model without its tokenizer
     model.save_pretrained(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)

@@ -71,11 +71,6 @@ class TrainRecipe(StrictModel):
             raise ValueError("dataset: answer is missing: it is the solution that is learnt")
         return self
 
-    @property
-    def sequences_per_step(self) -> int:
-        """Of one optimizer step, on one device."""
-        return self.batch_size * self.accumulate
-
 
 def load_recipe(given: Path) -> TrainRecipe:
     """Read a recipe, or a shipped one by its bare name; paths in it are resolved against its folder.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -73,23 +73,16 @@ def build_model(tokenizer: PreTrainedTokenizerFast, size: Size = REFERENCE) -> L
     """A fresh model with random weights."""
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=-(-len(tokenizer) // 64) * 64,
-            hidden_size=size.hidden,
-            intermediate_size=size.intermediate,
-            num_hidden_layers=size.layers,
-            num_attention_heads=size.heads,
-            num_key_value_heads=size.heads // 2,
-            head_dim=size.hidden // size.heads,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            initializer_range=0.06,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
+            vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=size.hidden, intermediate_size=size.intermediate,
+            num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=size.heads // 2,
+            head_dim=size.hidden // size.heads, max_position_embeddings=1024, tie_word_embeddings=True,
+            initializer_range=0.06, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
-    )
+    )  # fmt: skip
 
 
+@dataclass
 class TaskExamples(Dataset[Example]):
     """A seeded stream of training problems, to be read in order; example i depends on (seed, i) alone, so any run resumes.
 
@@ -97,45 +90,37 @@ class TaskExamples(Dataset[Example]):
     batches of a window are shuffled: a batch holds sequences of like length, because padding costs as much as text.
     """
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerFast,
-        seed: int,
-        batch_size: int,
-        batches: int,
-        phases: Sequence[tuple[int, Mixture]] = ((0, STORIES),),
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._seed = seed
-        self._batch_size = batch_size
-        self._length = batch_size * batches
-        self._phases = [(batch_size * first, mixture) for first, mixture in phases]
-        self._window: tuple[int, list[Example]] = (-1, [])
+    tokenizer: PreTrainedTokenizerFast
+    seed: int
+    batch_size: int
+    batches: int
+    phases: Sequence[tuple[int, Mixture]] = ((0, STORIES),)
+    _window: tuple[int, list[Example]] = field(default=(-1, []), init=False)
 
     def __len__(self) -> int:
-        return self._length
+        return self.batch_size * self.batches
 
     def __getitem__(self, index: int) -> Example:
-        number, place = divmod(index, self._batch_size * WINDOW_BATCHES)
+        number, place = divmod(index, self.batch_size * WINDOW_BATCHES)
         if number != self._window[0]:
             self._window = (number, self._sorted_window(number))
         return self._window[1][place]
 
     def _sorted_window(self, number: int) -> list[Example]:
-        size = self._batch_size * WINDOW_BATCHES
+        size = self.batch_size * WINDOW_BATCHES
         examples = sorted((self._example(number * size + i) for i in range(size)), key=lambda e: len(e["input_ids"]))
-        batches = [examples[i : i + self._batch_size] for i in range(0, size, self._batch_size)]
-        random.Random(f"{self._seed}/{number}").shuffle(batches)
+        batches = [examples[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
+        random.Random(f"{self.seed}/{number}").shuffle(batches)
         return [example for batch in batches for example in batch]
 
     def _example(self, number: int) -> Example:
         name, index = self._problem(number)
-        problem = problem_at(TASKS[name], "train", self._seed, index)
-        return example_of(self._tokenizer, problem.prompt, problem.solution)
+        problem = problem_at(TASKS[name], "train", self.seed, index)
+        return example_of(self.tokenizer, problem.prompt, problem.solution)
 
     def _problem(self, number: int) -> tuple[str, int]:
         """Task and index of the stream's problem: the index counts the task's problems before it, so none comes twice."""
-        begun = [(first, mixture) for first, mixture in self._phases if first <= number]
+        begun = [(self.batch_size * first, mixture) for first, mixture in self.phases if self.batch_size * first <= number]
         first, mixture = begun[-1]
         name, before = mixture[(number - first) % len(mixture)], 0
         for (first, mixture), end in zip(begun, [first for first, _ in begun[1:]] + [number], strict=True):

@@ -12,6 +12,7 @@ doubled sequence it crashed in generated code (torch 2.13).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,39 +64,39 @@ class TrainingConfig(BaseModel):
     log_steps: PositiveInt = 50
 
 
+@dataclass
 class Collator:
     """Turns examples into the batch of one objective. Block sizes and masks follow ``seed``, the number of the batch and its
     first example. ``batches``: how many have been made, those of the run that is resumed among them.
     """
 
-    def __init__(self, config: TrainingConfig, ids: SpecialIds) -> None:
-        self._config = config
-        self._ids = ids
-        self.batches = 0
+    config: TrainingConfig
+    ids: SpecialIds
+    batches: int = 0
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         """Build one batch; see harness.engine.training.noising for shapes."""
-        if self._config.objective == "ntp":
-            return clean_batch(examples, self._ids)
+        if self.config.objective == "ntp":
+            return clean_batch(examples, self.ids)
         # By number, so that an example meets other masks in every epoch, and a resumed run draws what an unbroken one does; by
         # content too, so that processes which train together draw apart.
-        content = hash((self._config.seed, self.batches, *examples[0]["input_ids"]))
+        content = hash((self.config.seed, self.batches, *examples[0]["input_ids"]))
         self.batches += 1
         generator = torch.Generator().manual_seed(content & (2**63 - 1))
-        return doubled_batch(examples, self._ids, generator, noisy_from_start=self._config.noisy_from_start)
+        return doubled_batch(examples, self.ids, generator, noisy_from_start=self.config.noisy_from_start)
 
 
+@dataclass
 class CountsBatches(TrainerCallback):
     """Tells the collator which batch the first one of this process is: a resumed run skips those of the steps before."""
 
-    def __init__(self, collator: Collator) -> None:
-        self._collator = collator
+    collator: Collator
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """An epoch's last step reads what is left of its batches, fewer where ``accumulate`` does not divide them."""
         epoch = len(known["train_dataloader"])
         epochs, steps = divmod(state.global_step, -(-epoch // args.gradient_accumulation_steps))
-        self._collator.batches = epochs * epoch + steps * args.gradient_accumulation_steps
+        self.collator.batches = epochs * epoch + steps * args.gradient_accumulation_steps
 
 
 def objective_loss(logits: Tensor, labels: Tensor, noisy_labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,25 +143,15 @@ class SbdTrainer(Trainer):
 def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds) -> None:
     """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there."""
     arguments = TrainingArguments(
-        output_dir=str(config.output_dir),
-        max_steps=config.steps,
-        per_device_train_batch_size=config.batch_size,
-        gradient_accumulation_steps=config.accumulate,
-        lr_scheduler_type=config.schedule,
-        lr_scheduler_kwargs=config.schedule_options,
-        data_seed=config.seed,
-        train_sampling_strategy=config.sampling,
-        use_cpu=config.cpu,
-        save_total_limit=2,
-        logging_steps=config.log_steps,
-        report_to="none",
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        disable_tqdm=True,
+        output_dir=str(config.output_dir), max_steps=config.steps, per_device_train_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.accumulate, lr_scheduler_type=config.schedule,
+        lr_scheduler_kwargs=config.schedule_options, data_seed=config.seed, train_sampling_strategy=config.sampling,
+        use_cpu=config.cpu, save_total_limit=2, logging_steps=config.log_steps, report_to="none",
+        remove_unused_columns=False, dataloader_pin_memory=False, disable_tqdm=True,
         **config.model_dump(
             include={"learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "seed", "bf16", "save_steps"}
         ),
-    )
+    )  # fmt: skip
     if config.checkpoint_activations:
         # The older name goes in transformers 6, the newer one came in 5.x.
         enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
