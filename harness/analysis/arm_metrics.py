@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -166,18 +167,15 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     """The wall speedup (ratio of totals) as a product; None where the forwards were not timed one by one."""
     if not pairs or any(tally.forward_s is None or tally.passes == 0 for pair in pairs for tally in pair):
         return None
-    ntp, arm = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    forward_ntp, forward_arm = _sum(ntp, lambda t: t.forward_s), _sum(arm, lambda t: t.forward_s)
-    passes_ntp, passes_arm = _sum(ntp, lambda t: t.passes), _sum(arm, lambda t: t.passes)
-    rows_ntp, rows_arm = _sum(ntp, lambda t: t.row_passes), _sum(arm, lambda t: t.row_passes)
-    tokens_ntp, tokens_arm = _sum(ntp, lambda t: t.decode_tokens), _sum(arm, lambda t: t.decode_tokens)
-    if min(forward_ntp, forward_arm, rows_ntp, rows_arm) <= 0:
+    names = ("forward_s", "passes", "row_passes", "decode_tokens", "decode_s")
+    ntp, arm = ({name: _sum(side, attrgetter(name)) for name in names} for side in zip(*pairs, strict=True))
+    if min(side[name] for side in (ntp, arm) for name in ("forward_s", "row_passes")) <= 0:
         return None
     return Factors(
-        passes=(tokens_arm / rows_arm) / (tokens_ntp / rows_ntp),
-        rows_per_pass=(rows_arm / passes_arm) / (rows_ntp / passes_ntp),
-        pass_cost=(forward_ntp / passes_ntp) / (forward_arm / passes_arm),
-        overhead=(_sum(ntp, lambda t: t.decode_s) / forward_ntp) / (_sum(arm, lambda t: t.decode_s) / forward_arm),
+        passes=(arm["decode_tokens"] / arm["row_passes"]) / (ntp["decode_tokens"] / ntp["row_passes"]),
+        rows_per_pass=(arm["row_passes"] / arm["passes"]) / (ntp["row_passes"] / ntp["passes"]),
+        pass_cost=(ntp["forward_s"] / ntp["passes"]) / (arm["forward_s"] / arm["passes"]),
+        overhead=(ntp["decode_s"] / ntp["forward_s"]) / (arm["decode_s"] / arm["forward_s"]),
     )
 
 
@@ -243,8 +241,10 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
     usable = [pair for pair in pairs if all(rung in tally.priced_s for tally in pair)]
     if not usable:
         return absent("no decode of NTP to compare with")
-    ntp = np.sum([pair[0].priced_s[rung] for pair in usable], axis=0) / sum(pair[0].decode_tokens for pair in usable)
-    arm = np.sum([pair[1].priced_s[rung] for pair in usable], axis=0) / sum(pair[1].decode_tokens for pair in usable)
+    ntp, arm = (
+        np.sum([tally.priced_s[rung] for tally in side], axis=0) / sum(tally.decode_tokens for tally in side)
+        for side in zip(*usable, strict=True)
+    )
     if rung_of(rung) == "shape-calibrated":
         low, expected, high = ratio_of_independent(ntp.tolist(), arm.tolist())
         return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")

@@ -133,16 +133,12 @@ def decoded_blocks(sample: Sample, row: int) -> tuple[DecodedBlock, ...] | Missi
     slots_of = columns.decided_slots
     if slots_of is None:
         return NO_POSITIONS
-    decided: list[dict[int, int]] = []
-    passes: list[int] = []
+    decided: list[tuple[int, dict[int, int]]] = []
     size = 0
     for index, number in _passes_of(columns, row):
-        if number == 1:
-            decided.append({})
-            passes.append(0)
-        passes[-1] = number
+        known = {} if number == 1 else decided.pop()[1]
         size = columns.logit_tokens[index][row]
-        decided[-1] |= dict.fromkeys((slots_of[index] or [[]] * (row + 1))[row], number)
+        decided.append((number, known | dict.fromkeys((slots_of[index] or [[]] * (row + 1))[row], number)))
     output, stopped = sample.rows[row].output_ids, sample.rows[row].stop_reason == "stop"
     return tuple(
         DecodedBlock(
@@ -151,7 +147,7 @@ def decoded_blocks(sample: Sample, row: int) -> tuple[DecodedBlock, ...] | Missi
             output_ids=tuple(output[i * size : (i + 1) * size]),
             stops=stopped and i * size < len(output) <= (i + 1) * size,
         )
-        for i, (known, count) in enumerate(zip(decided, passes, strict=True))
+        for i, (count, known) in enumerate(decided)
     )
 
 

@@ -127,6 +127,8 @@ class RunFrames:
             found[name] = np.array([getattr(one, field) for one in tallies], dtype=np.int64)
         for name in ("forward_s", "sampler_s"):
             found[name] = np.array([getattr(one, name) for one in tallies], dtype=float)
+        no_decode = [not TraceArrays(sample.packed_passes).decode.any() for sample in samples]
+        found.loc[no_decode, ["forward_s", "sampler_s"]] = 0.0  # of no passes, timed or not
         found["decode_tokens"] = np.array([one.decode_tokens for one in tallies], dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
             found[name] = np.array([getattr(sample, name) for sample in samples], dtype=float)

@@ -16,7 +16,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import HealthLimits
@@ -145,8 +145,7 @@ def together(voids: Iterable[Voids]) -> Voids:
 
 def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> PartHealth:
     cases = {case_id: _voids(found) for case_id, found in broken.items()}
-    whole = together(cases.values())
-    return PartHealth(part=part, timed=whole.timed, void=whole.void, reasons=whole.reasons, cases=cases)
+    return PartHealth(part=part, cases=cases, **asdict(together(cases.values())))
 
 
 def _voids(broken: list[tuple[str, ...]]) -> Voids:

@@ -38,8 +38,11 @@ def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size:
         return _said(bound, value, lambda share: _for_share(bound, share), "prompts")
     unit = "prompts" if batch_size == 1 else f"batches of {batch_size}"
     percentile = METRICS[bound.metric].percentile
+    if percentile is not None and value.low is None:
+        wanted = values_for_percentile(percentile)
+        return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
     if percentile is not None:
-        return _for_percentile(percentile, value, unit)
+        return f"more {unit}; how many is not planned for a percentile"
     return _said(bound, value, lambda ratio: _for_ratio(bound, ratio, value), unit)
 
 
@@ -105,13 +108,6 @@ def _for_share(bound: Bound, true: float) -> SampleSize:
         reach = sum(NormalDist().inv_cdf(level) * math.sqrt(share * (1 - share)) for share, level in spread)
         needed = max(needed, math.ceil((reach / distance) ** 2))
     return SampleSize(prompts=needed)
-
-
-def _for_percentile(percentile: int, value: Quantity, unit: str) -> str:
-    if value.low is None:
-        wanted = values_for_percentile(percentile)
-        return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
-    return f"more {unit}; how many is not planned for a percentile"
 
 
 def _said(bound: Bound, value: Quantity, plan: Plan, unit: str) -> str:

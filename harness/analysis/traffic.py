@@ -84,22 +84,15 @@ class TrafficCounter:
     @property
     def scale(self) -> CounterScale:
         """Mean of the scales."""
-        scales = self.scales
-        if not scales:
-            nothing = absent(self.why_no_scale)
-            return CounterScale(
-                counter=None, bytes_per_s_per_percent=nothing, read_bytes_per_s_per_percent=nothing,
-                theoretical_bytes_per_s_per_percent=nothing, theoretical_source=None, disagreement=None,
-            )  # fmt: skip
-        last = scales[-1]
+        scales, last = self.scales, self.scales[-1] if self.scales else None
         reads = [scale.read.bytes_per_s_per_percent for scale in scales if scale.read is not None]
         theoretical = [found for scale in scales if (found := scale.theoretical_bytes_per_s_per_percent) is not None]
         return CounterScale(
-            counter=last.counter,
-            bytes_per_s_per_percent=_mean([scale.bytes_per_s_per_percent for scale in scales], None),
-            read_bytes_per_s_per_percent=_mean(reads, last.read_reason),
-            theoretical_bytes_per_s_per_percent=_mean(theoretical, last.interface_reason),
-            theoretical_source=None if last.interface is None else last.interface.source,
+            counter=last.counter if last else None,
+            bytes_per_s_per_percent=_mean([scale.bytes_per_s_per_percent for scale in scales], self.why_no_scale),
+            read_bytes_per_s_per_percent=_mean(reads, last.read_reason if last else self.why_no_scale),
+            theoretical_bytes_per_s_per_percent=_mean(theoretical, last.interface_reason if last else self.why_no_scale),
+            theoretical_source=last.interface.source if last and last.interface else None,
             disagreement=next((words for scale in scales if (words := scale.disagreement()) is not None), None),
         )
 

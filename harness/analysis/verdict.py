@@ -70,12 +70,11 @@ def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | s
         RecordError: the record's own claims cannot be read.
     """
     asked = tuple(read_claim(text) for text in texts) + tuple(claim for file in files for claim in load_claims(file))
-    return asked or _recorded(header) or load_claims(PAPER) + load_claims(OURS)
-
-
-def _recorded(header: RunHeader) -> Claims:
+    if asked:
+        return asked
     try:
-        return TypeAdapter(tuple[Claim, ...]).validate_python(header.scenario.get("claims") or ())
+        recorded = TypeAdapter(tuple[Claim, ...]).validate_python(header.scenario.get("claims") or ())
     except ValidationError as error:
         mistakes = error.error_count()
         raise RecordError(f"{header.run_id}: the claims of the record cannot be read ({mistakes} mistakes)") from error
+    return recorded or load_claims(PAPER) + load_claims(OURS)

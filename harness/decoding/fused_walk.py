@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from harness.decoding.sampling import TorchFigures
 from harness.decoding.session import NO_TOKEN
 
 TILE = 4096
@@ -23,40 +22,6 @@ vocabulary one program takes several positions.
 WARPS = 8
 MERGED = 64
 """Tiles that one program merges."""
-
-
-class FusedFigures(TorchFigures):
-    """All are computed when the first is asked for; the runner-up, which costs more, only with the margin."""
-
-    def __init__(self, logits: Tensor, temperature: float) -> None:
-        super().__init__(logits, temperature or 1.0)
-        self._walked: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        self._has_second = False
-
-    @property
-    def tokens(self) -> Tensor:
-        """See TorchFigures."""
-        return self._walk()[0]
-
-    @property
-    def entropy(self) -> Tensor:
-        """See TorchFigures."""
-        return self._walk()[1]
-
-    @property
-    def confidence(self) -> Tensor:
-        """See TorchFigures."""
-        return self._walk()[2]
-
-    @property
-    def margin(self) -> Tensor:
-        """See TorchFigures."""
-        return self._walk(second=True)[3]
-
-    def _walk(self, second: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if self._walked is None or second > self._has_second:
-            self._walked, self._has_second = walk(self._logits, self._temperature, second), second
-        return self._walked
 
 
 def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) -> tuple[Tensor, Tensor, Tensor, Tensor]:

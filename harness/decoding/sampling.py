@@ -60,6 +60,42 @@ class TorchFigures:
         return first - second
 
 
+class FusedFigures(TorchFigures):
+    """On a GPU: all are computed when the first is asked for; the runner-up, which costs more, only with the margin."""
+
+    def __init__(self, logits: Tensor, temperature: float) -> None:
+        super().__init__(logits, temperature or 1.0)
+        self._walked: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._has_second = False
+
+    @property
+    def tokens(self) -> Tensor:
+        """See TorchFigures."""
+        return self._walk()[0]
+
+    @property
+    def entropy(self) -> Tensor:
+        """See TorchFigures."""
+        return self._walk()[1]
+
+    @property
+    def confidence(self) -> Tensor:
+        """See TorchFigures."""
+        return self._walk()[2]
+
+    @property
+    def margin(self) -> Tensor:
+        """See TorchFigures."""
+        return self._walk(second=True)[3]
+
+    def _walk(self, second: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        from harness.decoding.fused_walk import walk  # Triton is no dependency where there is no GPU
+
+        if self._walked is None or second > self._has_second:
+            self._walked, self._has_second = walk(self._logits, self._temperature, second), second
+        return self._walked
+
+
 FiguresOf = Callable[[Tensor, float], TorchFigures]
 """Figures of (B, n, V) usable logits at a temperature."""
 
@@ -67,11 +103,7 @@ FiguresOf = Callable[[Tensor, float], TorchFigures]
 @cache
 def sampler_of(kind: str) -> FiguresOf:
     """The sampler of a ``kind`` of device, cpu or cuda: on CUDA one walk over the vocabulary, where Triton is installed."""
-    if kind != "cuda" or find_spec("triton") is None:
-        return TorchFigures
-    from harness.decoding.fused_walk import FusedFigures  # Triton is no dependency where there is no GPU
-
-    return FusedFigures
+    return TorchFigures if kind != "cuda" or find_spec("triton") is None else FusedFigures
 
 
 def usable(logits: Tensor, suppressed_ids: Tensor) -> Tensor:

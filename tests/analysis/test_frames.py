@@ -14,7 +14,7 @@ import harness
 from harness.analysis import frames
 from harness.analysis.frames import RunFrames
 from harness.errors import RecordError
-from harness.record.schema import Run
+from harness.record.schema import PassColumns, Run
 from harness.record.store import RunStore, read_run
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
@@ -228,3 +228,14 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         harness.load_run(tmp_path)
     with pytest.raises(AttributeError, match="has no attribute 'load_runs'"):
         harness.load_runs  # noqa: B018 - asking is the test
+
+
+def test_times_of_no_decode_pass_add_up_to_zero() -> None:
+    """Also where the passes were not timed; with decode passes such a sum is not known."""
+    run = synthetic.build(synthetic.Part(name="untimed", prompts=2, timed=False))
+    first = run.samples[0]
+    prompt_alone = {name: one[:1] if isinstance(one, list) else one for name, one in first.passes.model_dump().items()}
+    short = first.model_copy(update={"passes": PassColumns.model_validate(prompt_alone)})
+    found = RunFrames(run.model_copy(update={"samples": [short, run.samples[1]]})).samples
+    assert found[["forward_s", "sampler_s"]].iloc[0].tolist() == [0.0, 0.0]
+    assert found[["forward_s", "sampler_s"]].iloc[1].isna().all()

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from harness.decoding import fused_walk, sampling
-from harness.decoding.fused_walk import FusedFigures, walk
-from harness.decoding.sampling import TorchFigures, sampler_of
+from harness.decoding.fused_walk import walk
+from harness.decoding.sampling import FusedFigures, TorchFigures, sampler_of
 from harness.decoding.solvers import SOLVERS, BlockView
 from tests.helpers.drawn_logits import INF, NAN, decide_alike, defined, some_logits
 

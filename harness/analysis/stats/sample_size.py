@@ -7,6 +7,7 @@ widened by the differences between processes.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -168,11 +169,7 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
         if high >= MOST_PROMPTS:
             return None
         high = min(2 * high, MOST_PROMPTS)
-    low = 1 if high == 2 else high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), True, lo=high // 2 + 1, key=enough)
 
 
 def percentile(values: Sequence[float], percent: float, confidence: float = CONFIDENCE) -> Quantity:
