@@ -273,11 +273,11 @@ def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _one_or_several(kind: Any) -> tuple[Any, ...]:
+def one_or_several(kind: Any) -> tuple[Any, ...]:
     """What makes a tuple of ``kind`` an axis: one value or a list of distinct ones."""
     return Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=kind | list[kind]), AfterValidator(distinct)
 
 
-Counts = Annotated[tuple[Count, ...], *_one_or_several(Count)]
-Numbers = Annotated[tuple[NonNegative, ...], *_one_or_several(NonNegative)]
-Shares = Annotated[tuple[Share, ...], *_one_or_several(Share)]
+Counts = Annotated[tuple[Count, ...], *one_or_several(Count)]
+Numbers = Annotated[tuple[NonNegative, ...], *one_or_several(NonNegative)]
+Shares = Annotated[tuple[Share, ...], *one_or_several(Share)]

@@ -106,7 +106,7 @@ class Engine:
             DoesNotFitError: the device ran out of memory.
         """
         with self._as_it_fits():
-            stop = NEVER if case.stops_suppressed else self._stop_rule(case)
+            stop = NEVER if case.part.replayed else self._stop_rule(case)
             request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
             if case.is_check:
                 return self._generated(case, request)

@@ -27,10 +27,6 @@ Estimator = Literal["geometric_mean", "ratio_of_totals"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 BEST = "best"
 """The arm that the report quotes first: the fastest that keeps the accuracy (harness.analysis.results.Highlight)."""
-SAME_ACCURACY_POINTS = 1.0
-"""Default of "same accuracy": at most this many percentage points lost. Our margin."""
-CLOSE_TO_PASSES = 0.9
-"""What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this. Our limit; the paper names none."""
 THIS_PROCESS = "this process"
 """The scope of a claim that does not cover other processes."""
 
