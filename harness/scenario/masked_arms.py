@@ -29,7 +29,7 @@ class FreeDaveArm(ArmKeys):
     """
 
     axes = ("block_size", "draft_steps", "temperature")
-    lossless = True
+    lossless = MASKED_CHAIN
     method: Literal["freedave"]
     block_size: Counts = (16,)
     draft_steps: Counts = (4,)
@@ -41,10 +41,6 @@ class FreeDaveArm(ArmKeys):
         if any(temperature):
             raise ValueError(f"got {max(temperature):g}; nested drafts are exact at temperature 0 only, remove temperature")
         return temperature
-
-    def lossless_against(self, temperature: float) -> str:
-        """The chain of the masked head, whose output it is."""
-        return MASKED_CHAIN
 
 
 class ApdArm(ArmKeys):

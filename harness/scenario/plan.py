@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.models.choice import model_name, shape_of, source_of
+from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario.arms import GENERATE_MODES
@@ -124,7 +124,7 @@ class Case:
             batch_size=self.batch_size,
             task=self.task,
             model=shape,
-            model_source=source_of(self.part.model),
+            model_source=self.part.model.model_dump(mode="json"),
             execution=self.arm.get("execution", execution),
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
