@@ -102,12 +102,11 @@ ModelChoice = Annotated[
     Annotated[ReferenceModel, Tag("reference")]
     | Annotated[HuggingFaceModel, Tag("huggingface")]
     | Annotated[RandomModel, Tag("random")],
-    Discriminator(
-        named_by_key("reference", "huggingface", "random"),
-        custom_error_type="unknown_model",
-        custom_error_message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
+    named_by_key(
+        "reference", "huggingface", "random", error_type="unknown_model",
+        message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
     ),
-]
+]  # fmt: skip
 
 
 def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[ModelShape | None, str | None]:

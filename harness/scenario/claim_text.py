@@ -125,7 +125,8 @@ class _Reader:
         return True
 
     def bound(self) -> dict[str, Any]:
-        found = self._phrase() or self._range() or self._between() or self._one_sided()
+        phrase = next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
+        found = phrase or self._range() or self._between() or self._one_sided()
         if self.took("by"):
             found["estimator"] = self._one_of(ESTIMATORS, "an estimator")
         return found
@@ -163,9 +164,6 @@ class _Reader:
         if key == "gamma":
             return self._as_number(word)
         return word[1:-1] if word[0] in "'\"" else word
-
-    def _phrase(self) -> dict[str, Any] | None:
-        return next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
 
     def _range(self) -> dict[str, Any] | None:
         match = _RANGE.fullmatch(self.peek() or "")

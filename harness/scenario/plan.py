@@ -243,8 +243,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
             yield variant, replay_spec(arm, variant)
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
-        compiled = kind == "cuda" or (part.session == "static" and part.execution != "eager")
-        compiled = compiled and part.tensor_parallel == 1
+        compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None

@@ -87,12 +87,11 @@ ReplaySource = Annotated[
     Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
     | Annotated[ReplayFromTable1, Tag("table1")]
     | Annotated[ReplayFromTrace, Tag("trace")],
-    Discriminator(
-        named_by_key("nfe_speedup", "table1", "trace", "replay"),
-        custom_error_type="unknown_key",
-        custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
+    named_by_key(
+        "nfe_speedup", "table1", "trace", "replay",
+        message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
     ),
-]
+]  # fmt: skip
 
 
 class Replay(StrictModel):

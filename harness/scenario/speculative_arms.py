@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from harness.config_file import Count, Counts, Numbers, StrictModel, named_by_key
 from harness.errors import UserError
@@ -92,13 +92,10 @@ class LookupStage(_Stage):
 
 DraftingStage = Annotated[
     Annotated[DraftStage, Tag("draft")] | Annotated[ExitStage, Tag("exit_layers")] | Annotated[LookupStage, Tag("max_ngram")],
-    Discriminator(
-        named_by_key(*_KINDS),
-        custom_error_type="unknown_key",
-        custom_error_message=(
-            "who drafts is missing; write one of {draft: {reference: draft}, draft_tokens: 5}, "
-            "{exit_layers: 2, draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}"
-        ),
+    named_by_key(
+        *_KINDS,
+        message="who drafts is missing; write one of {draft: {reference: draft}, draft_tokens: 5}, "
+        "{exit_layers: 2, draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}",
     ),
 ]
 

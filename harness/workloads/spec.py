@@ -120,8 +120,7 @@ class DatasetChoice(StrictModel):
     @model_validator(mode="after")
     def _something_to_check(self) -> DatasetChoice:
         if self.answer is None:
-            keys = ("answer_pattern", "output_pattern", "check")
-            idle = [key for key in keys if getattr(self, key) not in {None, "none"}]
+            idle = [key for key in ("answer_pattern", "output_pattern", "check") if getattr(self, key) not in {None, "none"}]
             if idle:
                 raise ValueError(f"{idle[0]} needs an answer to check; add one, for example answer: '{{answer}}', or remove it")
         return self

@@ -10,11 +10,14 @@ training. Every index has its own generator, so training can resume at any index
 from __future__ import annotations
 
 import hashlib
+import operator
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ANSWER_MARK = "Answer:"
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
