@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,6 +20,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
     ValidationError,
@@ -60,14 +61,14 @@ class StrictModel(BaseModel):
         return data
 
 
-def named_by_key(*kinds: str) -> Callable[[Any], str | None]:
+def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> Discriminator:
     """A discriminator for a union whose members have one key each: the first of ``kinds`` present."""
 
     def kind_of(value: Any) -> str | None:
         keys = type(value).model_fields if isinstance(value, StrictModel) else value
         return next((kind for kind in kinds if isinstance(keys, Mapping) and kind in keys), None)
 
-    return kind_of
+    return Discriminator(kind_of, custom_error_type=error_type, custom_error_message=message)
 
 
 _WHAT_TO_DO = {
@@ -273,11 +274,11 @@ def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _one_or_several(kind: Any) -> tuple[Any, ...]:
+def one_or_several(kind: Any) -> tuple[Any, ...]:
     """What makes a tuple of ``kind`` an axis: one value or a list of distinct ones."""
     return Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=kind | list[kind]), AfterValidator(distinct)
 
 
-Counts = Annotated[tuple[Count, ...], *_one_or_several(Count)]
-Numbers = Annotated[tuple[NonNegative, ...], *_one_or_several(NonNegative)]
-Shares = Annotated[tuple[Share, ...], *_one_or_several(Share)]
+Counts = Annotated[tuple[Count, ...], *one_or_several(Count)]
+Numbers = Annotated[tuple[NonNegative, ...], *one_or_several(NonNegative)]
+Shares = Annotated[tuple[Share, ...], *one_or_several(Share)]

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from harness.errors import UserError
 from harness.roofline.operation import interpolate
-from harness.scenario.replay import BaseModelName, nfe_speedup, tasks_of
+from harness.scenario.replay import TABLE1, TABLE1_TASKS, BaseModelName
 
 TABLE1_BLOCK_SIZE = 16
 TABLE1_LEVELS = ("low", "high")
@@ -101,7 +101,7 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
     models = get_args(BaseModelName)
     model, _, rest = cell.partition("/")
     task, _, level = rest.rpartition("/")
-    known = {name.lower(): name for name in tasks_of()}
+    known = {name.lower(): name for name in TABLE1_TASKS}
     if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
         raise UserError(
             f"no cell of Table 1 is called {cell!r}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
@@ -112,7 +112,7 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
             f"Table 1 was taken at block size {TABLE1_BLOCK_SIZE}, not {block_size}; leave out --block-size, or give "
             "--nfe-speedup or --from-run"
         )
-    speedup = nfe_speedup(model, known[task.lower()], f"sbd_gamma_{level}")
+    speedup = TABLE1[model, known[task.lower()], f"sbd_gamma_{level}"]
     return AssumedAcceptance(
         block_size=block_size, passes_per_block=block_size / speedup,
         source=f"Table 1 of arXiv 2509.04185: {model}, {known[task.lower()]}, γ {level}: {speedup:g} tokens per pass",

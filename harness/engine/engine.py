@@ -107,7 +107,7 @@ class Engine:
         """
         with self._as_it_fits():
             stop, strings, tokenizer = StopRule(token_ids=self._model.stop_ids), case.workload.stop_strings, self.tokenizer
-            if case.stops_suppressed:
+            if case.part.replayed:
                 stop = NEVER
             elif strings and tokenizer is not None:
                 stop = replace(stop, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))

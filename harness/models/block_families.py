@@ -236,13 +236,11 @@ _ALL = (
     ),
 )  # fmt: skip
 FAMILIES: dict[str, BlockModelFamily] = {family.name: family for family in _ALL}
-ALIKE = ({"bd3lm", "mdlm"},)
-"""Families whose configs do not tell them apart: a scenario says which it is."""
 
 
 def same_config(name: str, other: str) -> bool:
-    """Whether a checkpoint recognised as one family may be decoded as the other."""
-    return name == other or any({name, other} <= alike for alike in ALIKE)
+    """Whether a checkpoint recognised as one family may be decoded as the other: a config does not tell these two apart."""
+    return name == other or {name, other} == {"bd3lm", "mdlm"}
 
 
 def misuse(family: BlockModelFamily | None, method: str) -> str | None:

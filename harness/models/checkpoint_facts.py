@@ -102,7 +102,7 @@ def _unknown(file: Path, config: dict[str, Any]) -> str:
 
 def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
     """The id of the tokenizer's mask token, from its files."""
-    config, whole = _json(folder / "tokenizer_config.json") or {}, None
+    config = _json(folder / "tokenizer_config.json") or {}
     token = config.get("mask_token") or (_json(folder / "special_tokens_map.json") or {}).get("mask_token")
     text = token.get("content") if isinstance(token, dict) else token
     if text is None:
@@ -110,8 +110,7 @@ def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
     for number, added in (config.get("added_tokens_decoder") or {}).items():
         if added.get("content") == text:
             return int(number), "tokenizer_config.json"
-    whole = _json(folder / "tokenizer.json") or {}
-    for added in whole.get("added_tokens") or ():
+    for added in (_json(folder / "tokenizer.json") or {}).get("added_tokens") or ():
         if added.get("content") == text:
             return int(added["id"]), "tokenizer.json"
     return None, f"the tokenizer names {text!r} as its mask token, but no id for it"

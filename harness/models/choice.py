@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -19,6 +20,25 @@ from harness.models.block_checkpoints import native_config, recognised
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+
+
+def here_or_on_hub(name: str, base: Path, fits: Callable[[Path], bool]) -> str | None:
+    """The resolved path, relative to ``base``, if it ``fits``; else ``name`` if it can be a hub id; None: neither."""
+    local = Path(base, Path(name).expanduser())
+    if fits(local):
+        return str(local.resolve())
+    return None if local.exists() or name.startswith((".", "/", "~")) or not _HUB_ID.match(name) else name
+
+
+def hub_cache(kind: Literal["models", "datasets"], name: str, revision: str) -> tuple[Path, str | None]:
+    """The folder of ``name`` in the hub's cache, and the commit that a branch or tag had when the cache last looked.
+
+    Layout: <kind>--org--name/{refs/<revision>, snapshots/<commit>/}.
+    """
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"{kind}--{name.replace('/', '--')}"
+    reference = folder / "refs" / revision
+    return folder, reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
 class ReferenceModel(StrictModel):
@@ -53,15 +73,13 @@ class HuggingFaceModel(StrictModel):
         base = (info.context or {}).get("base")
         if base is None:
             return name
-        local = Path(base, Path(name).expanduser())
-        if (local / "config.json").is_file():
-            return str(local.resolve())
-        if name.startswith((".", "/", "~")) or local.exists() or not _HUB_ID.match(name):
+        found = here_or_on_hub(name, base, lambda local: (local / "config.json").is_file())
+        if found is None:
             raise _unknown(
-                f"no model at {name!r}: there is no {local / 'config.json'}; "
+                f"no model at {name!r}: there is no {Path(base, Path(name).expanduser()) / 'config.json'}; "
                 "give a folder with a config.json or a Hugging Face id such as org/name"
             )
-        return name
+        return found
 
 
 class RandomModel(StrictModel):
@@ -84,12 +102,11 @@ ModelChoice = Annotated[
     Annotated[ReferenceModel, Tag("reference")]
     | Annotated[HuggingFaceModel, Tag("huggingface")]
     | Annotated[RandomModel, Tag("random")],
-    Discriminator(
-        named_by_key("reference", "huggingface", "random"),
-        custom_error_type="unknown_model",
-        custom_error_message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
+    named_by_key(
+        "reference", "huggingface", "random", error_type="unknown_model",
+        message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
     ),
-]
+]  # fmt: skip
 
 
 def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[ModelShape | None, str | None]:
@@ -142,34 +159,23 @@ def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
     return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
 
 
-def source_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any]:
-    """The choice as plain data, for the record."""
-    return dict(model.model_dump(mode="json"))
-
-
 def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
     """The model's config.json: of the package, of its folder, or in the hub's cache; None: not there."""
     if isinstance(model, ReferenceModel):
         config = REFERENCE_DIR / model.reference / "config.json"
-        return config if config.is_file() else None
-    config = Path(model.huggingface) / "config.json"
-    return config if config.is_file() else _cached_config(model.huggingface, model.revision or "main")
+    else:
+        config = Path(model.huggingface) / "config.json"
+        if not config.is_file():
+            revision = model.revision or "main"
+            folder, commit = hub_cache("models", model.huggingface, revision)
+            config = folder / "snapshots" / (commit or revision) / "config.json"
+    return config if config.is_file() else None
 
 
 def _native(config: dict[str, Any]) -> dict[str, Any]:
     """The config of the transformers class that the weights are loaded into."""
     family = recognised(config)
     return config if family is None else native_config(family, config)
-
-
-def _cached_config(name: str, revision: str) -> Path | None:
-    """config.json in the hub's cache (layout: models--org--name/{refs/<revision>, snapshots/<commit>/})."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
-    reference = folder / "refs" / revision
-    commit = reference.read_text().strip() if reference.is_file() else revision
-    config = folder / "snapshots" / commit / "config.json"
-    return config if config.is_file() else None
 
 
 def _read_config(name: str, file: Path) -> ModelShape:

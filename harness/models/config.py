@@ -64,7 +64,7 @@ FAMILIES: dict[str, _Family] = {
     "gemma": _Family(biases="configured", defaults=_GEMMA),
     "gemma2": _Family(biases="configured", sliding="pattern", norms_per_layer=4, defaults=_GEMMA2),
     "gemma3_text": _Family(biases="configured", sliding="pattern", qk_norm=True, norms_per_layer=4, defaults=_GEMMA3),
-    "deepseek_v3": _Family(biases="configured", moe=True, mla=True),
+    "deepseek_v3": _Family(biases="configured", moe=True, mla=True, defaults={"q_lora_rank": None}),
 }
 
 
@@ -96,7 +96,7 @@ def _read(name: str, architecture: str, family: _Family, config: Config) -> Mode
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
     biased = bool(config.get("attention_bias", False))
     configured = family.biases == "configured" and biased
-    mla = _latent(config) if family.mla else None
+    mla = LatentAttention(**{key: config[key] for key in LatentAttention.model_fields}) if family.mla else None
     moe = _experts(config, layers, router_bias=architecture in ("deepseek_v3", "glm4_moe")) if family.moe else None
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     window, sliding_layers = _sliding(family, config, layers)
@@ -156,8 +156,3 @@ def _experts(config: Config, layers: int, *, router_bias: bool) -> MixtureOfExpe
         shared_intermediate=width * config.get("n_shared_experts", 0),
         router_bias=router_bias,
     )
-
-
-def _latent(config: Config) -> LatentAttention:
-    sizes = {key: config[key] for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
-    return LatentAttention(q_lora_rank=config.get("q_lora_rank"), **sizes)

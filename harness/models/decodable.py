@@ -6,13 +6,11 @@ A model is refused if a session would decode it wrongly without an error, or fai
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from harness.errors import UnknownModelError
 from harness.models import ModelShape
+from harness.models.block_checkpoints import Config
 from harness.models.choice import ModelChoice, model_config, model_name, shape_of
-
-Config = dict[str, Any]
 
 
 def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:

@@ -153,12 +153,13 @@ class ModelShape(_Frozen):
         """Matrix elements of a feed-forward network, or of an expert, that is ``intermediate`` wide inside."""
         return (3 if self.gated_ffn else 2) * self.hidden * intermediate
 
-    def routed_params(self, experts: int) -> int:
-        """Weights of one routing layer with ``experts`` experts counted; router and shared experts always count."""
+    @property
+    def routed_params(self) -> int:
+        """Weights of one routing layer: its router, the shared experts, and all experts."""
         if self.moe is None:
             return 0
-        router = self.moe.experts * (self.hidden + (1 if self.moe.router_bias else 0))
-        return router + self.ffn_weights(self.moe.shared_intermediate) + experts * self.ffn_weights(self.moe.intermediate)
+        router = self.moe.experts * (self.hidden + self.moe.router_bias)
+        return router + self.ffn_weights(self.moe.shared_intermediate + self.moe.experts * self.moe.intermediate)
 
     @property
     def embedding_params(self) -> int:
@@ -168,12 +169,10 @@ class ModelShape(_Frozen):
     @property
     def params(self) -> int:
         """All weights of the model."""
-        return self._params(self.moe.experts if self.moe else 0)
-
-    @property
-    def active_params(self) -> int:
-        """Weights that take part in one token: all but the experts it does not visit. Embeddings are counted as in params."""
-        return self._params(self.moe.experts_per_token if self.moe else 0)
+        every_layer = self.attention_params + self.norms_per_layer * self.hidden
+        routed = self.moe.layers * self.routed_params if self.moe else 0
+        embeddings = self.embedding_params * (1 if self.tied_embeddings else 2)
+        return self.layers * every_layer + self.dense_layers * self.ffn_params + routed + self.hidden + embeddings
 
     @property
     def streamed_params(self) -> int:
@@ -182,16 +181,6 @@ class ModelShape(_Frozen):
         A dense model reads them all in every pass; a mixture of experts only in a pass whose tokens visit every expert.
         """
         return self.params - (0 if self.tied_embeddings else self.embedding_params)
-
-    def kv_bytes_per_token(self, dtype: str) -> int:
-        """KV-cache bytes that one committed token adds over all layers (sliding layers drop it again later)."""
-        return self.layers * self.kv_width * DTYPE_BYTES[dtype]
-
-    def _params(self, experts: int) -> int:
-        every_layer = self.attention_params + self.norms_per_layer * self.hidden
-        routed = self.moe.layers * self.routed_params(experts) if self.moe else 0
-        embeddings = self.embedding_params * (1 if self.tied_embeddings else 2)
-        return self.layers * every_layer + self.dense_layers * self.ffn_params + routed + self.hidden + embeddings
 
 
 def with_layers(shape: ModelShape, layers: int) -> ModelShape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
 from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment

@@ -179,7 +179,7 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
         sample_s = prefill_s + _decode_s(case, ceilings)
     except UserError as error:
         return None, str(error)
-    bound: Bound = "expected" if case.stops_suppressed else "at_most"
+    bound: Bound = "expected" if case.part.replayed else "at_most"
     return TimeEstimate(total_s=case.sample_count * sample_s, bound=bound, rung=ceilings.rung), None
 
 

@@ -88,7 +88,7 @@ def _now() -> str:
 def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
     output = generation.output_ids[row]
     correct, reason = None, item.ungraded_reason
-    if case.stops_suppressed:
+    if case.part.replayed:
         reason = "replayed acceptance: the output is not the model's own"
     elif item.grade is not None and tokenizer is not None:
         correct = item.grade(tokenizer.decode(output))

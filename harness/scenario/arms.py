@@ -8,21 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from harness.config_file import Counts, Numbers, Shares, as_list, distinct
-from harness.scenario.method import (
-    GREEDY,
-    ArmKeys,
-    ArmValues,
-    Method,
-    PassesOfBlock,
-    PlannedPass,
-    ReplaySpec,
-    number,
-    per_token,
-)
-from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replayed_speedup, with_choice
+from harness.config_file import Counts, Numbers, Shares, one_or_several
+from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PassesOfBlock, PlannedPass, number, per_token
+from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
@@ -34,15 +24,8 @@ GENERATE_MODES = {
 """Cache and execution of the transformers generate() beside the NTP arm, by kind of device. On a CPU the harness compiles its
 forwards if the arm's are compiled; on a GPU transformers itself compiles those with a static cache.
 """
-# One value or a list of distinct values; a list is an axis of the plan.
-Batchings = Annotated[
-    tuple[Batching, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Batching | list[Batching]),
-    AfterValidator(distinct),
-]  # fmt: skip
-Forms = Annotated[
-    tuple[Form, ...], Field(min_length=1), BeforeValidator(as_list, json_schema_input_type=Form | list[Form]),
-    AfterValidator(distinct),
-]  # fmt: skip
+Batchings = Annotated[tuple[Batching, ...], *one_or_several(Batching)]
+Forms = Annotated[tuple[Form, ...], *one_or_several(Form)]
 
 
 class NtpArm(ArmKeys):
@@ -72,7 +55,7 @@ class SbdArm(SolverChoice):
             self.check_knobs()
             return self
         self.check_replayed()
-        speedup = replayed_speedup(self.acceptance)
+        speedup = self.acceptance.replay.nfe_speedup
         if speedup is not None and speedup > min(self.block_size):
             raise ValueError(
                 f"an NFE speedup of {speedup:g} cannot be had with block size {min(self.block_size)}: a block takes at least "
@@ -120,15 +103,6 @@ class SelfSpeculationArm(ArmKeys):
     temperature: Numbers = (GREEDY,)
 
 
-def _ntp_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    return "ntp" if arm["temperature"] == GREEDY else f"ntp-t{number(arm['temperature'])}"
-
-
-def _sbd_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    ragged = "-ragged" if arm["batching"] == "ragged" else ""
-    return f"sbd-k{arm['block_size']}-{choice_id(arm, replay)}-t{number(arm['temperature'])}-{arm['solver']}{ragged}"
-
-
 def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
     """Every block at its own context; the first pass of a block feeds the block before it again."""
     block = arm["block_size"]
@@ -142,14 +116,8 @@ def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: 
         yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
 
 
-def _verified_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    end = f"-c{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-    return f"sbd-verified-k{arm['block_size']}-{choice_id(arm, replay)}-t{number(arm['temperature'])}-{arm['solver']}{end}"
-
-
-def _verified_label(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    end = f" c>{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-    return with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + end
+def _checked_before(arm: ArmValues, prefix: str) -> str:
+    return f"{prefix}{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
 
 
 def _self_speculation_widest(arm: ArmValues) -> int:
@@ -166,19 +134,22 @@ def _self_speculation_passes(arm: ArmValues, prompt_tokens: int, steps: int) -> 
 
 
 NTP = Method(
-    name="ntp", arm=NtpArm, decoder="harness.engine.decoders:next_token", arm_id=_ntp_id, label=lambda arm, replay: "NTP",
+    name="ntp", arm=NtpArm, decoder="harness.engine.decoders:next_token", label=lambda arm, replay: "NTP",
+    arm_id=lambda arm, replay: "ntp" if arm["temperature"] == GREEDY else f"ntp-t{number(arm['temperature'])}",
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("decide", 1, 1, 1)),
 )  # fmt: skip
 SBD = Method(
-    name="sbd", arm=SbdArm, decoder="harness.engine.decoders:set_block", arm_id=_sbd_id,
+    name="sbd", arm=SbdArm, decoder="harness.engine.decoders:set_block",
+    arm_id=lambda arm, replay: f"sbd-{choice_id(arm, replay)}" + ("-ragged" if arm["batching"] == "ragged" else ""),
     label=lambda arm, replay: with_choice(f"SBD k={arm['block_size']}", arm, replay),
     widest=lambda arm, prompt, new: (2 * arm["block_size"], arm["block_size"]) if arm["block_size"] > 1 else (1, 1),
     passes=_sbd_passes,
 )  # fmt: skip
 VERIFIED_SBD = Method(
     name="sbd_verified", arm=VerifiedSbdArm, decoder="harness.engine.decoders:verified_blocks",
-    arm_id=_verified_id, label=_verified_label,
+    arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{_checked_before(arm, '-c')}",
+    label=lambda arm, replay: with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + _checked_before(arm, " c>"),
     widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new - 1, ("draft", arm["block_size"], 0, arm["block_size"] - 1), ("verify+draft", 2 * arm["block_size"], 1, 1)

@@ -26,26 +26,18 @@ from pydantic import Field, ValidationError
 from harness.config_file import StrictModel, read_yaml
 from harness.errors import ScenarioError, UserError
 from harness.paths import data_dir
-from harness.scenario.claims import (
-    CLOSE_TO_PASSES,
-    ESTIMATORS,
-    METRIC_NAMES,
-    SAME_ACCURACY_POINTS,
-    THIS_PROCESS,
-    Claim,
-    Claims,
-    Where,
-)
+from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Claim, Claims, Where
 from harness.scenario.loading import shipped_file
 
 EXAMPLES = '"wall_speedup >= 3", "3-5x fewer passes within 1 point", "wall_speedup >= 3 at part=bandwidth, batch=1"'
-_SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": "\0", "≤": "\1", "×": "x"})
+_SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x"})
 _TOKEN = re.compile(r"""\s*('[^']*'|"[^"]*"|>=|<=|==|[=,<>]|[^\s,=<>'"]+)""")
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)x")
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(x|%)?")
+# Our margin and our limit: at most so many percentage points lost; wall speedup ÷ NFE speedup. The paper names none.
 _PHRASES: dict[tuple[str, ...], dict[str, Any]] = {
-    ("same", "accuracy"): {"metric": "accuracy_loss_points", "max": SAME_ACCURACY_POINTS},
-    ("close", "to", "the", "pass", "reduction"): {"metric": "wall_over_nfe", "min": CLOSE_TO_PASSES},
+    ("same", "accuracy"): {"metric": "accuracy_loss_points", "max": 1.0},
+    ("close", "to", "the", "pass", "reduction"): {"metric": "wall_over_nfe", "min": 0.9},
 }
 _WHOLE = {"batch", "block_size", "prompt_tokens"}
 
@@ -98,8 +90,7 @@ def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, 
 
 
 def _tokens(text: str) -> list[str]:
-    plain = text.translate(_SAME_AS).replace("\0", ">=").replace("\1", "<=")
-    plain = plain.rstrip()
+    plain = text.translate(_SAME_AS).rstrip()
     found, at = [], 0
     while at < len(plain):
         match = _TOKEN.match(plain, at)
@@ -134,7 +125,8 @@ class _Reader:
         return True
 
     def bound(self) -> dict[str, Any]:
-        found = self._phrase() or self._range() or self._between() or self._one_sided()
+        phrase = next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
+        found = phrase or self._range() or self._between() or self._one_sided()
         if self.took("by"):
             found["estimator"] = self._one_of(ESTIMATORS, "an estimator")
         return found
@@ -172,9 +164,6 @@ class _Reader:
         if key == "gamma":
             return self._as_number(word)
         return word[1:-1] if word[0] in "'\"" else word
-
-    def _phrase(self) -> dict[str, Any] | None:
-        return next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
 
     def _range(self) -> dict[str, Any] | None:
         match = _RANGE.fullmatch(self.peek() or "")

@@ -25,12 +25,6 @@ def _known(name: str) -> str:
 MetricName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(METRIC_NAMES)})]
 Estimator = Literal["geometric_mean", "ratio_of_totals"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-BEST = "best"
-"""The arm that the report quotes first: the fastest that keeps the accuracy (harness.analysis.results.Highlight)."""
-SAME_ACCURACY_POINTS = 1.0
-"""Default of "same accuracy": at most this many percentage points lost. Our margin."""
-CLOSE_TO_PASSES = 0.9
-"""What "close to the pass reduction" means: wall speedup ÷ NFE speedup at least this. Our limit; the paper names none."""
 THIS_PROCESS = "this process"
 """The scope of a claim that does not cover other processes."""
 
@@ -101,8 +95,8 @@ class Where(StrictModel):
 
     @property
     def best(self) -> bool:
-        """Whether no arm is named."""
-        return self.arm in (None, BEST) and self.block_size is None and self.gamma is None
+        """Whether the arm is the one that the report quotes first: the fastest that keeps the accuracy (results.Highlight)."""
+        return self.arm in (None, "best") and self.block_size is None and self.gamma is None
 
 
 class Claim(StrictModel):
@@ -134,12 +128,10 @@ class Claim(StrictModel):
 
     @model_validator(mode="after")
     def _says_something(self) -> Claim:
-        own = {"min": self.min, "max": self.max, "estimator": None if self.estimator == "geometric_mean" else self.estimator}
-        if self.metric is None:
-            stray = [key for key, value in own.items() if value is not None]
-            if stray:
-                raise ValueError(f"{stray[0]} is given without a metric; add metric: one of {', '.join(METRIC_NAMES)}")
-        elif self.all:
+        stray = list(self.model_dump(include={"min", "max", "estimator"}, exclude_defaults=True))
+        if self.metric is None and stray:
+            raise ValueError(f"{stray[0]} is given without a metric; add metric: one of {', '.join(METRIC_NAMES)}")
+        if self.metric is not None and self.all:
             raise ValueError("metric and all are both given; put the metric's bound into all")
         if not self.bounds:
             raise ValueError("nothing is claimed; give metric with min: or max:, or all: [...], or within_points:")

@@ -100,16 +100,16 @@ def by_device(scenario: Scenario, file: str) -> Scenario:
 
 def _each(part: Part, by_name: dict[str, Part], file: str) -> list[Part]:
     other = by_name.get(part.baseline or "")
-    if other is not None and len(other.devices) > 1 and other.devices != part.devices:
+    theirs = other.devices if other is not None and len(other.devices) > 1 else ()
+    if theirs and theirs != part.devices:
         raise ScenarioError(
-            f"{file}: part {part.name}: devices: its baseline {other.name} is measured on {', '.join(other.devices)}; "
+            f"{file}: part {part.name}: devices: its baseline {part.baseline} is measured on {', '.join(theirs)}; "
             "give both the same devices"
         )
     if len(part.devices) < 2:
         return [part]
-    several = other is not None and len(other.devices) > 1
     changes = (
-        {"name": f"{part.name}-{device}", "devices": (device,)} | ({"baseline": f"{part.baseline}-{device}"} if several else {})
+        {"name": f"{part.name}-{device}", "devices": (device,)} | ({"baseline": f"{part.baseline}-{device}"} if theirs else {})
         for device in part.devices
     )
     return [part.model_copy(update=change) for change in changes]

@@ -15,17 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Count, Counts, Numbers, Shares
 from harness.models.block_families import FAMILIES, BlockProtocol, Commit
-from harness.scenario.method import (
-    GREEDY,
-    ArmKeys,
-    ArmValues,
-    Method,
-    PassesOfBlock,
-    PlannedPass,
-    ReplaySpec,
-    number,
-    per_token,
-)
+from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PlannedPass, ReplaySpec, number, per_token
 from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
@@ -39,7 +29,7 @@ class FreeDaveArm(ArmKeys):
     """
 
     axes = ("block_size", "draft_steps", "temperature")
-    lossless = True
+    lossless = MASKED_CHAIN
     method: Literal["freedave"]
     block_size: Counts = (16,)
     draft_steps: Counts = (4,)
@@ -51,10 +41,6 @@ class FreeDaveArm(ArmKeys):
         if any(temperature):
             raise ValueError(f"got {max(temperature):g}; nested drafts are exact at temperature 0 only, remove temperature")
         return temperature
-
-    def lossless_against(self, temperature: float) -> str:
-        """The chain of the masked head, whose output it is."""
-        return MASKED_CHAIN
 
 
 class ApdArm(ArmKeys):
@@ -173,7 +159,7 @@ def _widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, i
     return (2 * block if wider else block), block
 
 
-def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
+def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> Iterator[PlannedPass]:
     """The kinds of pass of one decode, one slot decided a pass, at the context in its middle."""
     protocol, block = protocol_of(arm), int(arm["block_size"])
     context, blocks = prompt_tokens + new_tokens // 2, new_tokens / block
@@ -194,5 +180,6 @@ def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: Pass
 
 BLOCK_DIFFUSION = Method(
     name="block_diffusion", arm=BlockDiffusionArm, decoder="harness.engine.decoders:block_diffusion",
-    arm_id=_arm_id, label=_label, widest=_widest, passes=_passes,
+    arm_id=_arm_id, label=_label, widest=_widest,
+    passes=lambda arm, prompt, new, passes_of: _passes(arm, prompt, new),
 )  # fmt: skip

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.models.choice import ModelChoice, model_name, shape_of, source_of
+from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
 from harness.scenario.arms import GENERATE_MODES
@@ -65,8 +65,7 @@ PLAN_VERSION = 1
 class Case:
     """One part, one arm with one value on every axis, one batch size, one task.
 
-    ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it. ``stops_suppressed``: every
-    arm of the part writes exactly ``max_new_tokens`` tokens.
+    ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it.
     """
 
     case_id: str
@@ -78,7 +77,6 @@ class Case:
     shape: ModelShape | None
     shape_reason: str | None
     replay: ReplaySpec | None
-    stops_suppressed: bool
 
     @property
     def workload(self) -> Workload:
@@ -126,7 +124,7 @@ class Case:
             batch_size=self.batch_size,
             task=self.task,
             model=shape,
-            model_source=source_of(self.part.model),
+            model_source=self.part.model.model_dump(mode="json"),
             execution=self.arm.get("execution", execution),
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
@@ -209,15 +207,10 @@ def make_plan(scenario: Scenario) -> Plan:
         UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
-    for model, dtype in _models(cases):
+    models = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
+    for model, dtype in {repr(one): one for one in models}.values():
         refuse_undecodable(model, dtype)
     return Plan(scenario=scenario, cases=cases)
-
-
-def _models(cases: Iterable[Case]) -> Iterable[tuple[ModelChoice, str]]:
-    """Every model that some case runs, drafts included, with its dtype, once."""
-    every = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
-    return {repr(one): one for one in every}.values()
 
 
 def _part_cases(part: Part) -> Iterator[Case]:
@@ -240,7 +233,6 @@ def _part_cases(part: Part) -> Iterator[Case]:
                     shape=shape,
                     shape_reason=reason,
                     replay=replay,
-                    stops_suppressed=part.replayed,
                 )
 
 
@@ -251,8 +243,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
             yield variant, replay_spec(arm, variant)
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
-        compiled = kind == "cuda" or (part.session == "static" and part.execution != "eager")
-        compiled = compiled and part.tensor_parallel == 1
+        compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None

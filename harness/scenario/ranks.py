@@ -17,7 +17,6 @@ from harness.scenario.scenario import Part, Scenario
 
 RENDEZVOUS = "SBD_RENDEZVOUS"
 """Where the processes meet if `sbd run` started them, an init_method of torch.distributed; torchrun has its own variables."""
-UNDER_TORCHRUN = "env://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +52,8 @@ def ranks_here(environment: Mapping[str, str] = os.environ) -> Ranks | None:
     for name, value in given.items():
         if not value.isdecimal():
             raise UserError(f"{name}={value!r} in the environment: must be a number, as torchrun sets it")
-    numbers = {name: int(value) for name, value in given.items()}
-    return Ranks(
-        rank=numbers["RANK"], local=numbers["LOCAL_RANK"], world=numbers["WORLD_SIZE"],
-        rendezvous=environment.get(RENDEZVOUS, UNDER_TORCHRUN),
-    )  # fmt: skip
+    rank, local, world = map(int, given.values())
+    return Ranks(rank=rank, local=local, world=world, rendezvous=environment.get(RENDEZVOUS, "env://"))
 
 
 def refuse_other_world(scenario: Scenario, world: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,28 +20,14 @@ from harness.scenario.solvers import Younger, setting_id, setting_in_words
 BaseModelName = Literal["llama-3.1-8b", "qwen-3-8b"]
 Sampling = Literal["sbd_gamma_low", "sbd_gamma_high"]
 
-_FILE = Path(__file__).with_name("paper_table1.csv")
-
-
-@cache
-def _speedups() -> dict[tuple[str, str, str], float]:
-    with _FILE.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["sampling"] != "ntp"]
-    return {(row["base_model"], row["task"], row["sampling"]): float(row["nfe_speedup"]) for row in rows}
-
-
-def tasks_of() -> tuple[str, ...]:
-    """The tasks of Table 1, in its order."""
-    return tuple(dict.fromkeys(task for _, task, _ in _speedups()))
-
-
-def nfe_speedup(base_model: str, task: str, sampling: str) -> float:
-    """Published NFE speedup (k = 16) of one cell.
-
-    Raises:
-        KeyError: no such cell; scenario files are checked before.
-    """
-    return _speedups()[base_model, task, sampling]
+with Path(__file__).with_name("paper_table1.csv").open(encoding="utf-8", newline="") as _lines:
+    TABLE1 = {
+        (row["base_model"], row["task"], row["sampling"]): float(row["nfe_speedup"])
+        for row in csv.DictReader(_lines)
+        if row["sampling"] != "ntp"
+    }
+"""Published NFE speedups (k = 16), by base model, task and sampling."""
+TABLE1_TASKS = tuple(dict.fromkeys(task for _, task, _ in TABLE1))
 
 
 class Table1Cell(StrictModel):
@@ -55,8 +40,8 @@ class Table1Cell(StrictModel):
     @field_validator("task")
     @classmethod
     def _known(cls, task: str) -> str:
-        if task not in tasks_of():
-            raise ValueError(f"unknown task {task!r} of Table 1; allowed: {', '.join(tasks_of())}")
+        if task not in TABLE1_TASKS:
+            raise ValueError(f"unknown task {task!r} of Table 1; allowed: {', '.join(TABLE1_TASKS)}")
         return task
 
 
@@ -74,7 +59,7 @@ class ReplayFromTable1(StrictModel):
     @property
     def nfe_speedup(self) -> float:
         """As published."""
-        return nfe_speedup(self.table1.base_model, self.table1.task, self.table1.sampling)
+        return TABLE1[self.table1.base_model, self.table1.task, self.table1.sampling]
 
 
 class ReplayFromTrace(StrictModel):
@@ -102,12 +87,11 @@ ReplaySource = Annotated[
     Annotated[ReplayFromSpeedup, Tag("nfe_speedup")]
     | Annotated[ReplayFromTable1, Tag("table1")]
     | Annotated[ReplayFromTrace, Tag("trace")],
-    Discriminator(
-        named_by_key("nfe_speedup", "table1", "trace", "replay"),
-        custom_error_type="unknown_key",
-        custom_error_message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
+    named_by_key(
+        "nfe_speedup", "table1", "trace", "replay",
+        message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
     ),
-]
+]  # fmt: skip
 
 
 class Replay(StrictModel):
@@ -129,17 +113,12 @@ RecordedAcceptance = Annotated[
 ]
 
 
-def replayed_speedup(acceptance: Literal["real"] | Replay | TraceReplay) -> float | None:
-    """The mean NFE speedup that is replayed; None where acceptance is real or comes from a trace."""
-    return None if acceptance == "real" else acceptance.replay.nfe_speedup
-
-
 def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
     """The replay of a scenario's arm and one of its variants; None where the sampler decides."""
     acceptance: Literal["real"] | Replay | TraceReplay = getattr(arm, "acceptance", "real")
     if acceptance == "real":
         return None
-    speedup = replayed_speedup(acceptance)
+    speedup = acceptance.replay.nfe_speedup
     return ReplaySpec(
         source=acceptance.replay.model_dump(mode="json"),
         nfe_speedup=speedup,
@@ -149,8 +128,9 @@ def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
 
 
 def choice_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    """Who decides what is accepted, or drafted, as case ids have it."""
-    return setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
+    """Block size, who decides what is accepted, or drafted, temperature and solver, as case ids have them."""
+    choice = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
+    return f"k{arm['block_size']}-{choice}-t{number(arm['temperature'])}-{arm['solver']}"
 
 
 def _replay_id(replay: ReplaySpec) -> str:

@@ -150,7 +150,7 @@ class Part(StrictModel):
 
     @property
     def replayed(self) -> bool:
-        """Whether the part's acceptance is replayed; then every arm writes the same number of tokens, stops suppressed."""
+        """Whether the part's acceptance is replayed; then every arm writes ``max_new_tokens`` tokens, stops suppressed."""
         return any(getattr(arm, "acceptance", "real") != "real" for arm in self.arms)
 
     @model_validator(mode="after")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from harness.config_file import Counts, Numbers, Shares, as_list, distinct
+from harness.config_file import Counts, Numbers, Shares, one_or_several
 from harness.scenario.method import ArmKeys
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
@@ -127,10 +127,7 @@ def _known(name: str) -> str:
 
 
 SolverName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=list(SOLVERS)))]
-SolverNames = Annotated[
-    tuple[SolverName, ...], Field(min_length=1),
-    BeforeValidator(as_list, json_schema_input_type=SolverName | list[SolverName]), AfterValidator(distinct),
-]  # fmt: skip
+SolverNames = Annotated[tuple[SolverName, ...], *one_or_several(SolverName)]
 # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
 Younger = Field(exclude_if=lambda value: value is None)
 

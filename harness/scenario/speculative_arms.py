@@ -9,32 +9,26 @@ their passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from harness.config_file import Count, Counts, Numbers, StrictModel, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
-from harness.scenario.method import (
-    GREEDY,
-    ArmKeys,
-    ArmValues,
-    Method,
-    PassesOfBlock,
-    PlannedPass,
-    ReplaySpec,
-    number,
-    per_token,
-)
+from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, ReplaySpec, number, per_token
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
 DRAFT_TOKENS = 5
 """Tokens a draft model is asked for at a time: within the 3 to 7 of arXiv 2211.17192, table 2."""
+
+
+_KINDS = ("draft", "exit_layers", "max_ngram")
+"""The key that says who drafts."""
 
 
 class _Rival(ArmKeys):
@@ -98,13 +92,10 @@ class LookupStage(_Stage):
 
 DraftingStage = Annotated[
     Annotated[DraftStage, Tag("draft")] | Annotated[ExitStage, Tag("exit_layers")] | Annotated[LookupStage, Tag("max_ngram")],
-    Discriminator(
-        named_by_key("draft", "exit_layers", "max_ngram"),
-        custom_error_type="unknown_key",
-        custom_error_message=(
-            "who drafts is missing; write one of {draft: {reference: draft}, draft_tokens: 5}, "
-            "{exit_layers: 2, draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}"
-        ),
+    named_by_key(
+        *_KINDS,
+        message="who drafts is missing; write one of {draft: {reference: draft}, draft_tokens: 5}, "
+        "{exit_layers: 2, draft_tokens: 4}, {max_ngram: 2, draft_tokens: 4}",
     ),
 ]
 
@@ -131,9 +122,6 @@ class HierarchicalArm(ArmKeys):
         return [{name: dumped}] if name == "stack" else super().axis(name, dumped)
 
 
-_WORDS = {"max_ngram": "prompt lookup", "draft": "draft model", "exit_layers": "early exit"}
-
-
 def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The drafters, the best first: mappings with ``draft_tokens`` and one of ``draft``, ``exit_layers`` and ``max_ngram``.
 
@@ -141,7 +129,7 @@ def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """
     if "stack" in arm:
         return list(arm["stack"])
-    return [arm] if any(kind in arm for kind in _WORDS) else []
+    return [arm] if any(kind in arm for kind in _KINDS) else []
 
 
 def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
@@ -149,24 +137,17 @@ def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
     return DraftStage.model_validate({"draft_tokens": 1, "draft": stage["draft"]}).draft if "draft" in stage else None
 
 
-def _stage_id(stage: Mapping[str, Any]) -> str:
-    kind, what = _kind_and_what(stage)
-    if kind == "draft":
-        what = re.sub(r"[^A-Za-z0-9_.-]+", "-", what)
-    short = {"max_ngram": f"prompt-lookup-g{what}", "draft": f"draft-model-{what}", "exit_layers": f"exit{what}"}[kind]
-    return f"{short}-n{stage['draft_tokens']}"
-
-
-def _stage_words(stage: Mapping[str, Any]) -> str:
-    kind, what = _kind_and_what(stage)
-    said = {"max_ngram": "" if what == str(LOOKUP_NGRAM) else f" {what}-grams", "draft": f" ({what})"}
-    return f"{_WORDS[kind]}{said.get(kind, f' layer {what}')} n={stage['draft_tokens']}"
-
-
-def _kind_and_what(stage: Mapping[str, Any]) -> tuple[str, str]:
-    kind = next(kind for kind in _WORDS if kind in stage)
-    choice = draft_choice(stage)
-    return kind, str(stage[kind]) if choice is None else model_name(choice).rpartition("/")[2]
+def _names(stage: Mapping[str, Any]) -> tuple[str, str]:
+    """The stage in ids and in labels."""
+    choice, tokens = draft_choice(stage), stage["draft_tokens"]
+    if choice is not None:
+        name = model_name(choice).rpartition("/")[2]
+        return f"draft-model-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}-n{tokens}", f"draft model ({name}) n={tokens}"
+    if layers := stage.get("exit_layers"):
+        return f"exit{layers}-n{tokens}", f"early exit layer {layers} n={tokens}"
+    ngram = stage["max_ngram"]
+    words = "" if ngram == LOOKUP_NGRAM else f" {ngram}-grams"
+    return f"prompt-lookup-g{ngram}-n{tokens}", f"prompt lookup{words} n={tokens}"
 
 
 def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:
@@ -207,24 +188,23 @@ def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
 
 
 def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
-    """``before``: the prefix of the stack in ids and labels."""
+    """``before``: what stands in front of the stack in ids and labels."""
 
-    def widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
-        return stages(arm)[0]["draft_tokens"] + 1, stages(arm)[0]["draft_tokens"] + 1
-
-    def passes(arm: ArmValues, prompt: int, new: int, passes_of: PassesOfBlock) -> Iterable[PlannedPass]:
-        return per_token(prompt, new - 1, ("verify", widest(arm, prompt, new)[0], 1, 1))
+    def checked(arm: ArmValues) -> int:
+        tokens: int = stages(arm)[0]["draft_tokens"]
+        return tokens + 1
 
     def arm_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-        who = "-on-".join(_stage_id(stage) for stage in stages(arm))
+        who = "-on-".join(_names(stage)[0] for stage in stages(arm))
         return f"{before and before + '-'}{who}-t{number(arm['temperature'])}"
 
     def label(arm: ArmValues, replay: ReplaySpec | None) -> str:
-        return f"{before and before + ' '}{' on '.join(_stage_words(stage) for stage in stages(arm))}"
+        return f"{before and before + ' '}{' on '.join(_names(stage)[1] for stage in stages(arm))}"
 
     return Method(
-        name=name, arm=arm, decoder="harness.engine.decoders:draft_and_check", arm_id=arm_id, label=label, widest=widest,
-        passes=passes,
+        name=name, arm=arm, decoder="harness.engine.decoders:draft_and_check", arm_id=arm_id, label=label,
+        widest=lambda arm, prompt, new: (checked(arm), checked(arm)),
+        passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)),
     )  # fmt: skip
 
 

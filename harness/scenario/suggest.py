@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from harness.models.block_families import BlockModelFamily
 from harness.models.checkpoint_facts import DTYPE, ModelFacts
 
 NEW_TOKENS, PROMPTS = 128, 16
@@ -48,17 +47,12 @@ def _arms(facts: ModelFacts) -> list[dict[str, Any]]:
     if facts.family is None:
         return _set_block(USUAL_BLOCK)
     size = facts.block_size or facts.family.block_size
-    published = _published(facts.family, size)
-    arms = [published]
+    knobs = dict(facts.family.knobs) | ({"steps": size} if "steps" in facts.family.knobs else {})  # at most a slot a pass
+    named = {"method": "block_diffusion", "family": facts.family.name, "block_size": size, "solver": facts.family.solver}
+    arms = [named | knobs]
     if facts.family.protocol.may_merge:
-        arms.append(published | {"commit": "merged"})
+        arms.append(named | knobs | {"commit": "merged"})
     return arms + (_set_block(min(size, USUAL_BLOCK)) if facts.family.protocol.is_set_block else [])
-
-
-def _published(family: BlockModelFamily, size: int) -> dict[str, Any]:
-    """The authors' rule; a schedule of passes becomes one of at most a slot a pass."""
-    knobs = dict(family.knobs) | ({"steps": size} if "steps" in family.knobs else {})
-    return {"method": "block_diffusion", "family": family.name, "block_size": size, "solver": family.solver, **knobs}
 
 
 def _set_block(size: int) -> list[dict[str, Any]]:

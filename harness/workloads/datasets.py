@@ -79,27 +79,26 @@ def _snapshot(choice: DatasetChoice) -> str:
 
 
 def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: str | None) -> Prompt:
-    answer = None if choice.answer is None else _filled_in(choice, "answer", choice.answer, index, row)
+    where = f"{choice.words}, row {index}"
+    answer = None if choice.answer is None else _filled_in(choice.answer, row, f"{where}: answer")
     if answer is not None and choice.answer_pattern is not None:
         found = last_match(choice.answer_pattern, answer)
         if found is None:
-            raise ScenarioError(
-                f"{choice.words}, row {index}: answer_pattern {choice.answer_pattern!r} matches nothing in {answer!r}; mend it"
-            )
+            raise ScenarioError(f"{where}: answer_pattern {choice.answer_pattern!r} matches nothing in {answer!r}; mend it")
         answer = found
-    prompt = _filled_in(choice, "prompt", choice.prompt, index, row)
-    label = None if cluster is None else cluster_of(row, cluster, f"{choice.words}, row {index}")
+    prompt = _filled_in(choice.prompt, row, f"{where}: prompt")
+    label = None if cluster is None else cluster_of(row, cluster, where)
     try:
         return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern, cluster=label)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ScenarioError(f"{choice.words}, row {index}: {message}") from error
+        raise ScenarioError(f"{where}: {message}") from error
 
 
-def _filled_in(choice: DatasetChoice, key: str, template: str, index: int, row: Mapping[str, Any]) -> str:
+def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:
     for name in fields_of(template):
         if not isinstance(row.get(name), str | int | float):
             there = ", ".join(name for name, value in row.items() if isinstance(value, str | int | float))
             what = f"is {type(row[name]).__name__}, not text or a number" if name in row else "is not there"
-            raise ScenarioError(f"{choice.words}, row {index}: {key}: the field {name!r} {what}; fields of this row: {there}")
+            raise ScenarioError(f"{where}: the field {name!r} {what}; fields of this row: {there}")
     return template.format_map(row)

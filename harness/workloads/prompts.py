@@ -7,7 +7,6 @@ wrote is never executed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -102,11 +101,6 @@ def last_match(pattern: str, text: str) -> str | None:
     """What the group of the last match of ``pattern`` in ``text`` holds, or the whole match without a group; None: no match."""
     found = list(re.finditer(pattern, text))
     return (found[-1].group(found[-1].re.groups) or "") if found else None
-
-
-def digest(file: Path) -> str:
-    """SHA-256 of a prompts file: a run is never continued with other prompts."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:

@@ -7,7 +7,6 @@ their digest. So no run continues with other prompts.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from pathlib import Path
 from string import Formatter
@@ -18,12 +17,12 @@ from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, Flag, StrictModel, Text
 from harness.errors import ScenarioError
-from harness.workloads.prompts import Check, Pattern, digest, read_prompts
+from harness.models.choice import here_or_on_hub, hub_cache
+from harness.workloads.prompts import Check, Pattern, read_prompts
 from harness.workloads.tasks import TASKS
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 """Suffixes of a single file, and their names in `datasets`."""
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 
@@ -78,15 +77,13 @@ class DatasetChoice(StrictModel):
         base = (info.context or {}).get("base")
         if base is None:
             return path
-        local = Path(base, Path(path).expanduser())
-        if local.is_dir() or (local.is_file() and local.suffix in FORMATS):
-            return str(local.resolve())
-        if local.exists() or path.startswith((".", "/", "~")) or not _HUB_ID.match(path):
+        found = here_or_on_hub(path, base, lambda local: local.is_dir() or (local.is_file() and local.suffix in FORMATS))
+        if found is None:
             raise ValueError(
                 f"no dataset at {path!r}: give a dataset's id on the hub such as openai/gsm8k, a folder, or a file ending in "
                 + ", ".join(FORMATS)
             )
-        return path
+        return found
 
     @field_validator("revision")
     @classmethod
@@ -101,7 +98,7 @@ class DatasetChoice(StrictModel):
             return None
         if revision is not None and _COMMIT.match(revision):
             return revision
-        commit = cached_commit(path, revision or "main")
+        _, commit = hub_cache("datasets", path, revision or "main")
         if commit is None:
             raise ValueError(
                 f"got {revision!r}, and {path} is not in the Hugging Face cache of this machine, so nothing says which commit "
@@ -123,8 +120,7 @@ class DatasetChoice(StrictModel):
     @model_validator(mode="after")
     def _something_to_check(self) -> DatasetChoice:
         if self.answer is None:
-            keys = ("answer_pattern", "output_pattern", "check")
-            idle = [key for key in keys if getattr(self, key) not in {None, "none"}]
+            idle = [key for key in ("answer_pattern", "output_pattern", "check") if getattr(self, key) not in {None, "none"}]
             if idle:
                 raise ValueError(f"{idle[0]} needs an answer to check; add one, for example answer: '{{answer}}', or remove it")
         return self
@@ -133,14 +129,6 @@ class DatasetChoice(StrictModel):
     def words(self) -> str:
         """Path, configuration and split, for messages."""
         return ", ".join(one for one in (self.path, self.name, self.split) if one is not None)
-
-
-def cached_commit(path: str, revision: str) -> str | None:
-    """The commit that a branch or tag had when the hub's cache last looked (datasets--org--name/refs/<revision>)."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    reference = cache / f"datasets--{path.replace('/', '--')}" / "refs" / revision
-    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
 def digest_of(path: Path) -> str:
@@ -221,7 +209,7 @@ class Workload(StrictModel):
         file = info.data.get("prompts_file")
         if file is None or (info.context or {}).get("base") is None:
             return wanted
-        found = digest(Path(file))
+        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
         if wanted not in {None, found}:
             raise ValueError(f"got {wanted}, but {file} has {found}; the prompts are not the ones meant, or remove the key")
         return found

@@ -109,8 +109,10 @@ def test_published_counts_of_gemma_3_less_its_eyes(name: str) -> None:
 @pytest.mark.parametrize(("name", "billions"), [("qwen3-30b-a3b", 3.3), ("qwen3-235b-a22b", 22), ("deepseek-v3", 37)])
 def test_published_activated_parameters(name: str, billions: float) -> None:
     """The model cards say 3.3B, 22B and 37B activated per token."""
-    assert KNOWN_SHAPES[name].active_params == pytest.approx(billions * 1e9, rel=0.02)
-    assert KNOWN_SHAPES["llama-3.1-8b"].active_params == KNOWN_SHAPES["llama-3.1-8b"].params
+    shape = KNOWN_SHAPES[name]
+    assert shape.moe is not None
+    unvisited = shape.moe.layers * (shape.moe.experts - shape.moe.experts_per_token) * shape.ffn_weights(shape.moe.intermediate)
+    assert shape.params - unvisited == pytest.approx(billions * 1e9, rel=0.02)
 
 
 @pytest.mark.parametrize("name", KNOWN_MODELS)
@@ -167,10 +169,10 @@ def test_a_missing_field_is_named() -> None:
         })  # fmt: skip
 
 
-def test_cache_bytes_of_a_token() -> None:
-    """Llama-3.1-8B: 2 x 32 layers x 8 heads x 128 elements. DeepSeek-V3: 512 + 64 per layer, as its report says."""
-    assert KNOWN_SHAPES["llama-3.1-8b"].kv_bytes_per_token("bfloat16") == 2 * 32 * 8 * 128 * 2
-    assert KNOWN_SHAPES["deepseek-v3"].kv_bytes_per_token("bfloat16") == 61 * 576 * 2 == 70_272
+def test_cached_elements_of_a_token() -> None:
+    """Llama-3.1-8B: 2 x 8 heads x 128 elements in a layer. DeepSeek-V3: 512 + 64, as its report says."""
+    assert KNOWN_SHAPES["llama-3.1-8b"].kv_width == 2 * 8 * 128
+    assert KNOWN_SHAPES["deepseek-v3"].kv_width == 576
 
 
 @pytest.mark.parametrize(

@@ -196,11 +196,12 @@ def test_the_share_of_the_datasheet_and_what_sets_ours_apart(name: str, their_sh
     weights = 2 * shape.streamed_params
     contexts = range(anchor.prompt_tokens, anchor.prompt_tokens + anchor.new_tokens - 1)
     mean_context = sum(contexts) / len(contexts)
-    kv = (mean_context + 1) * shape.kv_bytes_per_token("bfloat16")
+    kv_of_token = 2 * shape.layers * shape.kv_width
+    kv = (mean_context + 1) * kv_of_token
     bytes_ = one.modelled_bytes_per_s / anchor.published
     activations = bytes_ - weights - kv
     at_zero = pass_bytes(shape, "bfloat16", describe_pass("decide", 1, 1, 0, logits=1, kept=1))
-    assert activations == pytest.approx(at_zero - weights - shape.kv_bytes_per_token("bfloat16"), rel=1e-6)
+    assert activations == pytest.approx(at_zero - weights - kv_of_token, rel=1e-6)
     assert 0 < activations < 0.002 * weights and 0 < kv < 0.01 * weights
 
 

@@ -42,7 +42,7 @@ def test_the_case_is_that_of_a_scenario() -> None:
         "method": "sbd", "acceptance": "real", "block_size": 16, "gamma": 0.35, "temperature": 0.0, "solver": "entropy_bounded",
         "batching": "lockstep",
     }  # fmt: skip
-    assert case.part.model.model_dump() == {"reference": "sbd"} and not case.stops_suppressed
+    assert case.part.model.model_dump() == {"reference": "sbd"} and not case.part.replayed
     assert other.part.arms[0].method == other.arm["method"]
     longer = with_lengths(case, 33, ("\n",))
     assert (longer.workload.max_new_tokens, longer.workload.stop_strings, longer.arm) == (33, ("\n",), case.arm)

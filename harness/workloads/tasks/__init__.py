@@ -5,12 +5,12 @@ With them every speed is reported next to the correctness of the output, without
 
 from __future__ import annotations
 
-from harness.workloads.tasks.problem import SPLITS, Problem, Task, UnknownNameError, problem_at, problems, split_of
+from harness.workloads.tasks.problem import Problem, Task, problem_at, problems, split_of
 from harness.workloads.tasks.record_to_json import RecordToJson
 from harness.workloads.tasks.variable_trace import VariableTrace
 from harness.workloads.tasks.word_problems import WordProblems
 
-__all__ = ["SPLITS", "TASKS", "Problem", "Task", "UnknownNameError", "problem_at", "problems", "split_of", "task"]
+__all__ = ["TASKS", "Problem", "Task", "problem_at", "problems", "split_of"]
 
 _ALL: tuple[Task, ...] = (
     WordProblems(),
@@ -20,10 +20,3 @@ _ALL: tuple[Task, ...] = (
 )
 
 TASKS: dict[str, Task] = {entry.name: entry for entry in _ALL}
-
-
-def task(name: str) -> Task:
-    """Return the task called ``name``; raises a ValueError that lists the names otherwise."""
-    if name not in TASKS:
-        raise UnknownNameError(f"unknown task {name!r}; the tasks are {', '.join(TASKS)}")
-    return TASKS[name]

@@ -10,9 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from harness.workloads.tasks.problem import ANSWER_MARK, Problem, Task
-
-FAMILY = "variable_trace"
+from harness.workloads.tasks.problem import ANSWER_MARK, ARITHMETIC, Problem, Task
 
 _LETTERS = "abcdefghkmnpqrstuvwxyz"
 _LIMIT = 99
@@ -61,16 +59,9 @@ class _Program:
         sign = rng.choice("+-*" if value <= 9 else "+-")
         if (sign == "+" and value == _LIMIT) or (sign == "-" and value == 0):
             sign = "-" if sign == "+" else "+"
-        if sign == "+":
-            text, right = self.operand(1, min(_LARGEST_STEP, _LIMIT - value))
-            result = value + right
-        elif sign == "-":
-            text, right = self.operand(1, min(_LARGEST_STEP, value))
-            result = value - right
-        else:
-            text, right = self.operand(2, _LARGEST_STEP)
-            result = value * right
-        name = self.assign(f"{left}{sign}{text}", result)
+        largest = {"+": _LIMIT - value, "-": value, "*": _LARGEST_STEP}[sign]
+        text, right = self.operand(2 if sign == "*" else 1, min(_LARGEST_STEP, largest))
+        name = self.assign(f"{left}{sign}{text}", ARITHMETIC[sign](value, right))
         self.small.append(name)
         self.derived.append(name)
 
@@ -118,8 +109,7 @@ def _write_hard(program: _Program, length: int) -> str:
         elif part == "change":
             sign = rng.choice("+-")
             text, value = program.operand(1, _LARGEST_STEP)
-            result = program.values[printed] + (value if sign == "+" else -value)
-            printed = program.assign(f"{printed}{sign}{text}", result)
+            printed = program.assign(f"{printed}{sign}{text}", ARITHMETIC[sign](program.values[printed], value))
         else:
             program.easy_or_literal()
     return printed
@@ -147,7 +137,7 @@ class VariableTrace(Task):
         trace = "".join(f"{name}={value}\n" for name, value in program.values.items())
         return Problem(
             task=self.name,
-            family=FAMILY,
+            family="variable_trace",
             prompt=frame.format(separator.join(program.lines), printed),
             solution=f"{trace}{ANSWER_MARK} {answer}",
             answer=answer,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from harness.workloads.tasks.problem import ANSWER_MARK, Problem, Task
+from harness.workloads.tasks.problem import ANSWER_MARK, ARITHMETIC, Problem, Task
 
 _SHE = ("Mia", "Ana", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa")
 _HE = ("Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn")
@@ -41,7 +41,7 @@ class _Story:
     question: str = ""
 
     def compute(self, left: int, sign: str, right: int) -> int:
-        result = left + right if sign == "+" else left - right if sign == "-" else left * right
+        result = ARITHMETIC[sign](left, right)
         self.equations.append(f"{left}{sign}{right}={result}.")
         return result
 
