@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.planted.faults import FAULTS, VARIABLE, pretended_machine
 from benchmarks.results_file import write_results
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run, run_errand
@@ -131,7 +131,7 @@ def replace_dead(cluster: Any) -> None:
 
 def in_this_process(errand: ChildTask) -> int:
     """A Spawner for a reference that no model makes."""
-    run_errand(errand, Silent(), pretended_machine())
+    run_errand(errand, Progress(), pretended_machine())
     return 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
 from harness.record.schema import CaseHeader, Run
-from harness.roofline.batch_interval import PassesInterval, passes_interval
+from harness.roofline.batch_decode import PassesInterval, passes_interval
 from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch, slowest_row_passes
 from harness.roofline.recorded_acceptance import recorded_arms
 

@@ -19,7 +19,3 @@ class Progress:
 
     def skip(self, case_id: str) -> None:
         """One sample of that case need not be taken."""
-
-
-class Silent(Progress):
-    """Says nothing."""

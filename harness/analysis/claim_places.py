@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
 from harness.scenario.claims import Claim, Where
 from harness.scenario.metrics import METRICS
@@ -57,7 +57,7 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
         names = {key: str(value) for key, value in asked.items() if value is not None}
         return [CellNotFound(names=names, reason=reason)]
     if where.best:
-        cells = [cell for cell in cells if _has_contender(cell, header)] or cells
+        cells = [cell for cell in cells if has_contender(cell, header)] or cells
     if any(METRICS[bound.metric].clock for bound in claim.bounds):
         cells = [cell for cell in cells if cell.timed] or cells
     return [place for cell in cells for place in _arms(cell, where, comparison)]
@@ -78,9 +78,9 @@ def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
     return None
 
 
-def _has_contender(cell: Cell, header: RunHeader) -> bool:
-    """Whether an arm other than NTP was planned there, with samples or without."""
-    cases = [case for case in header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size)]
+def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:
+    """Whether an arm besides NTP was planned there, with samples or without; NTP alone answers nothing."""
+    cases = [case for case in header.cases if (case.part, case.batch_size) == (place.part, place.batch_size)]
     return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
 
 

@@ -144,10 +144,8 @@ def together(voids: Iterable[Voids]) -> Voids:
 
 
 def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> PartHealth:
-    cases = {case_id: _voids(found) for case_id, found in broken.items()}
+    cases = {}
+    for case_id, found in broken.items():
+        reasons = Counter(words for rules in found for words in rules)
+        cases[case_id] = Voids(timed=len(found), void=sum(bool(rules) for rules in found), reasons=dict(reasons))
     return PartHealth(part=part, cases=cases, **asdict(together(cases.values())))
-
-
-def _voids(broken: list[tuple[str, ...]]) -> Voids:
-    reasons = Counter(words for rules in broken for words in rules)
-    return Voids(timed=len(broken), void=sum(bool(rules) for rules in broken), reasons=dict(reasons))

@@ -10,7 +10,7 @@ from typing import Any
 from harness.cli.output import grid, json_text
 from harness.hardware.profile import known_profiles
 from harness.roofline.anchor_values import AnchorTable, Group, known_anchors
-from harness.roofline.anchors import AnchorReport, Comparison, Prediction, Rung, compare_anchors
+from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anchors
 
 ANCHORS_VERSION = 1
 MS_PER_S = 1e3
@@ -77,7 +77,8 @@ def _cells(one: Comparison) -> Iterator[str]:
     yield anchor.name.removeprefix(f"{anchor.system}-")
     yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
     for rung in RUNGS:
-        yield _predicted(one.predictions.get(rung), scale)
+        found = one.predictions.get(rung)
+        yield "?" if found is None else f"{_figure(found.value, scale)} {100 * found.error:+6.1f} %"
     yield f"{_figure(last.low, scale)}..{_figure(last.high, scale)}"
     yield "" if one.datasheet_share is None else f"{100 * one.datasheet_share:.1f} %"
     yield "" if anchor.rival is None or one.rival_error is None else f"{anchor.rival.name} {100 * one.rival_error:+.1f} %"
@@ -91,10 +92,6 @@ def verdict(table: AnchorTable, one: Comparison) -> str:
     bar = table.groups[group].within_pct.get(one.rung) if one.rung != "datasheet" else None
     said = "within" if one.finding == "agrees" else "NOT within"
     return f"{said} {bar:g} %: {group}{' (gave the constant)' if one.fitted else ''}"
-
-
-def _predicted(prediction: Prediction | None, scale: float) -> str:
-    return "?" if prediction is None else f"{_figure(prediction.value, scale)} {100 * prediction.error:+6.1f} %"
 
 
 def _figure(value: float, scale: float) -> str:

@@ -212,7 +212,7 @@ def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
             line = _of_device(plan, device) | {"reason": device.reason or (found and found.reason)}
             plain = [name for name in BreakEven.__dataclass_fields__ if name not in (*RANGES, "reason")]
             line |= {name: getattr(found, name, None) for name in plain}
-            yield line | {name: _ranges(getattr(found, name, ())) for name in RANGES}
+            yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(found, name, ())) for name in RANGES}
 
 
 def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
@@ -221,7 +221,3 @@ def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
         "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "price_usd_per_hour": price.value,
         "price_source": price.source, "price_date": price.date, "power_w": device.power_w.value,
     }  # fmt: skip
-
-
-def _ranges(ranges: tuple[tuple[int, int], ...]) -> str:
-    return " ".join(f"{first}-{last}" for first, last in ranges)

@@ -21,8 +21,7 @@ from harness.hardware.profile import load_profile
 from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.record.store import read_run
-from harness.roofline.batch_decode import predict_batch
-from harness.roofline.batch_interval import passes_interval
+from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch, slowest_row_passes
 from harness.roofline.ceilings import ceilings_of
 from harness.roofline.paper import paper_tables

@@ -150,7 +150,7 @@ def _memory_curves(bench: TorchBench, sizes: Sequence[int], words: _Words, progr
                 progress.advance(label)
 
     read = list(points("read", 1, lambda size: best_read(bench, size).bytes_per_s))
-    copied = list(points("copy", 2, lambda size: _copy_rate(bench, size)))
+    copied = list(points("copy", 2, lambda size: 2 * size / min(times_s(bench, bench.copy_kernel(size)))))
     return {
         "read_bytes_per_s": words.curve("best of a sum and a matrix-vector product over a buffer, one call each", read),
         "copy_bytes_per_s": words.curve("best copy within a buffer, bytes read and bytes written counted", copied),
@@ -159,10 +159,6 @@ def _memory_curves(bench: TorchBench, sizes: Sequence[int], words: _Words, progr
 
 def _no_room(needed_bytes: int, free_bytes: int) -> str:
     return f"{ROOM * needed_bytes / 2**30:.2f} GiB must be free for it, {free_bytes / 2**30:.2f} GiB are"
-
-
-def _copy_rate(bench: TorchBench, size_bytes: int) -> float:
-    return 2 * size_bytes / min(times_s(bench, bench.copy_kernel(size_bytes)))
 
 
 def _matrix(bench: TorchBench, budget_s: float, label: str, progress: Progress) -> list[MeasuredPoint]:

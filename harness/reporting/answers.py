@@ -7,11 +7,12 @@ missing cases.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from harness import formatting
+from harness.analysis.claim_places import has_contender
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
@@ -24,10 +25,9 @@ from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
     """One sentence per weakness, the gravest kind first."""
     kept_up = cell.baseline_check.state == "kept_up"
-    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _ceiling(cell)]
-    if arm is not None:
-        found += [_replayed(arm), _estimated(arm), _unpaired(arm), _processes(arm), _picked(arm), _voids(cell, arm)]
-    found += [*_health(comparison, cell.part), _missing(cell, comparison, header)]
+    ceiling = cell.baseline_check.ceiling
+    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
+    found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -63,31 +63,22 @@ def _emulated(cell: Cell, header: RunHeader) -> str:
     )
 
 
-def _ceiling(cell: Cell) -> str:
-    """Whether memory bandwidth leaves NTP room to be faster."""
-    words = cell.baseline_check.ceiling.words if cell.baseline_check.ceiling else ""
+def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[str]:
+    """What weakens the figures of one arm. A side of the speedup that loses its slow samples looks faster."""
+    if arm.replayed:
+        yield "The acceptance was replayed: times are measured, the number of passes was given, and there are no answers."
+    yield _sentence(arm.decode_time_estimated)
+    if lost := arm.paired.one_sided:
+        yield f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval."
+    if only := arm.wall_speedup.these_processes_only:
+        yield f"The interval is about {only}; another process on the same machine may differ by more."
+    yield _picked(arm)
+    if said := cell.void_words(arm):
+        yield f"Timed samples by arm: {said}."
+
+
+def _sentence(words: str | None) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else ""
-
-
-def _replayed(arm: ArmResult) -> str:
-    said = "The acceptance was replayed: times are measured, the number of passes was given, and there are no answers."
-    return said if arm.replayed else ""
-
-
-def _estimated(arm: ArmResult) -> str:
-    return f"{arm.decode_time_estimated[:1].upper()}{arm.decode_time_estimated[1:]}." if arm.decode_time_estimated else ""
-
-
-def _unpaired(arm: ArmResult) -> str:
-    lost = arm.paired.one_sided
-    return (
-        f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval." if lost else ""
-    )
-
-
-def _processes(arm: ArmResult) -> str:
-    only = arm.wall_speedup.these_processes_only
-    return f"The interval is about {only}; another process on the same machine may differ by more." if only else ""
 
 
 def _picked(arm: ArmResult) -> str:
@@ -100,12 +91,6 @@ def _picked(arm: ArmResult) -> str:
         return f"{said}: verdicts take its figures at a simultaneous 95 % level."
     ends = f"{formatting.ratio(speedup.low)} to {formatting.ratio(speedup.high)}"
     return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {ends}."
-
-
-def _voids(cell: Cell, arm: ArmResult) -> str:
-    """Which side of the speedup lost samples; a side that loses its slow samples looks faster."""
-    said = cell.void_words(arm)
-    return f"Timed samples by arm: {said}." if said else ""
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:
@@ -148,14 +133,8 @@ class Answer:
 
 def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
-    planned = [highlight for highlight in comparison.highlights if has_contender(header, highlight)]
+    planned = [highlight for highlight in comparison.highlights if has_contender(highlight, header)]
     return [_answer(highlight, comparison, header, held, pointers) for highlight in planned]
-
-
-def has_contender(header: RunHeader, highlight: Highlight) -> bool:
-    """Whether an arm besides NTP was planned there; NTP alone answers nothing."""
-    cases = [case for case in header.cases if (case.part, case.batch_size) == (highlight.part, highlight.batch_size)]
-    return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
 
 
 def _answer(
@@ -175,18 +154,15 @@ def _answer(
     fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
     told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
-    speed, marks = arm.wall_speedup if cell.timed else arm.nfe_speedup, _marks(cell, arm)
+    speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+    read_by: Mark = "measured" if cell.timed else "counted"
+    marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: say so in large type
         return card(figure=Entry(text="none", marks=marks), unit="no arm keeps the accuracy of NTP")
     if speed.value is None:
         return card(figure=Entry(text="none", marks=marks), unit="no wall-clock figure")
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
     return card(figure=figure, unit=_unit(speed, cell, arm), interval=sentences.ground(speed, cell) if cell.timed else "")
-
-
-def _marks(cell: Cell, arm: ArmResult) -> Marks:
-    own: Mark = "measured" if cell.timed else "counted"
-    return (own, "replayed") if arm.replayed else (own,)
 
 
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from harness import formatting
+from harness.analysis.claim_places import has_contender
 from harness.analysis.comparison import MANY_SAMPLES
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_values import reasons_in_words
@@ -22,7 +23,7 @@ from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
 from harness.reporting import cells as wording
 from harness.reporting import tables
-from harness.reporting.answers import answers, has_contender
+from harness.reporting.answers import answers
 from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
@@ -80,7 +81,7 @@ def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> t
 
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
     """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
-    cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(run.header, one)}
+    cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(one, run.header)}
     return [one for one in held if not one.asked_here and one.place not in cards]
 
 
@@ -88,7 +89,7 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
     """Sentences about parts with NTP alone, which have no card."""
     said = []
     for found in comparison.highlights:
-        if not has_contender(run.header, found):
+        if not has_contender(found, run.header):
             cell = comparison.summary(found.part, found.batch_size)
             right = next((arm.accuracy.value for arm in cell.arms if arm.accuracy.value is not None), None)
             accuracy = f": {formatting.percent(right)} of the answers are right" if right is not None else ""

@@ -30,10 +30,12 @@ def print_pdf(page: Path) -> Path:
     target = page.with_suffix(".pdf")
     with tempfile.TemporaryDirectory(prefix="sbd-pdf-") as profile:
         made = Path(profile) / "page.pdf"
+        # Chromium refuses its sandbox to root; the page is our own and loads nothing.
+        as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command = [
             browser, "--headless", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--no-first-run",
             f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={made}",
-            *_as_root(), page.resolve().as_uri(),
+            *as_root, page.resolve().as_uri(),
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
@@ -44,8 +46,3 @@ def print_pdf(page: Path) -> Path:
             raise StorageError(f"{browser} did not print {page} (exit code {done.returncode}): {last}")
         shutil.move(made, target)
     return target
-
-
-def _as_root() -> list[str]:
-    """Chromium refuses its sandbox to root; the page is our own and loads nothing."""
-    return ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []

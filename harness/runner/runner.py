@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
-from harness.progress import Progress, Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.runner.cluster.protocol import Cluster
@@ -43,7 +43,7 @@ def run(
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: a fresh process failed, or no node is left; the same holds.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     job, ranks = Job.of(scenario_path), ranks_here()
     if ranks is not None:
         refuse_other_world(job.scenario, ranks.world)

@@ -19,7 +19,7 @@ from harness.analysis.comparison import compare
 from harness.check import conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
 from harness.check.cells import cells_table, energy_j_per_token, rows, unreached, widths
-from harness.check.exactness import exactness
+from harness.check.conduct import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.kv_cache import Fed

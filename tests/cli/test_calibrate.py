@@ -50,9 +50,9 @@ def measured_times(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]
 
 def cli_own_progress() -> Any:
     """Nobody watches."""
-    from harness.progress import Silent
+    from harness.progress import Progress
 
-    return Silent()
+    return Progress()
 
 
 def test_what_is_written_is_read_back_the_same(home: Path, tmp_path: Path) -> None:

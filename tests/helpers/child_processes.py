@@ -8,7 +8,7 @@ import os
 import pytest
 import yaml
 
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.runner.runner import run_errand
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
@@ -28,7 +28,7 @@ class InThisProcess:
         done = sum(len(engine.decoded) for engine in self.engines)
         at = None if self.fail_at is None else self.fail_at - done
         self.engines.append(FakeEngine(self.shape, fail_at=at, error=self.error))
-        run_errand(errand, Silent(), fake_machine(self.engines[-1]))
+        run_errand(errand, Progress(), fake_machine(self.engines[-1]))
         return 0
 
 

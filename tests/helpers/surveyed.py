@@ -7,7 +7,7 @@ from typing import Any
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.meters.survey import survey
 from harness.meters.torch_bench import Kernel
-from harness.progress import Silent
+from harness.progress import Progress
 from tests.helpers.fake_bench import GIB, FakeBench
 
 MIB = 1 << 20
@@ -43,4 +43,4 @@ class SurveyedBench(FakeBench):
 def surveyed(bench: SurveyedBench | None = None, **options: Any) -> MeasuredCeilings:
     """A survey of a fake machine in bf16."""
     chosen = bench or SurveyedBench()
-    return survey(lambda dtype: chosen, ["bfloat16"], options.get("budget_s", 60.0), options.get("progress", Silent()))
+    return survey(lambda dtype: chosen, ["bfloat16"], options.get("budget_s", 60.0), options.get("progress", Progress()))

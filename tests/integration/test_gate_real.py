@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gate_real
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression import revisions
@@ -59,7 +59,7 @@ class Modules:
 def machinery(work: Path, slow: Callable[[int], Run], extra: Callable[[int], Run]) -> tuple[dict[str, float], Modules]:
     """The figures of three A/A gates and the two planted ones."""
     launcher = Modules(harness=noisy(RUN, "plain"), slow_sampler=slow, extra_pass=extra)
-    return gate_real.figures(work, 3, 10, 10, Silent(), launcher), launcher
+    return gate_real.figures(work, 3, 10, 10, Progress(), launcher), launcher
 
 
 def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

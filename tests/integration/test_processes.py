@@ -22,7 +22,7 @@ import yaml
 from harness.cli.plan import describe_plan, render
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.roofline.recorded_acceptance import recorded_arms
@@ -190,7 +190,7 @@ def test_a_failed_process_ends_the_run_and_the_next_one_takes_what_is_missing(mi
     assert len(read_run(out).samples) == 42
     again = InThisProcess(shape)
     said = []
-    progress = Silent()
+    progress = Progress()
     progress.note = said.append
     run(mixed, out, progress, spawn=again)
     assert [errand.share for errand in again.errands] == [Share(part="two", process=0)] + [
@@ -219,7 +219,7 @@ class Dying(InThisProcess):
             return super().__call__(errand)
         self.errands.append(errand)
         with pytest.raises(RuntimeError, match="dies"):
-            run_errand(errand, Silent(), fake_machine(self.dying.pop(0)))
+            run_errand(errand, Progress(), fake_machine(self.dying.pop(0)))
         with (errand.directory / "events.jsonl").open("a") as file:
             file.write('{"session": {"event": "meas')
         return self.end()
@@ -275,7 +275,7 @@ def test_a_process_that_is_lost_at_no_case_is_followed_by_another_as_often_as_a_
 ):
     """No case is charged with it, the loss is in the record; be it before the first sample, among them, or behind the last."""
     said, out = [], tmp_path / "out"
-    progress = Silent()
+    progress = Progress()
     progress.note = said.append
     spawn = Dying(shape, [MeasuringPasses(shape, at)], end)
     held = read_run(run(mixed, out, progress, spawn=spawn))
@@ -396,7 +396,7 @@ def test_nobody_else_writes_from_the_first_process_to_the_last(mixed, shape, tmp
         refused()
         return status
 
-    between = Silent()
+    between = Progress()
     between.note = lambda message: refused()
     run(mixed, out, between, spawn=spawn)
     assert len(inner.errands) == 5
@@ -409,7 +409,7 @@ def test_time_left_is_that_of_all_processes(mixed, shape, tmp_path):
     out = tmp_path / "out"
     announced = []
 
-    class Listening(Silent):
+    class Listening(Progress):
         """Keeps what is announced."""
 
         def start(self, case_ids, later=()):
@@ -536,7 +536,7 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
     monkeypatch.setattr(local_machine, "load_or_calibrate", lambda *arguments: asked.append(arguments) or kept)
     monkeypatch.setattr(local_machine, "OWN_THREADS", 1)
     monkeypatch.setattr(PickledHere, "started", 0)
-    said, progress = [], Silent()
+    said, progress = [], Progress()
     progress.note = said.append
     case = make_plan(Scenario.model_validate(yaml.safe_load(REAL))).cases[0]
     assert case.shape is not None

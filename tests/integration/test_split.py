@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +30,6 @@ from harness.record.store import read_run
 from harness.runner.runner import run
 from harness.runner.subprocesses import end_all, first_end, start
 from harness.scenario.ranks import Ranks
-from harness.scenario.scenario import Part
-from tests.helpers.fake_machine import fake_machine
 from tests.helpers.split_worker import MODELS, logits_of, part_of, stored_bytes
 
 ARMS = [
@@ -295,9 +292,6 @@ def test_a_shape_is_read_without_the_weights() -> None:
     """The process that begins the run of a split model holds none of it."""
     part = part_of("reference")
     assert checkpoint_shape(part.model) == load_model(part).shape
-    calls: list[Part] = []
-    fake = replace(fake_machine(None), shape=lambda part: calls.append(part) or "its shape")
-    assert fake.shape_of(part) == "its shape" and calls == [part]
 
 
 def test_one_gpu_does_not_stand_for_the_energy_of_several() -> None:

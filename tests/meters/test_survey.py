@@ -13,7 +13,7 @@ from harness.hardware.profile import HardwareProfile
 from harness.meters.calibration import ATTENTION_QUERIES, measure
 from harness.meters.survey import TOKENS, buffer_sizes
 from harness.meters.torch_bench import Kernel
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.roofline.ceilings import ceilings_from_calibration, ceilings_from_measured
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_bench import GIB, MODEL, FakeBench
@@ -30,7 +30,7 @@ class SlowBench(SurveyedBench):
         return [self.planned[kernel]] * repeats
 
 
-class Counting(Silent):
+class Counting(Progress):
     """Counts what is announced, taken and left out."""
 
     def __init__(self) -> None:

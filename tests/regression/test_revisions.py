@@ -17,7 +17,7 @@ import pytest
 
 from harness.analysis.judgement import Judgement, Judgements
 from harness.errors import ProcessEndedError, RecordError, UserError
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.gate_decision import plan_of
 from harness.regression.noise_floor import NoiseFloor
@@ -34,7 +34,7 @@ SEED = 0
 SAME = Commands(base="measure base {out}", new="measure new {out}")
 
 
-class Notes(Silent):
+class Notes(Progress):
     """Remembers what was said."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Notes(Silent):
 
 def revisions(work: Path, launcher: PretendedLauncher, commands: Commands = SAME) -> Revisions:
     """Begun, or gone on with."""
-    return Revisions(commands, work, Silent(), launcher, seed=SEED)
+    return Revisions(commands, work, Progress(), launcher, seed=SEED)
 
 
 def gate(
@@ -56,7 +56,7 @@ def gate(
 ) -> tuple[Judgements, PretendedLauncher]:  # fmt: skip
     """The answers, and what was launched for them."""
     launcher = PretendedLauncher(base=base, new=new)
-    found = gate_revisions(revisions(work, launcher), wish or GateOptions(), lambda run: floors or {}, Silent())
+    found = gate_revisions(revisions(work, launcher), wish or GateOptions(), lambda run: floors or {}, Progress())
     return found, launcher
 
 
@@ -81,7 +81,7 @@ def test_the_pairs_are_taken_in_the_drawn_order(tmp_path: Path) -> None:
 def test_gates_draw_their_own_seed(tmp_path: Path) -> None:
     """So that one rhythm of the machine does not meet every gate of the same commands alike; going on keeps the seed."""
     launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
-    seeds = {Revisions(SAME, tmp_path / name, Silent(), launcher).order.seed for name in ("a", "b", "a")}
+    seeds = {Revisions(SAME, tmp_path / name, Progress(), launcher).order.seed for name in ("a", "b", "a")}
     assert len(seeds) == 2
 
 
@@ -323,7 +323,7 @@ def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
     """The floor is about 2.6 standard errors of a gate's mean of log ratios: sd 1 % per process, 4 pairs, so 0.7 %."""
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
     one = Commands(base="measure base {out}", new="measure base {out}")
-    like, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(gates=20, pairs=4), Silent())
+    like, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(gates=20, pairs=4), Progress())
     assert like.header == RUN.header and len(launcher.launched) == 20 * 4 * 2
     by_key = {floor.metric: floor for floor in floors}
     floor = by_key["decode_s_per_token:reference/b1/ntp"]
@@ -338,7 +338,7 @@ def test_noise_from_a_pool_says_so(tmp_path: Path) -> None:
     """As many pairs as asked for, the same order of floor, and a method that names what it cannot see."""
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
     one = Commands(base="measure base {out}", new="measure base {out}")
-    _, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(pairs=4, pool=20), Silent())
+    _, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(pairs=4, pool=20), Progress())
     assert len(launcher.launched) == 40
     floor = next(floor for floor in floors if floor.metric == "decode_s_per_token:reference/b1/ntp")
     assert floor.ratio is not None and 0.01 < floor.ratio < 0.03 and "pool of 20 measured pairs, drift" in floor.method

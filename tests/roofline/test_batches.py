@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.roofline.batch_interval import passes_interval
+from harness.roofline.batch_decode import passes_interval
 from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch, slowest_row_passes
 
 Passes = tuple[tuple[bool, int], ...]

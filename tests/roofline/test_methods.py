@@ -251,7 +251,7 @@ def test_tree_drafting_by_hand() -> None:
 
 def test_chunks_and_pruned_decoding_by_hand() -> None:
     """4 tokens a vector: 1/4 pass over 250 entries, logits for 4. Pruned: widths 4096 and 14336 times .57, cut off."""
-    assert rows(chunks(AT, chunk_tokens=4)) == [("target", 32, 1, 250, 4, 1 / 4)]
+    assert rows(chunks(AT, tokens_per_pass=4)) == [("target", 32, 1, 250, 4, 1 / 4)]
     decoder = pruned(TARGET, width_share=0.57)
     assert (decoder.hidden, decoder.intermediate, decoder.heads, decoder.layers) == (2334, 8171, 32, 32)
     assert 3.1e9 < decoder.params < 3.3e9  # published as the 3B decoder of the 8B model
@@ -294,7 +294,7 @@ def test_diffusion_by_hand() -> None:
         lambda at: caught_up(at, ((32, 1.0),), verified=True, rejected=0.5),
         lambda at: tree_drafting(at, tree_tokens=1, tokens_per_pass=1),
         lambda at: longest_prefix(at, block_size=1, tokens_per_pass=1),
-        lambda at: chunks(at, chunk_tokens=1),
+        lambda at: chunks(at, tokens_per_pass=1),
         lambda at: pruned_decoding(at, decoder=pruned(at.target, width_share=1.0)),
     ],
 )

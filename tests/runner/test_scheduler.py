@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import DoesNotFitError, ProcessEndedError, StorageError, UserError
 from harness.models import KNOWN_SHAPES
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Sample
 from harness.record.store import read_run
 from harness.runner.cluster import scheduler
@@ -340,4 +340,4 @@ def test_a_numbered_gpu_is_the_clusters_own(tmp_path):
     file = tmp_path / "fake.yaml"
     file.write_text(SCENARIO.replace("repeats: 2", "repeats: 2\n    device: cuda:1"))
     with pytest.raises(UserError, match="a cluster numbers its GPUs itself; give device: cuda"):
-        spread(file, tmp_path / "out", FakeCluster(), Silent())
+        spread(file, tmp_path / "out", FakeCluster(), Progress())

@@ -14,7 +14,7 @@ from harness.analysis.prices import ladder
 from harness.analysis.pricing import Pricer
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.hardware.profile import load_profile
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.roofline.ceilings import ceilings_from_profile
@@ -241,7 +241,7 @@ class EndsAtWhatDoesNotFit(InThisProcess):
         self.engines.append(FakeEngine(self.shape, too_big=2) if torn else FakeEngine(self.shape))
         machine = replace(fake_machine(self.engines[-1]), close=refusing if torn else lambda: None)
         try:
-            run_errand(errand, Silent(), machine)
+            run_errand(errand, Progress(), machine)
         except ProcessEndedError as error:
             return error.exit_code
         return 0

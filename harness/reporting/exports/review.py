@@ -63,7 +63,10 @@ def markdown_text(judgements: Judgements) -> str:
     foot = "\nRuns:\n\n" + "".join(f"- run: {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
     rows, remedies, room = [], [], LONGEST - len(head) - len(foot)
     for one in ordered:
-        row, remedy = _row(one), _remedy(one)
+        cells = (one.word, one.metric, one.subject, value_words(one), one.bound, one.reason)
+        row = "| " + " | ".join(escaped(cell) for cell in cells) + " |\n"
+        # The fixed word comes first, because text that starts with ``- `` opens a nested list.
+        remedy = f"- {one.word}: {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
         room -= len(row) + (len(remedy) if one.remedy else 0)
         if room < 0:
             break
@@ -84,16 +87,6 @@ def escaped(text: str) -> str:
 def _marker(title: str) -> str:
     """An HTML comment that no title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
     return f"<!-- {MARKER}: {re.sub('[<>-]+', '-', one_line(title, LONGEST_TEXT))} -->"
-
-
-def _remedy(one: Judgement) -> str:
-    """A list item; it starts with a fixed word, because text that starts with ``- `` opens a nested list."""
-    return f"- {one.word}: {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
-
-
-def _row(one: Judgement) -> str:
-    cells = (one.word, one.metric, one.subject, value_words(one), one.bound, one.reason)
-    return "| " + " | ".join(escaped(cell) for cell in cells) + " |\n"
 
 
 LEVELS: dict[State, str] = {"missed": "error", "void": "error", "inconclusive": "warning"}

@@ -38,7 +38,7 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
     return MethodTrace(family="set block", calls=(first, later))
 
 
-def chunks(at: Setting, *, chunk_tokens: int) -> MethodTrace:
+def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
     """One vector per chunk of tokens (continuous CALM, arXiv 2510.27688): one pass per chunk, a cache entry per chunk.
 
     A decoder with a head over the vocabulary reads the chunk's tokens off the vector. It is priced as the target's LM head at
@@ -47,11 +47,11 @@ def chunks(at: Setting, *, chunk_tokens: int) -> MethodTrace:
     Raises:
         UserError: a chunk below 1 token.
     """
-    at_least("tokens per chunk", chunk_tokens, 1)
+    at_least("tokens per chunk", tokens_per_pass, 1)
     call = target_call(
-        at, "decide", 1 / chunk_tokens, query=1, logits=chunk_tokens, kept=1, context=at.context_tokens // chunk_tokens
+        at, "decide", 1 / tokens_per_pass, query=1, logits=tokens_per_pass, kept=1, context=at.context_tokens // tokens_per_pass
     )
-    notes = "" if chunk_tokens == 1 else "the generative head and the autoencoder's layers are not priced"
+    notes = "" if tokens_per_pass == 1 else "the generative head and the autoencoder's layers are not priced"
     return MethodTrace(family="chunks of tokens", calls=(call,), notes=notes)
 
 

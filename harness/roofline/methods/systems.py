@@ -121,10 +121,6 @@ def _verified_exits(
     return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=rejected)
 
 
-def _chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
-    return chunks(at, chunk_tokens=tokens_per_pass)
-
-
 def _pruned(at: Setting, *, width_share: float) -> MethodTrace:
     return pruned_decoding(at, decoder=pruned(at.target, width_share=width_share))
 
@@ -149,7 +145,7 @@ RECIPES = {
     "copied_state": Recipe(_copied_state),
     "caught_up": Recipe(_caught_up),
     "verified_exits": Recipe(_verified_exits),
-    "chunks": Recipe(_chunks),
+    "chunks": Recipe(chunks),
     "pruned": Recipe(_pruned),
     "whole_sequence": Recipe(whole_sequence),
     "approximate_cache": Recipe(_approximate_cache),

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from harness import __version__
 from harness.errors import UserError
-from harness.progress import Silent
+from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.runner.cluster.protocol import STARTING, Order, source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
@@ -61,7 +61,7 @@ def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
     """
     job = _checked(order, "a node")
     bare = replace(machine(), calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
-    return make_header(job, bare, Silent())
+    return make_header(job, bare, Progress())
 
 
 def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
@@ -72,7 +72,7 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
     _pin(part)
     refuse_other_execution([part], order.held, machine.execution)
     work = work_of(job.plan, order.held, order.share, node)
-    entries = take(work, machine, Silent())
+    entries = take(work, machine, Progress())
     yield next(entries)  # the node, before anything slow
     yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
     yield from entries
@@ -82,7 +82,7 @@ def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -
     """The ceilings that a local run has in its header."""
     hardware, reason = machine.profile(job.scenario)
     shape = next(case.model for case in held.header.cases if case.part == share.part)
-    calibration = machine.calibrate(part, shape, Silent()) if part.timed else None
+    calibration = machine.calibrate(part, shape, Progress()) if part.timed else None
     return {"hardware": hardware, "hardware_reason": reason, "calibration": calibration}
 
 
