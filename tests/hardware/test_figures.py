@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +11,9 @@ from harness.errors import UnknownHardwareError
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile
 from harness.paths import data_dir
-from tests.helpers import DATA
+from tests.helpers.typed_figures import typed_figures
 
-TABLE = DATA / "hardware_figures.csv"
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
-
-
-def typed_rows() -> dict[str, dict[str, str]]:
-    """The table typed from the published pages, in their units; ``7700|8000`` is a figure with another source's value."""
-    with TABLE.open(encoding="utf-8") as file:
-        return {row["profile"]: row for row in csv.DictReader(file)}
 
 
 def figures(profile: HardwareProfile) -> Iterator[tuple[str, float, SourcedFigure | None]]:
@@ -55,13 +47,13 @@ def values(figure: SourcedFigure | None) -> list[float]:
 
 def test_the_table_and_the_folder_hold_the_same_devices():
     """Every profile has a row, every row a profile."""
-    assert sorted(typed_rows()) == sorted(known_profiles())
+    assert sorted(typed_figures()) == sorted(known_profiles())
 
 
 @pytest.mark.parametrize("name", sorted(known_profiles()))
 def test_every_figure_equals_the_typed_one(name: str):
     """The same values in the same order, or unknown in both; a slip of a digit or a unit on either side is seen here."""
-    row, profile = typed_rows()[name], known_profiles()[name]
+    row, profile = typed_figures()[name], known_profiles()[name]
     for column, unit, figure in figures(profile):
         typed = [float(value) * unit for value in row[column].split("|") if value]
         assert values(figure) == pytest.approx(typed, rel=1e-12), column

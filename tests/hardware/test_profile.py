@@ -10,6 +10,7 @@ from harness import paths
 from harness.errors import InvariantError, UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile, match_profile
 from harness.paths import data_dir
+from tests.helpers.typed_figures import typed_figures
 
 MIB = 1 << 20
 
@@ -22,34 +23,9 @@ def test_known_profiles_are_named_as_their_files():
 
 # (what a driver says, its MiB, the profile). MiB as drivers print them, or 7 % above the label where we have seen none.
 DRIVER_NAMES = [
-    ("NVIDIA H100 80GB HBM3", 81559, "h100-sxm"),
-    ("NVIDIA H100 PCIe", 81559, "h100-pcie"),
-    ("NVIDIA H100 NVL", 95830, "h100-nvl"),
-    ("NVIDIA H200", 143771, "h200-sxm"),
-    ("NVIDIA H200 NVL", 143771, "h200-nvl"),
-    ("NVIDIA H20", 97871, "h20"),
-    ("NVIDIA B200", 183359, "b200-sxm"),
-    ("NVIDIA GB200", 189471, "gb200"),
-    ("NVIDIA B300 SXM6 AC", 275040, "b300-sxm"),
-    ("NVIDIA A100-SXM4-40GB", 40960, "a100-40-sxm"),
-    ("NVIDIA A100-PCIE-40GB", 40960, "a100-40-pcie"),
-    ("NVIDIA A100-SXM4-80GB", 81920, "a100-80-sxm"),
-    ("NVIDIA A100 80GB PCIe", 81920, "a100-80-pcie"),
-    ("NVIDIA L40S", 46068, "l40s"),
-    ("NVIDIA L4", 23034, "l4"),
-    ("NVIDIA A10G", 23028, "a10g"),
-    ("NVIDIA GeForce RTX 4090", 24564, "rtx-4090"),
-    ("NVIDIA GeForce RTX 5090", 32607, "rtx-5090"),
-    ("NVIDIA RTX 6000 Ada Generation", 49140, "rtx-6000-ada"),
-    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, "rtx-pro-6000-server"),
-    ("AMD Instinct MI300X", 196592, "mi300x"),
-    ("AMD Instinct MI325X", 262128, "mi325x"),
-    ("AMD Instinct MI355X", 294896, "mi355x"),
-    ("Apple M4", None, "m4"),
-    ("Apple M4 Pro", None, "m4-pro"),
-    ("Apple M4 Max", None, "m4-max"),
-    ("Apple M3 Ultra", None, "m3-ultra"),
-    ("Apple M2 Ultra", None, "m2-ultra"),
+    (row["driver_name"], int(row["driver_mib"]) if row["driver_mib"] else None, name)
+    for name, row in typed_figures().items()
+    if row["driver_name"]
 ]
 # Parts that no profile describes, although their names or sizes are those of one that has a profile.
 STRANGERS = [
