@@ -39,9 +39,8 @@ def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: p
     """The answer first; every profile has a line or a reason; figures are labelled, prices sourced, assumptions said."""
     monkeypatch.setenv("COLUMNS", "400")
     out = output(monkeypatch, capsys, *LLAMA, "--batch", "8")
-    assert out.startswith(
-        f"llama-3.1-8b at context 4,096, batch 8 per replica: possible with SBD on {len(planned())} of {len(typed_figures())} devices"
-    )
+    counted = f"possible with SBD on {len(planned())} of {len(typed_figures())} devices"
+    assert out.startswith(f"llama-3.1-8b at context 4,096, batch 8 per replica: {counted}")
     rows = [line.split() for line in out.splitlines() if line.endswith("datasheet")]
     listed = {row[0] for row in rows}
     unplanned = set(out.partition("no plan\n")[2].partition("\n\n")[0].replace(",", " ").replace(":", " ").split())
