@@ -16,6 +16,8 @@ EXIT_TOOL_ERROR = 5
 STATUS_AGAIN = 75
 """The processes of a split model ended at a case that cannot be run; a restart leaves it out (EX_TEMPFAIL)."""
 EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
+"""Whoever read the standard output left: 128 + SIGPIPE, as a shell shows it."""
 
 
 class SbdError(Exception):

@@ -41,6 +41,7 @@ from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, CudaClock, HostClock
+from harness.record.regular_file import write_whole
 from harness.record.store import read_run
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
@@ -83,8 +84,8 @@ def check(out: Path, minutes: float, *, dry: bool) -> str:
     found, curve = _cells(file, run, stopped)
     cells: dict[str, Any] = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
     _write_json(out / "cells.json", {"version": CELLS_VERSION, "dry_run": dry, "stopped": stopped, **cells})
-    (out / "cells.md").write_text(cells_table(found, curve), encoding="utf-8")
-    (out / "attention.md").write_text(attention_table(times), encoding="utf-8")
+    write_whole(out / "cells.md", cells_table(found, curve).encode())
+    write_whole(out / "attention.md", attention_table(times).encode())
     faults = _faults(exact, half, times)
     if faults:
         raise CheckFailedError(f"on {device} {'; '.join(faults)}; files: {out}")
@@ -110,7 +111,7 @@ def _write_scenario(file: Path, run: Path, dry: bool) -> None:
     if run.exists() and (not file.exists() or file.read_text(encoding="utf-8") != text):
         raise UserError(f"--out {file.parent}: it holds another run (of another version, or a dry one); give another folder")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    write_whole(file, text.encode())
 
 
 def take_run(file: Path, run: Path, seconds: float) -> str | None:
@@ -150,7 +151,7 @@ def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[Row], list[
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps({"program_version": __version__} | content, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_whole(file, json.dumps({"program_version": __version__} | content, indent=1, ensure_ascii=False).encode())
 
 
 def exactness(device: str) -> dict[str, bool]:

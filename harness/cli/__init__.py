@@ -5,8 +5,11 @@ A command's module is imported when the command is called, so that `sbd --help` 
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness import __version__
-from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, SbdError
+from harness.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_TOOL_ERROR, SbdError
 
 COMMANDS = {
     "plan": ("plan:plan_command", "list the cases, with memory and time"),
@@ -93,8 +96,12 @@ def _options(
 
 def main() -> None:
     """Entry point of the ``sbd`` script; only this function catches the program's own errors."""
+    stdout = _copy_of_stdout()
     try:
         app()
+    except SystemExit:
+        _heed_closed_pipe(stdout)
+        raise
     except SbdError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -102,6 +109,27 @@ def main() -> None:
     except Exception as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
+
+
+def _copy_of_stdout() -> int | None:
+    """A descriptor of the same file; rich points descriptor 1 elsewhere once nobody reads it. None: there is none."""
+    try:
+        return os.dup(1)
+    except OSError:
+        return None
+
+
+def _heed_closed_pipe(stdout: int | None) -> None:
+    """End with 141 where whoever read standard output has left (`| head`); click and rich say 1, which is a verdict here."""
+    if stdout is None:
+        return
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    poll = select.poll()
+    poll.register(stdout, 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter flushes again, and complains
+        sys.exit(EXIT_CLOSED_PIPE)
 
 
 def _fail(message: str, code: int) -> None:

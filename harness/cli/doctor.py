@@ -21,6 +21,7 @@ from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
+from harness.record.regular_file import write_whole
 from harness.scenario.scenario import Part
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 
@@ -227,5 +228,5 @@ def check_command(
         print(check(out, minutes, dry=dry_run))
     finally:
         if out.exists():
-            (out / "doctor.json").write_text(json_text(examine(device)), encoding="utf-8")
+            write_whole(out / "doctor.json", json_text(examine(device)).encode())
     print(f"files  {out}")

@@ -17,7 +17,7 @@ import typer
 from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
 from harness.errors import StorageError, UserError
-from harness.record.journal import write_whole
+from harness.record.regular_file import write_whole
 from harness.reporting.exports.formats import FORMATS, export
 from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
 

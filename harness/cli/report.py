@@ -14,8 +14,8 @@ from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text
 from harness.errors import UserError
-from harness.record.journal import write_whole
 from harness.record.machine import by_machine
+from harness.record.regular_file import write_whole
 from harness.record.store import publish, read_on_one_machine, read_run
 from harness.regression import run_comparison
 

@@ -19,8 +19,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.errors import StorageError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
+from harness.record.regular_file import write_whole
 from harness.roofline.ceilings import why_unusable
 
 STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
@@ -189,8 +191,9 @@ def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: 
     if why_unusable(calibration, dtype):  # a disturbance of the machine: measured once more
         calibration = measure(bench, dtype, model_bytes)
     if why_unusable(calibration, dtype) is None:  # else only the record keeps it, with its reason
-        with suppress(OSError):  # what cannot be cached is measured again by the next run
-            _write(path, calibration)
+        with suppress(OSError, StorageError):  # what cannot be cached is measured again by the next run
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, calibration.model_dump_json(indent=1).encode())
     return calibration
 
 
@@ -209,9 +212,3 @@ def kept_at(path: Path, dtype: str) -> Calibration | None:
     return None
 
 
-def _write(path: Path, calibration: Calibration) -> None:
-    """Whole or not at all: a reader never sees a partial file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
-    partial.replace(path)

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from harness.errors import RecordError, StorageError
+from harness.record.regular_file import open_regular, read_regular, refused
 
 
 class Journal:
@@ -36,7 +37,7 @@ class Journal:
         try:
             with ExitStack() as on_failure:
                 # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
-                opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644) if lent is None else os.dup(lent)
+                opened = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) if lent is None else os.dup(lent)
                 self.descriptor = opened  # can be lent
                 on_failure.callback(self.close)
                 if lent is not None:
@@ -44,7 +45,7 @@ class Journal:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(opened).st_nlink == 0:
                     raise BlockingIOError(f"{path} was packed just now")  # between opening it and locking it
-                data = path.read_bytes()
+                data = read_regular(path)
                 data = data[: whole_bytes(data)]
                 kept = 0 if lent is None and data and _unpacked(path).endswith(data) else len(data)
                 os.ftruncate(opened, kept)  # a torn line, and lines that a kill left here when they were packed
@@ -117,7 +118,7 @@ def _unpacked(path: Path) -> bytes:
 def _bytes(path: Path) -> bytes:
     """The file's contents; empty if it is absent."""
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return b""
     except OSError as error:
@@ -141,36 +142,6 @@ def whole_bytes(data: bytes) -> int:
     except ValueError:
         return start
     return end
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: beside it first, then renamed over it.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise refused(path, error) from error
-
-
-def refused(path: Path, error: OSError) -> StorageError:
-    """The disk's refusal in the user's words."""
-    return StorageError(
-        f"{path}: the disk refused to take the record ({error.strerror or error}); free space or give another --out, then "
-        "start the same command again: finished samples are kept"
-    )
 
 
 def damaged(path: Path, number: int, why: str) -> RecordError:

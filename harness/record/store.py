@@ -23,8 +23,9 @@ from pydantic_core import from_json
 
 from harness.errors import InvariantError, RecordError, UserError
 from harness.record.diff import differing
-from harness.record.journal import Journal, damaged, packed, read_lines, refused, whole_lines, write_whole
+from harness.record.journal import Journal, damaged, packed, read_lines, whole_lines
 from harness.record.machine import of_one_machine
+from harness.record.regular_file import open_regular, read_regular, refused, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 
 HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
@@ -120,7 +121,7 @@ class RunStore:
         One write replaces the mark: a process killed meanwhile leaves the old or the new one.
         """
         try:
-            with os.fdopen(os.open(self.directory / MARK, os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0) as file:
+            with os.fdopen(open_regular(self.directory / MARK, os.O_WRONLY | os.O_CREAT), "wb", buffering=0) as file:
                 file.write(f"{case_id}\n".encode())  # its line ends here, whatever is left of a longer one
         except OSError as error:
             raise refused(self.directory / MARK, error) from error
@@ -128,8 +129,8 @@ class RunStore:
     def marked(self) -> str:
         """What was marked last; "" where nothing was, or it cannot be read."""
         try:
-            return (self.directory / MARK).read_bytes().partition(b"\n")[0].decode()
-        except (OSError, ValueError):
+            return read_regular(self.directory / MARK).partition(b"\n")[0].decode()
+        except (OSError, ValueError, UserError):
             return ""
 
     def close(self) -> None:
@@ -215,7 +216,7 @@ def publish(run_directory: Path, target: Path) -> Path:
 
     Raises:
         RecordError: there is no readable run, or the one in ``target`` cannot be read.
-        UserError: ``target`` holds another run, or samples that this one lacks.
+        UserError: ``target`` holds another run, samples that this one lacks, or others under the same keys.
         StorageError: the disk refuses, or somebody is writing to ``target``.
     """
     run = read_run(run_directory)
@@ -226,8 +227,11 @@ def publish(run_directory: Path, target: Path) -> Path:
         held = read_run(target) if store.exists else run
         if target.resolve() == run_directory.resolve():
             run = held
-        elif lacking := len(finished_keys(held) - finished_keys(run)):
-            raise UserError(f"{target}: holds {lacking} samples that {run_directory} lacks; give another target")
+        elif lost := len(set(whole_lines(target / SAMPLES)) - set(whole_lines(run_directory / SAMPLES))):
+            raise UserError(
+                f"{target}: holds {lost} samples that {run_directory} lacks or took with other values; nothing was written. "
+                "Give another target"
+            )
         return _published(run, run_directory, target)
 
 
@@ -235,7 +239,7 @@ def _published(run: Run, run_directory: Path, target: Path) -> Path:
     """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
     try:
         target.mkdir(parents=True, exist_ok=True)
-        reports = {name: (run_directory / name).read_bytes() for name in REPORTS if (run_directory / name).exists()}
+        reports = {name: read_regular(run_directory / name) for name in REPORTS if os.path.lexists(run_directory / name)}
     except OSError as error:
         raise refused(target, error) from error
     write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
@@ -254,7 +258,7 @@ def _published(run: Run, run_directory: Path, target: Path) -> Path:
 
 def _read_header(file: Path) -> RunHeader:
     try:
-        data = from_json(file.read_bytes(), allow_inf_nan=False)
+        data = from_json(read_regular(file), allow_inf_nan=False)
         version = data["record_version"]
         if type(version) is not int or not 1 <= version <= RECORD_VERSION:
             found = repr(version)[:LONGEST_SHOWN]

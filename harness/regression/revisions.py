@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
-from harness.record.journal import refused, write_whole
+from harness.record.regular_file import refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage

@@ -37,8 +37,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     from pydantic_core import to_json as pretty_json
 
     from harness.analysis.comparison import compare, to_json
-    from harness.record.journal import write_whole
     from harness.record.machine import by_machine
+    from harness.record.regular_file import write_whole
     from harness.record.store import REPORTS, read_run
     from harness.regression.run_comparison import compare_several
     from harness.reporting.page import render

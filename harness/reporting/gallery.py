@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.analysis.comparison import compare
 from harness.errors import UserError
-from harness.record.journal import write_whole
+from harness.record.regular_file import write_whole
 from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.answers import answers

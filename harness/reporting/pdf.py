@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import StorageError, UserError
+from harness.record.regular_file import write_whole
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 LONGEST_S = 300
@@ -44,5 +45,5 @@ def print_pdf(page: Path) -> Path:
         if not made.is_file():
             last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
             raise StorageError(f"{browser} did not print {page} (exit code {done.returncode}): {last}")
-        shutil.move(made, target)
+        write_whole(target, made.read_bytes())
     return target

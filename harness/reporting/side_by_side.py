@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import formatting
 from harness.analysis.stats.quantity import Quantity
-from harness.record.journal import write_whole
+from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
 from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json

@@ -87,7 +87,7 @@ def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
             without the field ``cluster``.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # U+2028 and its like are text
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ScenarioError(f"{file}: cannot read the prompts: {reason}; give the path of a readable JSONL file") from error

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,21 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         assert f"\n  {name} " in text
     assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
     assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("--help", 141), ("hardware", 141), ("plan quickstart", 141), ("verify reports/quickstart", 141), ("plan nosuch", 2)],
+)
+def test_a_reader_that_left_is_no_verdict(arguments: str, code: int) -> None:
+    """`sbd verify RUN | head` must not end with 1, which means refuted; a user's mistake stays 2."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "harness", *arguments.split()], stdout=writing, stderr=subprocess.PIPE, cwd=ROOT
+    )
+    os.close(writing)
+    assert ended.returncode == code and (b"nosuch" in ended.stderr) == (code == 2) and b"Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(

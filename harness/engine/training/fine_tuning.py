@@ -39,7 +39,7 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
         UserError: the file cannot be read, is empty, or a line (named) is not of that form.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # U+2028 and its like are text
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot read the training data ({error}); give a readable JSONL file") from error
     pairs = []
