@@ -1,0 +1,116 @@
+"""Walks the catalogue with worker processes and stores what was found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+from benchmarks.hostile.cases import COUNTERS, judged, watch
+from benchmarks.hostile.world import World
+from benchmarks.results_file import write_results
+
+KINDS = (
+    "scenarios", "claims", "profiles", "records", "configs", "words", "links", "environments", "weights", "kills",
+    "tampering",
+)  # fmt: skip
+"""Modules of this package; those that load a model come last. A kind whose module is not there has no cases."""
+LOADED = ("report", "gate", "compare", "verify", "plan", "run", "capacity", "roofline", "hardware", "history", "doctor")
+LOADS_MODELS = ("weights", "kills")
+Found = list[tuple[str, str]]
+
+
+def kinds() -> dict[str, int]:
+    """Every kind with its number of cases."""
+    there = [kind for kind in KINDS if find_spec(f"benchmarks.hostile.{kind}")]
+    return {kind: import_module(f"benchmarks.hostile.{kind}").COUNT for kind in there}
+
+
+def chosen(share: float, only: str) -> list[tuple[str, int]]:
+    """The cases to walk: all of them, an evenly spread share, one kind, or one case (KIND/NUMBER)."""
+    kind, _, number = only.partition("/")
+    if number:
+        return [(kind, int(number))]
+    counts = {name: count for name, count in kinds().items() if only in ("", name)}
+    return [(name, round(i / share)) for name, count in counts.items() for i in range(int(count * share))]
+
+
+def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> tuple[str, Found]:
+    """Run one case in this process's children; its description and findings."""
+    kind, number = one
+    if kind in LOADS_MODELS:
+        for name in ("torch", "transformers", "harness.engine.engine", "harness.engine.loading"):
+            import_module(name)  # here, so that the cases' children need not
+    case = import_module(f"benchmarks.hostile.{kind}").case(World(root / "world"), number, Random(f"{seed}/{kind}/{number}"))
+    folder = root / f"{kind}-{number}"
+    with judged(case, folder) as place:
+        found = list(place.findings)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return case.what, found
+
+
+def load() -> None:
+    """Import, once and before any fork, what the commands of the cases import."""
+    for name in LOADED:
+        import_module(f"harness.cli.{name}")
+    for name in (
+        "harness.reporting",
+        "harness.reporting.side_by_side",
+        "harness.reporting.gallery",
+        "sqlalchemy",
+        "matplotlib",
+    ):
+        import_module(name)
+    watch()
+
+
+def walk(root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, keep: bool) -> tuple[Counter[str], list[str]]:
+    """Run the cases; counts by counter and kind, and a line for every failure."""
+    World(root / "world").build()
+    figures, lines = Counter(dict.fromkeys(("cases", *COUNTERS), 0)), []
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
+        for (kind, number), (what, found) in zip(cases, pool.map(partial(conduct, root, seed, keep), cases), strict=True):
+            figures.update({"cases": 1, f"cases_{kind}": 1})
+            figures.update({counter for counter, _ in found})
+            for counter, text in found:
+                lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
+                print(lines[-1], flush=True)
+            if figures["cases"] % 100 == 0:
+                print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
+    return figures, lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Walk, print, store; 1 where something was found."""
+    parser = argparse.ArgumentParser(description="Hostile input against the command line.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1.0, help="only so many of every kind; nothing is stored")
+    parser.add_argument("--only", default="", metavar="KIND[/NUMBER]", help="one kind, or one case; nothing is stored")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the folders of the cases here")
+    given = parser.parse_args(arguments)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # a library with threads cannot be forked
+    with tempfile.TemporaryDirectory(prefix="sbd-hostile-") as temporary:
+        root = given.keep or Path(temporary)
+        figures, lines = walk(root, chosen(given.share, given.only), given.seed, given.workers, given.keep is not None)
+    print(dict(figures))
+    if given.share == 1.0 and not given.only:
+        print(write_results("hostile", {name: float(count) for name, count in figures.items()}))
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

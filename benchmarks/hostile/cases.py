@@ -1,0 +1,233 @@
+"""What a case is, and a child process in which one command of it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+COUNTERS = ("lost", "tracebacks", "hangs", "wrong_verdicts", "code_run", "injected", "untold")
+DOCUMENTED = frozenset({0, 1, 2, 3, 4, 5, 130, 141})
+REFUSED = frozenset({2})
+UNREADABLE = frozenset({2, 5})
+LIMIT_S, MODEL_LIMIT_S = 30.0, 90.0
+MEMORY_BYTES = 6 << 30
+SECRET = "a file of the user, hstl-secret\n"
+"""Contents of the file ``mine.txt`` beside every case's folder: never changed, never copied."""
+CHANGING = {
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.symlink",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+    "shutil.rmtree",
+}
+_watched: list[tuple[str, int]] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended; ``code`` is negative where a signal ended it."""
+
+    code: int
+    out: str
+    err: str
+    hung: bool
+
+
+@dataclass
+class Place:
+    """The folder of one case: commands run in ``here``; ``mine`` and ``canary`` lie outside it."""
+
+    root: Path
+    findings: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.here, self.mine, self.canary = self.root / "here", self.root / "mine.txt", self.root / "canary"
+        (self.here / "home").mkdir(parents=True)
+        self.mine.write_text(SECRET)
+
+    def found(self, counter: str, text: str) -> None:
+        """One failure of this case."""
+        assert counter in COUNTERS
+        self.findings.append((counter, text))
+
+    def sbd(
+        self, *arguments: str | Path, exits: frozenset[int] = DOCUMENTED, names: str = "",
+        setup: Callable[[], None] | None = None,
+        variables: Mapping[str, str] | None = None, encoding: str = "utf-8", limit_s: float = LIMIT_S,
+        kill_after_s: float | None = None,
+    ) -> Ended:  # fmt: skip
+        """Run a command in a child and judge what holds for every one.
+
+        ``exits``: codes that fit. ``names``: text that a refusal (2 or 5) contains. ``setup``: called in the child before.
+        ``kill_after_s``: SIGKILL at that time; then nothing is judged.
+        """
+        words = [str(one) for one in arguments]
+        given = {"HOME": str(self.here / "home"), "TMPDIR": str(self.here), "COLUMNS": "120"} | dict(variables or {})
+        ended = self._forked(words, given, encoding, setup, kill_after_s or limit_s)
+        if kill_after_s is None:
+            self.judge(f"sbd {' '.join(words)}"[:300], ended, exits, names)
+        return ended
+
+    def judge(self, command: str, ended: Ended, exits: frozenset[int], names: str = "") -> None:
+        """What holds for every command, into the findings."""
+        said = ended.err.strip().splitlines()[-1][:300] if ended.err.strip() else ""
+        if ended.hung:
+            self.found("hangs", command)
+        elif "Traceback (most recent" in ended.out + ended.err or "a fault in sbd" in ended.err or ended.code not in DOCUMENTED:
+            self.found("tracebacks", f"{command}: {ended.code}: {said}")
+        elif ended.code not in exits:
+            self.found("untold", f"{command}: ended with {ended.code}, fitting are {sorted(exits)}: {said}")
+        elif names and ended.code in UNREADABLE and names not in " ".join(ended.err.split()):
+            self.found("untold", f"{command}: the refusal does not say {names!r}: {said}")
+        for line in (self.root / "watch").read_text(errors="replace").splitlines():
+            self.found("code_run" if line.startswith("socket") else "lost", f"{command}: {line}")
+
+    def close(self) -> None:
+        """Judge what holds at the end of every case."""
+        if self.canary.exists():
+            self.found("code_run", f"the canary is there: {self.canary.read_text(errors='replace')[:80]!r}")
+        if self.mine.is_symlink() or not self.mine.is_file() or self.mine.read_text() != SECRET:
+            self.found("lost", "the user's file was changed")
+
+    def _forked(
+        self, words: list[str], variables: dict[str, str], encoding: str, setup: Callable[[], None] | None, limit_s: float
+    ) -> Ended:
+        files = [self.root / name for name in ("out", "err", "watch")]
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                os.setsid()
+                out, err, watch = (os.open(one, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for one in files)
+                os.dup2(out, 1)
+                os.dup2(err, 2)
+                os.environ.update(variables)
+                os.chdir(self.here)
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+                _watched.append((str(self.root.resolve() / "here"), watch))
+                code = _command(words, encoding, setup)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        status, hung = _waited(child, limit_s)
+        out_text, err_text = (one.read_text(errors="replace") if one.exists() else "" for one in files[:2])
+        return Ended(code=os.waitstatus_to_exitcode(status), out=out_text, err=err_text, hung=hung)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``what`` is wrong, in a line, and what is done about it."""
+
+    what: str
+    act: Callable[[Place], object]
+
+
+def _waited(child: int, limit_s: float) -> tuple[int, bool]:
+    """The status of the child, and whether it had to be ended; no process of its session stays."""
+    end, pause_s = time.monotonic() + limit_s, 0.002
+    hung = False
+    while not (found := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > end and not hung:
+            hung = True
+            os.killpg(child, signal.SIGKILL) if os.getpgid(child) == child else os.kill(child, signal.SIGKILL)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.3, 0.05)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    return found[1], hung
+
+
+def _command(words: list[str], encoding: str, setup: Callable[[], None] | None) -> int:
+    """As the installed script and the end of the interpreter do it."""
+    from harness.cli import main
+
+    sys.argv = ["sbd", *words]
+    sys.stdin = open(os.devnull)  # noqa: SIM115
+    if setup is not None:
+        setup()
+    sys.stdout = _text(1, encoding, "strict")
+    sys.stderr = _text(2, encoding, "backslashreplace")
+    try:
+        main()
+        code: Any = 0
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            code = 120  # as the interpreter ends then
+    return int(code or 0)
+
+
+def _text(descriptor: int, encoding: str, errors: str) -> Any:
+    """The stream of a descriptor; None where it is closed, as the interpreter begins."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return None
+    return io.TextIOWrapper(io.FileIO(descriptor, "w", closefd=False), encoding=encoding, errors=errors, write_through=False)
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    """Tell of connections, and of writes outside the case's folder."""
+    if not _watched:
+        return
+    if event in {"socket.connect", "socket.getaddrinfo"}:
+        if not (event == "socket.connect" and isinstance(arguments[1], str)):
+            os.write(_watched[-1][1], f"{event} {arguments[1:]!r}\n".encode())
+        return
+    if event == "open":
+        path, _, flags = arguments
+        writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        paths = [path] if writes else []
+    elif event in CHANGING:
+        paths = [one for one in arguments if isinstance(one, str | bytes | os.PathLike)]
+    else:
+        return
+    for path in paths:
+        if isinstance(path, str | bytes | os.PathLike):
+            with contextlib.suppress(OSError):
+                whole = os.path.abspath(os.fsdecode(path))
+                if not _may_write(whole, _watched[-1][0]):
+                    os.write(_watched[-1][1], f"{event} {whole}\n".encode(errors="replace"))
+
+
+def _may_write(path: str, here: str) -> bool:
+    """Inside the case's folder, the cache of bytecode, or what the system gives for that."""
+    return path.startswith((here, "/dev/", "/proc/")) or "__pycache__" in path
+
+
+def watch() -> None:
+    """Install the watch in this process and its children; asleep but in a command's child."""
+    sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def judged(case: Case, root: Path) -> Iterator[Place]:
+    """The place of a case, with its findings complete at the end; a case that breaks is a fault of the benchmark."""
+    place = Place(root)
+    case.act(place)
+    place.close()
+    yield place

@@ -1,0 +1,176 @@
+"""Sound files that the cases damage: scenarios, profiles, records and a model folder; and how a value is damaged at random."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from benchmarks.hostile.cases import Place
+from harness.engine import reference
+from harness.hardware.profile import known_profiles
+from harness.record.schema import Run
+from tests.helpers import ROOT
+from tests.helpers import synthetic_run as synthetic
+from tests.helpers.fuzzed_files import JUNK, PUT
+from tests.helpers.two_runs import MORE_PASSES, NTP, SBD, stored
+
+MODEL = Path(next(iter(reference.__path__)))
+PUBLISHED = ROOT / "reports" / "quickstart"
+OLDER = ROOT / "tests" / "data" / "records"
+CONFIRMED, REFUTED = "nfe_speedup >= 1.5", "nfe_speedup >= 6"
+"""Claims that the sound record meets and misses: every second prompt takes 4 passes per block of 16 tokens, the others 8."""
+SCENARIO: dict[str, Any] = yaml.safe_load("""
+version: 1
+name: small
+question: Is it faster?
+parts:
+  - name: one
+    model: {random: llama-250m}
+    device: cpu
+    dtype: bfloat16
+    arms:
+      - {method: ntp, temperature: 0}
+      - {method: sbd, block_size: [8, 16], acceptance: {replay: {nfe_speedup: 3.0}}}
+    batch_sizes: [1, 2]
+    health: {kernel: 0.1, steal: 0.01}
+    workload: {synthetic: {prompt_tokens: 8}, prompts: 4, max_new_tokens: 16}
+    repeats: {standard_error: 0.01, at_most: 4}
+    processes: 2
+    warmup: 2
+    seed: 1
+  - name: two
+    model: {reference: sbd}
+    dtype: float32
+    arms:
+      - {method: ntp}
+      - {method: sbd, block_size: 16, gamma: [0, 0.35], solver: entropy_bounded}
+    workload: {prompts_file: prompts.jsonl, prompts: 2, max_new_tokens: 16, stop_strings: ["."]}
+    timed: false
+claims:
+  - {name: fast, source: somebody, metric: wall_speedup, min: 3, where: {part: one}}
+""")
+TINY: dict[str, Any] = yaml.safe_load("""
+version: 1
+name: tiny
+question: Is it faster?
+parts:
+  - name: one
+    model: {reference: sbd}
+    dtype: float32
+    threads: 1
+    warmup: 1
+    baseline_check: 0
+    health: {kernel: 100, steal: 1}
+    arms:
+      - {method: ntp}
+      - {method: sbd, block_size: 16, gamma: 0.1}
+    workload: {tasks: [word_problems], split: test, prompts: 6, max_new_tokens: 32}
+    repeats: 2
+    seed: 1
+""")
+
+
+@dataclass(frozen=True)
+class World:
+    """``root`` holds files that cases copy; made once, then only read."""
+
+    root: Path
+
+    @property
+    def good(self) -> Path:
+        """A sound record of this version, written by arithmetic."""
+        return self.root / "good"
+
+    def build(self) -> None:
+        """Write the sound files."""
+        part = synthetic.Part(prompts=12, blocks=2, jitter=0.02, arms=(NTP, SBD))
+        run = synthetic.build(part, calibration=synthetic.calibration())
+        slower = synthetic.build(replace(part, arms=(NTP, MORE_PASSES)))
+        samples = [(fast, slow)[fast.group % 2] for fast, slow in zip(run.samples, slower.samples, strict=True)]
+        environment = run.header.environment | {"logical_cores": 2, "commit": "a" * 40}
+        hardware = json.loads(known_profiles()["cpu-amx"].model_dump_json())
+        header = run.header.model_copy(update={"environment": environment, "hardware": hardware})
+        stored(Run(header=header, samples=samples, outcomes=[], sessions=run.sessions), self.good)
+
+    @cached_property
+    def profile(self) -> dict[str, Any]:
+        """A profile as data."""
+        return dict(yaml.safe_load((ROOT / "hardware_profiles" / "h100-sxm.yaml").read_text()))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The reference model's config.json."""
+        return dict(json.loads((MODEL / "sbd" / "config.json").read_text()))
+
+
+def copied(place: Place, source: Path, name: str = "run") -> Path:
+    """A copy of a record, without its pages, or of a model's folder, in the case's folder."""
+    return Path(shutil.copytree(source, place.here / name, ignore=shutil.ignore_patterns("report.*")))
+
+
+def written(place: Place, name: str, content: Any) -> Path:
+    """A file in the case's folder: bytes as they are, text in UTF-8, other values as JSON, which YAML reads too."""
+    file = place.here / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    data = content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode()
+    file.write_bytes(data)
+    return file
+
+
+def mutated(chance: Random, tree: Any, values: tuple[Any, ...] = JUNK) -> Any:
+    """The tree with up to three places changed, small branches as often as large ones."""
+    tree = copy.deepcopy(tree)
+    for _ in range(chance.randint(1, 3)):
+        _mutate(chance, tree, values)
+    return tree
+
+
+def _mutate(chance: Random, tree: Any, values: tuple[Any, ...]) -> None:
+    holder, key = None, None
+    inner = tree
+    while isinstance(inner, dict | list) and inner and (holder is None or chance.random() < 0.75):
+        holder, key = inner, chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
+        inner = holder[key]
+    if holder is None:
+        return
+    how = chance.choice(("junk", "junk", "junk", "drop", "wrap", "scale", "double"))
+    if how == "drop":
+        del holder[key]
+    elif how == "wrap":
+        holder[key] = chance.choice(([inner], {"x": inner}, [inner, inner], str(inner)))
+    elif how == "scale" and isinstance(inner, int | float):
+        holder[key] = inner * chance.choice((-1, 0, 10, 1000, 10**9, 10**18, 0.5, 1e-300, 1e300))
+    elif how == "double" and isinstance(holder, list):
+        holder.insert(key, copy.deepcopy(inner))
+    else:
+        holder[key] = copy.deepcopy(chance.choice(values))
+
+
+def damaged(chance: Random, data: bytes) -> bytes:
+    """Some bytes cut, doubled, overwritten or put in."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randint(0, len(data))
+        end = min(len(data), start + chance.choice((0, 1, 2, 7, 100, 10_000)))
+        put = chance.choice((b"", b"", data[start:end] * 2, *PUT))
+        data = data[:start] + put + data[end:]
+    return data
+
+
+def at(tree: Any, path: str, value: Any) -> Any:
+    """A copy of the tree with the value at a dotted path (numbers are places in lists), or a function of the old one."""
+    tree = copy.deepcopy(tree)
+    *way, last = [int(one) if one.isdigit() else one for one in path.split(".")]
+    holder = tree
+    for one in way:
+        holder = holder[one]
+    holder[last] = value(holder[last]) if isinstance(value, Callable) else value  # type: ignore[arg-type]
+    return tree
