@@ -62,7 +62,7 @@ class Place:
     def found(self, counter: str, text: str) -> None:
         """One failure of this case."""
         assert counter in COUNTERS
-        self.findings.append((counter, text))
+        self.findings.append((counter, text.replace(f"{self.root}/", "")))
 
     def sbd(
         self, *arguments: str | Path, exits: frozenset[int] = DOCUMENTED, names: str = "",
@@ -93,7 +93,7 @@ class Place:
             self.found("untold", f"{command}: ended with {ended.code}, fitting are {sorted(exits)}: {said}")
         elif names and ended.code in UNREADABLE and names not in " ".join(ended.err.split()):
             self.found("untold", f"{command}: the refusal does not say {names!r}: {said}")
-        for line in (self.root / "watch").read_text(errors="replace").splitlines():
+        for line in (self.root / "watch").read_text(errors="replace").splitlines()[:1]:
             self.found("code_run" if line.startswith("socket") else "lost", f"{command}: {line}")
 
     def close(self) -> None:
@@ -187,7 +187,8 @@ def _text(descriptor: int, encoding: str, errors: str) -> Any:
         os.fstat(descriptor)
     except OSError:
         return None
-    return io.TextIOWrapper(io.FileIO(descriptor, "w", closefd=False), encoding=encoding, errors=errors, write_through=False)
+    file = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(file, encoding=encoding, errors=errors, line_buffering=descriptor == 2)
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -54,6 +54,10 @@ FIELDS = (
     "environment.packages.torch", "environment.reasons.gpus", "LABEL", "PART", "TASK", "MODEL", "dtype", "device",
     "attention", "EVENT", "OUTCOME", "PROMPT", "UNGRADED", "NODE", "CLAIM",
 )  # fmt: skip
+REFUSED_FIELDS = ("dtype", "device")
+"""What a command may refuse at once; planted alone."""
+OWN = re.compile(r"::(error|warning|notice) title=[^:\n]*::")
+"""An annotation of the program itself, in the format that was asked for."""
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 COMMAND = re.compile(r"^\s*(::\w|section_start:|##teamcity\[)|##(vso)?\[", re.M)
 
@@ -62,6 +66,8 @@ def case(world: World, number: int, chance: Random) -> Case:
     """Texts and places in turn: the two counts have no common divisor."""
     text, show = TEXTS[number % len(TEXTS)], SHOWN[number // len(TEXTS) % len(SHOWN)]
     fields = [FIELDS[(number + step) % len(FIELDS)] for step in range(0, len(FIELDS), 5)]
+    if number % 9 == 4:
+        fields = [chance.choice(REFUSED_FIELDS)]
     if show in OF_FILES:
         return Case(f"{text!r} in a file, {show.__name__}", partial(show, text))
     return Case(f"{text!r} at {', '.join(fields)}", partial(_planted, world, text, fields, show))
@@ -184,7 +190,8 @@ def check_terminal(place: Place, ended: Ended, *, controls: bool = True) -> None
         if controls and (found := CONTROL.search(text)):
             place.found("injected", f"{name}: control character {found[0]!r} in {_line(text, found.start())!r}")
         for found in COMMAND.finditer(text):
-            if MARK in (line := _line(text, found.start() + 1)) or MARK in text[found.start() : found.start() + 60]:
+            line = _line(text, text.index(found[0].strip(), found.start()))
+            if MARK in line and not OWN.match(line):
                 place.found("injected", f"{name}: CI command {line!r}")
                 break
 
@@ -246,7 +253,7 @@ def _check_export(place: Place, name: str, text: str) -> None:
         if any(MARK in one.tag or any(MARK in key for key in one.attrib) for one in tree.iter()):
             place.found("injected", "junit: an element or attribute")
     elif name == "markdown":
-        bare = re.sub(r"(`+)[^`].*?\1", "", text)
+        bare = re.sub(r"<!--.*?-->|(`+)[^`].*?\1", "", text)
         if re.search(r"(?<!\\)<(/?\w+[^>]*)?hstl7|(?<!\\)\]\(javascript:|(?<![\\&])<!-- hstl7|(?<!\\)!\[hstl7\]\(http", bare):
             place.found("injected", f"markdown: {_line(bare, bare.find(MARK))!r}")
     elif name == "prometheus":

@@ -1,0 +1,74 @@
+"""A small share of the catalogue of hostile input, the same each time; and that its watch sees what it is there for."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.hostile import __main__ as hostile
+from benchmarks.hostile.cases import COUNTERS, Place, watch
+from benchmarks.hostile.world import CONFIRMED, REFUTED, World
+
+SHARES = {"scenarios": 24, "claims": 4, "profiles": 6, "records": 10, "configs": 6, "links": 6, "environments": 6}
+
+
+def test_a_few_cases_of_every_light_kind(tmp_path: Path) -> None:
+    """Nothing is lost, nothing runs, nothing is judged otherwise."""
+    counts = hostile.kinds()
+    cases = [(kind, number * counts[kind] // some) for kind, some in SHARES.items() for number in range(some)]
+    figures, lines = hostile.walk(tmp_path, cases, seed=1, workers=1, keep=False)
+    assert lines == []
+    assert figures["cases"] == len(cases) and not any(figures[counter] for counter in COUNTERS)
+
+
+def test_the_catalogue_is_large_enough_and_each_case_can_be_made_again(tmp_path: Path) -> None:
+    """At least 2,000 cases, each with a description that follows from seed, kind and number."""
+    counts = hostile.kinds()
+    assert sum(counts.values()) >= 2000
+    for kind, count in counts.items():
+        made = hostile.import_module(f"benchmarks.hostile.{kind}").case
+        for number in (0, count // 2, count - 1):
+            first, again = (made(World(tmp_path), number, Random(f"1/{kind}/{number}")).what for _ in range(2))
+            assert first == again and first
+
+
+def test_the_sound_record_has_a_verdict_of_each_kind(tmp_path: Path) -> None:
+    """Else no damage could turn one."""
+    world, place = World(tmp_path / "world"), Place(tmp_path / "case")
+    world.build()
+    assert [place.sbd("verify", world.good, "--claim", claim).code for claim in (CONFIRMED, REFUTED)] == [0, 1]
+    assert place.findings == []
+
+
+def _raises() -> None:
+    raise ZeroDivisionError
+
+
+def _connects() -> None:
+    with socket.socket() as one:
+        one.connect_ex(("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    ("counter", "what"),
+    [
+        ("tracebacks", lambda place: _raises()),
+        ("hangs", lambda place: time.sleep(9)), ("code_run", lambda place: _connects()),
+        ("code_run", lambda place: place.canary.touch()), ("lost", lambda place: place.mine.write_text("x")),
+        ("lost", lambda place: (place.root / "stray").touch()), ("untold", lambda place: None),
+    ],
+)  # fmt: skip
+def test_the_watch_sees(counter: str, what: Callable[[Place], None], tmp_path: Path) -> None:
+    """Each kind of failure, planted into the child of one command."""
+    watch()
+    place = Place(tmp_path)
+    fitting = frozenset({3}) if counter == "untold" else frozenset({0})
+    place.sbd("--version", setup=partial(what, place), limit_s=1.0 if counter == "hangs" else 30.0, exits=fitting)
+    place.close()
+    assert counter in {found for found, _ in place.findings}
