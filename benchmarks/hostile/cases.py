@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -106,15 +107,17 @@ class Place:
     def _forked(
         self, words: list[str], variables: dict[str, str], encoding: str, setup: Callable[[], None] | None, limit_s: float
     ) -> Ended:
-        files = [self.root / name for name in ("out", "err", "watch")]
+        pipes = [os.pipe() for _ in range(2)]  # a limit on the size of files is not one on what is said
         child = os.fork()
         if child == 0:
             code = 70
             try:
                 os.setsid()
-                out, err, watch = (os.open(one, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for one in files)
-                os.dup2(out, 1)
-                os.dup2(err, 2)
+                watch = os.open(self.root / "watch", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                for descriptor, (reading, writing) in enumerate(pipes, start=1):
+                    os.dup2(writing, descriptor)
+                    os.close(reading)
+                    os.close(writing)
                 os.environ.update(variables)
                 os.chdir(self.here)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -124,9 +127,12 @@ class Place:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        status, hung = _waited(child, limit_s)
-        out_text, err_text = (one.read_text(errors="replace") if one.exists() else "" for one in files[:2])
-        return Ended(code=os.waitstatus_to_exitcode(status), out=out_text, err=err_text, hung=hung)
+        for _, writing in pipes:
+            os.close(writing)
+        said = {reading: bytearray() for reading, _ in pipes}
+        status, hung = _waited(child, limit_s, said)
+        out, err = (bytes(one).decode(errors="replace") for one in said.values())
+        return Ended(code=os.waitstatus_to_exitcode(status), out=out, err=err, hung=hung)
 
 
 @dataclass(frozen=True)
@@ -137,19 +143,32 @@ class Case:
     act: Callable[[Place], object]
 
 
-def _waited(child: int, limit_s: float) -> tuple[int, bool]:
-    """The status of the child, and whether it had to be ended; no process of its session stays."""
-    end, pause_s = time.monotonic() + limit_s, 0.002
-    hung = False
+def _waited(child: int, limit_s: float, said: dict[int, bytearray]) -> tuple[int, bool]:
+    """The status of the child, and whether it had to be ended; no process of its session stays. Reads and closes ``said``."""
+    end, hung = time.monotonic() + limit_s, False
     while not (found := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > end and not hung:
             hung = True
-            os.killpg(child, signal.SIGKILL) if os.getpgid(child) == child else os.kill(child, signal.SIGKILL)
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.3, 0.05)
+            os.kill(child, signal.SIGKILL)
+        _heard(said, 0.02)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
+    while _heard(said, 0):
+        pass
+    for one in said:
+        os.close(one)
     return found[1], hung
+
+
+def _heard(said: dict[int, bytearray], longest_s: float) -> bool:
+    """Whether the child said something more; waits that long for it, also where its streams are closed."""
+    ready = select.select(list(said), [], [], longest_s)[0]
+    more = {one: os.read(one, 1 << 16) for one in ready}
+    for one, data in more.items():
+        said[one] += data
+    if ready and not any(more.values()):
+        time.sleep(longest_s)
+    return any(more.values())
 
 
 def _command(words: list[str], encoding: str, setup: Callable[[], None] | None) -> int:

@@ -69,7 +69,7 @@ SETUPS: dict[str, Callable[[], None]] = {
     "files of 0 bytes": partial(_limited, resource.RLIMIT_FSIZE, 0),
     "files of 4 KiB": partial(_limited, resource.RLIMIT_FSIZE, 4096),
     "files of 40 KiB": partial(_limited, resource.RLIMIT_FSIZE, 40_960),
-    "few descriptors": partial(_limited, resource.RLIMIT_NOFILE, 16),
+    "few descriptors": partial(_limited, resource.RLIMIT_NOFILE, 64),
     "a umask of 777": _umask,
 }  # fmt: skip
 VARIABLES: tuple[dict[str, str], ...] = (
@@ -85,7 +85,7 @@ LOCALES: tuple[dict[str, str], ...] = (
     {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"},
     {"PYTHONIOENCODING": "latin-1:strict"}, {"PYTHONWARNINGS": "error"}, {"PYTHONOPTIMIZE": "2"},
 )  # fmt: skip
-SHELL = ("true", "false", "head -c 1 > /dev/null")
+SHELL = ("true", "sleep 0.1", "head -c 1 > /dev/null")
 """Readers of a pipe that leave at once, or after a byte."""
 ENCODED = ("ascii", "latin-1", "utf-16")
 IN_CHILDREN = [(command, what) for what in SETUPS for command in COMMANDS]
