@@ -10,8 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
-
 from benchmarks.hostile.cases import MODEL_LIMIT_S, Case, Place
 from benchmarks.hostile.world import MODEL, TINY, World, at, copied, damaged, mutated, written
 
@@ -195,8 +193,7 @@ def _loaded(plant: Planted, chance: Random, place: Place) -> None:
     if (model / "chat_template.jinja").exists() or "chat_template" in (model / "tokenizer_config.json").read_text():
         workload = {"prompts_file": "prompts.jsonl", "prompts": 1, "max_new_tokens": 8, "chat_template": True}
         written(place, "prompts.jsonl", '{"prompt": "hi"}\n')
-    scenario = at(at(at(scenario, "parts.0.workload", workload), "parts.0.repeats", 1), "parts.0.warmup", 0)
-    file = written(place, "s.yaml", yaml.safe_dump(scenario))
+    file = written(place, "s.yaml", at(scenario, "parts.0.workload", workload))
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     place.sbd("run", file, "--out", "out", "--no-report", limit_s=MODEL_LIMIT_S, variables=offline, setup=_one_thread)
 

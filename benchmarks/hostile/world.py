@@ -67,14 +67,11 @@ parts:
     model: {reference: sbd}
     dtype: float32
     threads: 1
-    warmup: 1
-    baseline_check: 0
-    health: {kernel: 100, steal: 1}
+    timed: false
     arms:
       - {method: ntp}
       - {method: sbd, block_size: 16, gamma: 0.1}
-    workload: {tasks: [word_problems], split: test, prompts: 6, max_new_tokens: 32}
-    repeats: 2
+    workload: {tasks: [word_problems], split: test, prompts: 12, max_new_tokens: 32}
     seed: 1
 """)
 
