@@ -179,8 +179,8 @@ def _command(words: list[str], encoding: str, setup: Callable[[], None] | None) 
     sys.stdin = open(os.devnull)  # noqa: SIM115
     if setup is not None:
         setup()
-    sys.stdout = _text(1, encoding, "strict")
-    sys.stderr = _text(2, encoding, "backslashreplace")
+    sys.stdout = sys.__stdout__ = _text(1, encoding, "strict")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _text(2, encoding, "backslashreplace")  # type: ignore[misc]
     try:
         main()
         code: Any = 0
