@@ -9,6 +9,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -119,6 +120,7 @@ class Place:
                     os.close(reading)
                     os.close(writing)
                 os.environ.update(variables)
+                tempfile.tempdir = None  # else the parent's
                 os.chdir(self.here)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
                 _watched.append((str(self.root.resolve() / "here"), watch))

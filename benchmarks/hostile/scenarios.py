@@ -67,7 +67,7 @@ def _listed() -> list[tuple[str, Any, bool]]:
     found += [(f"code in a tag: {one[:50]}", WHOLE.replace("name: n", f"name: {one}"), True) for one in CODE]
     found += [(f"text {one[:30]!r}", one, True) for one in YAML_TEXTS]
     found += [
-        (f"number {one[:20]} at {to[:9]}", WHOLE + "    " + to.format(one), one in AMBIGUOUS)
+        (f"number {one[:20]} at {to.partition(':')[0]}", WHOLE + "    " + to.format(one), one in AMBIGUOUS)
         for one in NUMBERS
         for to in WHERE_NUMBERS
     ]
