@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,6 +179,7 @@ def _command(words: list[str], encoding: str, setup: Callable[[], None] | None) 
     from harness.cli import main
 
     sys.argv = ["sbd", *words]
+    warnings.simplefilter("default")  # as a user has it, whatever a test turns into errors
     sys.stdin = open(os.devnull)  # noqa: SIM115
     if setup is not None:
         setup()
