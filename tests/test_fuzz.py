@@ -208,7 +208,7 @@ def run(world: World, files: dict[str, bytes], which: int) -> Iterator[Command]:
     yield [
         ["report", bad, "--json"], ["report", good, bad, "--json"], ["compare", good, bad], ["gate", bad, good],
         ["verify", bad], ["verify", bad, "--claim", "wall_speedup >= 3 within 1 point", "--to", f"junit={junit}"],
-        ["publish", bad, str(world.root / "published")], ["history", "--db", str(world.root / "h.sqlite"), "add", bad],
+        ["publish", bad, str(world.root / "published")], ["history", "add", bad, "--db", str(world.root / "h.sqlite")],
         ["capacity", "--model", MODEL, "--hardware", "h100-sxm", "--from-run", bad],
         ["roofline", "--model", MODEL, "--hardware", "h100-sxm", "--from-run", bad],
         lambda: passes_per_block(folder, 16), lambda: frames_of(folder),

@@ -92,6 +92,8 @@ class Place:
             self.found("hangs", command)
         elif "Traceback (most recent" in ended.out + ended.err or "a fault in sbd" in ended.err or ended.code not in DOCUMENTED:
             self.found("tracebacks", f"{command}: {ended.code}: {said}")
+        elif "No such option" in ended.err:
+            self.found("untold", f"{command}: the benchmark's own call is wrong: {said}")
         elif ended.code not in exits:
             self.found("untold", f"{command}: ended with {ended.code}, fitting are {sorted(exits)}: {said}")
         elif names and ended.code in UNREADABLE and names not in " ".join(ended.err.split()):

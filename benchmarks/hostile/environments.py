@@ -25,7 +25,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("roofline", *MODEL, "--nfe-speedup", "3"), ("capacity", *MODEL, "--nfe-speedup", "3", "--csv"), ("plan", "s.yaml"),
     ("verify", "RUN"), ("verify", "RUN", "--json"), ("report", "RUN", "--json"), ("report", "RUN", "--out", "page.html"),
     ("compare", "RUN", "RUN"), ("gate", "RUN", "RUN"), ("publish", "RUN", "kept"), ("schema",),
-    ("history", "--db", "h.sqlite", "add", "RUN"), ("verify", "absent"), ("verify", "RUN", "--to", "json=out.json"),
+    ("history", "add", "RUN", "--db", "h.sqlite"), ("verify", "absent"), ("verify", "RUN", "--to", "json=out.json"),
     ("noise", "--show"),
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ VARIABLES: tuple[dict[str, str], ...] = (
     {"LINES": "x", "COLUMNS": "9" * 30}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"HOME": "/dev/null"}, {"HOME": "relative"},
     {"XDG_DATA_HOME": "/proc", "XDG_CACHE_HOME": "/proc"}, {"TERM": "dumb"}, {"TERM": ""},
     {"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TZ": "Nowhere/Nothing"}, {"TMPDIR": "/nonexistent"}, {"LANG": "xx_YY.KOI8-R"},
-    {"PATH": ""}, {"SBD_DATABASE": "postgresql://nobody@127.0.0.1:9/x"}, {"RAY_ADDRESS": "127.0.0.1:9"},
+    {"PATH": ""}, {"SBD_HISTORY": "postgresql://nobody@127.0.0.1:9/x"}, {"RAY_ADDRESS": "127.0.0.1:9"},
     {"RANK": "x", "WORLD_SIZE": "-1"}, {"RANK": "1", "WORLD_SIZE": "2"}, {"OMP_NUM_THREADS": "0"},
     {"GITHUB_ACTIONS": "true", "CI": "1"},
 )  # fmt: skip

@@ -28,8 +28,8 @@ OUTPUTS: tuple[tuple[str, ...], ...] = (
     ("report", "GOOD", "--out", "OUT"), ("report", "GOOD", "--markdown", "OUT"), ("report", "GOOD", "GOOD", "--out", "OUT"),
     ("verify", "GOOD", "--to", "json=OUT"), ("verify", "GOOD", "--to", "junit=OUT"),
     ("gate", "GOOD", "GOOD", "--to", "markdown=OUT"), ("compare", "GOOD", "GOOD", "--to", "json=OUT"),
-    ("publish", "GOOD", "OUT"), ("history", "--db", "OUT", "add", "GOOD"),
-    ("history", "--db", "h.sqlite", "trend", "--html", "OUT"), ("gallery", "FOLDER"),
+    ("publish", "GOOD", "OUT"), ("history", "add", "GOOD", "--db", "OUT"),
+    ("history", "trend", "--db", "h.sqlite", "--html", "OUT"), ("gallery", "FOLDER"),
 )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _written(world: World, command: tuple[str, ...], plant: Callable[[Path, Plac
     if command[0] == "gallery":
         copied(place, world.good, "all/one")
     if "h.sqlite" in command:
-        place.sbd("history", "--db", "h.sqlite", "add", place.here / "good")
+        place.sbd("history", "add", place.here / "good", "--db", "h.sqlite")
     plant(out, place)
     kind = stat.S_IFMT(out.lstat().st_mode)
     place.sbd(*_words(world, place, command, out), exits=DOCUMENTED)

@@ -107,9 +107,9 @@ def _published(place: Place, run: Path, good: Path) -> None:
 
 def _kept(place: Place, run: Path, good: Path) -> None:
     database = str(place.here / "history.sqlite")
-    if place.sbd("history", "--db", database, "add", run).code == 0:
-        place.sbd("history", "--db", database, "list")
-        place.sbd("history", "--db", database, "trend")
+    if place.sbd("history", "add", run, "--db", database).code == 0:
+        place.sbd("history", "list", "--db", database)
+        place.sbd("history", "trend", "--db", database)
 
 
 def _of(*words: str) -> Callable[[Place, Path, Path], None]:

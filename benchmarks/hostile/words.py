@@ -275,7 +275,7 @@ def _history(place: Place, run: Path, good: Path) -> None:
         ("trend", "--html", "trend.html"),
         ("list", "--json"),
     ):
-        ended = place.sbd("history", *database, *words)
+        ended = place.sbd("history", *words, *database)
         check_terminal(place, ended, controls="--json" not in words)
     check_page(place, place.here / "trend.html")
 
@@ -338,7 +338,7 @@ def _arguments(text: str, place: Place) -> None:
         return
     for words in (("verify", text), ("plan", text), ("hardware", text), ("roofline", "--model", text, "--hardware", "h100-sxm"),
                   ("capacity", "--model", "llama-3.1-8b", "--table1", text),
-                  ("history", "--db", "h.sqlite", "show", text)):  # fmt: skip
+                  ("history", "show", text)):  # fmt: skip
         check_terminal(place, place.sbd(words[0], "--", *words[1:]) if len(words) == 2 else place.sbd(*words))
 
 
