@@ -229,7 +229,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         paths = [path] if writes else []
     elif event in CHANGING:
-        paths = [one for one in arguments if isinstance(one, str | bytes | os.PathLike)]
+        paths = list(arguments[1:] if event in {"os.symlink", "os.link"} else arguments)
     else:
         return
     for path in paths:
