@@ -190,7 +190,8 @@ def _loaded(plant: Planted, chance: Random, place: Place) -> None:
     plant(model, place, chance)
     scenario = at(TINY, "parts.0.model", {"huggingface": str(model)})
     workload = {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 8}
-    if (model / "chat_template.jinja").exists() or "chat_template" in (model / "tokenizer_config.json").read_text():
+    settings = model / "tokenizer_config.json"
+    if (model / "chat_template.jinja").exists() or (settings.exists() and b"chat_template" in settings.read_bytes()):
         workload = {"prompts_file": "prompts.jsonl", "prompts": 1, "max_new_tokens": 8, "chat_template": True}
         written(place, "prompts.jsonl", '{"prompt": "hi"}\n')
     file = written(place, "s.yaml", at(scenario, "parts.0.workload", workload))

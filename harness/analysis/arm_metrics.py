@@ -224,7 +224,8 @@ def _prediction(
     rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
 ) -> Prediction:
     band = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
-    low, expected, high = band if drift == (1.0, 1.0) else product_of_independent(band, (drift[0], 1.0, drift[1]))
+    drifts = drift != (1.0, 1.0) and band[0] > 0  # every output may end with its first token: then nothing was decoded
+    low, expected, high = product_of_independent(band, (drift[0], 1.0, drift[1])) if drifts else band
     decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
     speedup = _predicted_speedup(rung, pairs)
     return Prediction(

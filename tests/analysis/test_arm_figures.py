@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from harness.analysis.arm_metrics import predictions
 from harness.analysis.comparison import compare
+from harness.analysis.pass_values import DURING_RUN
 from harness.analysis.results import ArmResult
+from harness.analysis.stats.quantity import exact
 from harness.record.schema import Run
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pass_bytes import pass_bytes
@@ -97,3 +103,11 @@ def test_processes_are_told_where_the_clock_counts() -> None:
     figures = sbd(run.model_copy(update={"samples": samples})).figures
     assert figures["tokens_per_s"].processes == figures["latency_p50_s"].processes == 3
     assert figures["nfe_speedup"].processes is None and figures["tokens_per_s"].these_processes_only is None
+
+
+@pytest.mark.parametrize("price_s", [0.0, 2.0])
+def test_drift_widens_no_decode_of_zero_seconds(price_s: float) -> None:
+    """Outputs that end with their first token have no decode pass: the prediction is 0 and no logarithm of it is taken."""
+    tally: Any = SimpleNamespace(decode_s=price_s, timed=True, priced_s={DURING_RUN: (price_s,) * 3})
+    (found,) = predictions({DURING_RUN: (0.5, 2.0)}, (), (tally,), exact(1.0))
+    assert (found.decode_s.low, found.decode_s.value, found.decode_s.high) == pytest.approx((price_s / 2, price_s, 2 * price_s))
