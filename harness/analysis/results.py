@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
+from harness.analysis.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
 
-COMPARISON_VERSION = 5
+COMPARISON_VERSION = 6
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -235,6 +236,7 @@ class Comparison:
     highlights: tuple[Highlight, ...]
     outcomes: tuple[dict[str, str], ...]
     health: tuple[PartHealth, ...] = ()
+    integrity: Integrity = field(default_factory=Integrity)
     version: int = field(default=COMPARISON_VERSION)
 
     def summary(self, part: str, batch_size: int) -> Cell:

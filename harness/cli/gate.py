@@ -13,11 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.analysis.judgement import Judgements
+from harness.analysis.integrity import integrity_of
+from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.output import json_text
 from harness.cli.progress import TerminalProgress
+from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.record.store import read_on_one_machine
@@ -60,6 +62,8 @@ def gate_command(
         bool, typer.Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
     ] = False,
     allow: AllowOption = None,
+    require_signature: RequireOption = False,
+    signers: SignersOption = None,
     as_json: JsonOption = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
@@ -80,14 +84,16 @@ def gate_command(
         )
     if pairs is not None or work is not None:
         raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
-    finish(_stored(*(runs or ()), wish=wish), as_json, inconclusive, to)
+    demand = Demand(demanded=require_signature, signers=signers)
+    finish(_stored(*(runs or ()), wish=wish, signed=demand), as_json, inconclusive, to)
 
 
-def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
+def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand) -> Judgements:
     """The answers from two stored runs."""
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
     allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
+    records = [demanding(integrity_of(one), path, signed) for one, path in ((base, base_dir), (new, new_dir))]
     base, new = shared_prompts(base, new)
     answers = judge_counted(base, new, allowed)
     if not wish.deterministic_only and (metrics := primary_metrics(base, wish.metrics)):
@@ -95,7 +101,8 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
         answers = (*judge_timed(base, new, judged), *answers)
-    return Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    told = Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    return by_records(told, records)
 
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:

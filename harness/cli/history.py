@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.analysis.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
 from harness.cli.output import grid, json_text
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
@@ -83,6 +84,8 @@ def add_command(
     with open_history(db) as history:
         for path in runs:
             run, given = read_on_one_machine(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
+            if (why := integrity_of(run).void) is not None:
+                raise UserError(f"{path}: {why}; the history keeps none of it. Give the record as the run wrote it")
             whole = path.absolute()  # for a later `rebuild` from anywhere
             directory = whole if whole.is_dir() else whole.parent
             record = record_of(run, str(directory), _asked_git(given, run.header.environment.get("commit")))

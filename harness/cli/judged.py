@@ -145,7 +145,8 @@ def table(judgements: Judgements, exit_code: int) -> str:
         [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]
         for one in ordered
     ]
-    parts = [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
+    parts = [f"record  {one_line(one)}" for one in judgements.records]
+    parts += [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
     for one in ordered:
         if one.remedy:
             parts.append(f"to decide {one_line(one.metric)} of {one_line(one.subject)}: {one_line(one.remedy)}")

@@ -15,8 +15,9 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text
 from harness.errors import UserError
 from harness.record.machine import by_machine
+from harness.record.publication import publish
 from harness.record.regular_file import write_whole
-from harness.record.store import publish, read_on_one_machine, read_run
+from harness.record.store import read_on_one_machine, read_run
 from harness.regression import run_comparison
 
 REPORT_JSON_VERSION = 1
@@ -72,13 +73,16 @@ def gallery_command(
 def publish_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
+    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
 ) -> None:
-    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes.
+    """Copy a run for keeping, its samples gzipped, and seal it; the same run gives the same bytes.
+
+    The seal shows whether anything was changed afterwards; a signature, that nobody without the key sealed it anew.
 
     A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
     TARGET.
     """
-    print(publish(run, target))
+    print(publish(run, target, sign))
 
 
 def write_page(run: Path, out: Path | None) -> Path:

@@ -210,5 +210,3 @@ def kept_at(path: Path, dtype: str) -> Calibration | None:
         if why_unusable(cached, dtype) is None:
             return cached
     return None
-
-

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from harness.errors import RecordError, StorageError
 from harness.record.regular_file import open_regular, read_regular, refused
+from harness.record.seal import digest, linked
 
 
 class Journal:
@@ -34,6 +35,7 @@ class Journal:
             RecordError: the packed file beside it cannot be read.
         """
         self.path = path
+        self._last: tuple[int, str | None] | None = None
         try:
             with ExitStack() as on_failure:
                 # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
@@ -55,14 +57,17 @@ class Journal:
         except OSError as error:
             raise refused(path, error) from error
 
-    def append(self, line: str) -> None:
+    def append(self, line: str, origin: str | None = None) -> None:
         """Write one line (without its newline) through to the disk, whole or not at all.
+
+        ``origin``: the hash that the first line carries; every other one then carries that of the line before it. None: none.
 
         Raises:
             StorageError: the disk refused; the lines before are untouched.
         """
-        data = memoryview(line.encode() + b"\n")
         end = os.fstat(self.descriptor).st_size
+        whole = (line if origin is None else linked(line, self._last_digest(end) or origin)).encode()
+        data = memoryview(whole + b"\n")
         try:
             while data:
                 data = data[os.write(self.descriptor, data) :]
@@ -71,6 +76,14 @@ class Journal:
             with suppress(OSError):  # readers leave out a half-written line anyway
                 os.ftruncate(self.descriptor, end)
             raise refused(self.path, error) from error
+        self._last = end + len(whole) + 1, digest(whole)
+
+    def _last_digest(self, end: int) -> str | None:
+        """The hash of the last line of a file of ``end`` bytes, which another process may have written; None: there is none."""
+        if self._last is None or self._last[0] != end:
+            lines = whole_lines(self.path)
+            self._last = end, digest(lines[-1]) if lines else None
+        return self._last[1]
 
     def close(self) -> None:
         """Close the file and release the lock."""

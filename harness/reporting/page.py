@@ -64,6 +64,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         parts=views,
         planner=planner,
         health=health(comparison),
+        integrity=comparison.integrity,
         environment=facts(header.environment),
         sessions=run.sessions,
         pretty=pretty,
