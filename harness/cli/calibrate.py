@@ -46,16 +46,32 @@ def calibrate_command(
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
     dtypes = measurable(dtype or DTYPES)
     need_torch()
-    from harness.engine.loading import device_here
     from harness.runner.local_machine import measure_ceilings
 
     progress = TerminalProgress(sys.stderr)
-    measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)
+    measured = measure_ceilings(seen_device(device), dtypes, threads, execution, budget_s, progress)
     progress.end_line()
     profile = local_profile(measured)
     target = save_profile(profile, output)
     print(profile.model_dump_json(indent=1) if as_json else render(measured))
     print(f"profile {target}", file=sys.stderr if as_json else sys.stdout)
+
+
+def seen_device(given: str | None) -> str:
+    """The ``given`` device, by default a GPU where there is one.
+
+    Raises:
+        UserError: torch sees no such device here.
+    """
+    import torch
+
+    seen = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+    chosen = given or ("cuda" if "cuda" in seen else "cpu")
+    if chosen not in seen:
+        raise UserError(
+            f"--device {chosen}: torch sees no such device here, only {', '.join(seen)}; a GPU needs torch for CUDA"
+        )
+    return chosen
 
 
 def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
@@ -181,5 +197,7 @@ def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threa
     command += [word for dtype in dtypes for word in ("--dtype", dtype)]
     command += [] if threads is None else ["--threads", str(threads)]
     print("calibrating this machine (about a minute, then kept)", file=sys.stderr, flush=True)
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+    from harness.runner.subprocesses import ending_with_this  # loads what `sbd plan` does not need
+
+    if subprocess.run(command, stdout=subprocess.DEVNULL, env=ending_with_this(), check=False).returncode:
         raise UserError("this machine could not be calibrated (see above); mend that, or leave out --calibrate")

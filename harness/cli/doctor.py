@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.calibrate import need_torch
+from harness.cli.calibrate import need_torch, seen_device
 from harness.cli.output import by_reason, json_text
 from harness.errors import MissingExtraError, UserError
 from harness.hardware.counter_scale import BandwidthScale
@@ -154,12 +154,7 @@ def doctor_command(
         return
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
-    import torch
-
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if chosen.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {chosen}: torch sees no CUDA device here; use cpu, or CUDA torch on a GPU machine")
-    found = examine(chosen)
+    found = examine(seen_device(device))
     print(json_text(found) if as_json else render(found))
 
 

@@ -112,6 +112,8 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
             f"--markdown is about one run's claims, {len(runs)} runs were given; of two runs `sbd gate A B --to markdown=FILE` "
             "says whether the second is a regression"
         )
+    if out is not None and out.is_dir():
+        raise UserError(f"--out {out}: is a folder; name the page to write")
     if history is not None and not together:
         raise UserError("--history belongs to several runs on one page; of a single series see `sbd history trend`")
 

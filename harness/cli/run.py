@@ -18,7 +18,7 @@ from harness.errors import UserError
 from harness.progress import Progress
 from harness.runner.cluster.ray_cluster import RayCluster
 from harness.runner.runner import run, run_errand
-from harness.runner.subprocesses import ChildTask, FreshInterpreter, end_with_parent
+from harness.runner.subprocesses import ChildTask, FreshInterpreter
 from harness.scenario.loading import find_scenario, load_scenario
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here
@@ -104,7 +104,6 @@ def process_command(
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
-    end_with_parent()
     if followed():
         return
     if calibrate:

@@ -36,11 +36,11 @@ STORE = "store"
 def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int]) -> list[Child]:
     """Run ``command`` in ``world`` processes with their own ``folder``; the first receives the ``lent`` descriptors."""
     if world == 1:
-        return [subprocess.Popen(command, pass_fds=lent)]
+        return [subprocess.Popen(command, env=ending_with_this(), pass_fds=lent)]
     children = []
     for rank in range(world):
         one = Ranks(rank=rank, local=rank, world=world, rendezvous=(folder / STORE).as_uri())
-        environment = threads_shared(world) | os.environ | one.environment()
+        environment = threads_shared(world) | ending_with_this() | one.environment()
         children.append(subprocess.Popen(command, env=environment, pass_fds=() if rank else lent))
     return children
 
@@ -87,6 +87,8 @@ GRACE_S = 5.0
 KEPT = "finished samples are kept, and the same command takes exactly the missing ones"
 LOOK_S = 1.0
 """Interval between checks of a child with a deadline; a check costs less than a millisecond."""
+PARENT = "SBD_PARENT"
+"""The variable that names the process to end with; read before anything heavy is loaded."""
 PR_SET_PDEATHSIG = 1
 """From Linux' prctl.h."""
 # Use this process's module path only: python -m looks into the working directory first.
@@ -180,11 +182,18 @@ def _interrupt(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to end this process with its parent, so that a killed run leaves no process."""
+def ending_with_this() -> dict[str, str]:
+    """The environment of an `sbd` that ends with this process: a killed command leaves no process."""
+    return {**os.environ, PARENT: str(os.getpid())}
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process with its parent; ends it now where that has ended already."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def was_killed(status: int) -> bool:

@@ -8,7 +8,6 @@ the same examples. What ships are the weights rounded to bfloat16; all published
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from harness.engine.training.reference_model import (
 )
 from harness.engine.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
 from harness.errors import UserError
+from harness.record.regular_file import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: 
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
-    (target / "training.json").write_text(json.dumps(settings, indent=1))
+    write_whole(target / "training.json", json.dumps(settings, indent=1).encode())
     last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
-    shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
+    write_whole(target / "trainer_state.json", (last / "trainer_state.json").read_bytes())
     return target
