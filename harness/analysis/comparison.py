@@ -28,6 +28,7 @@ from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Compar
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
+from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import Part
@@ -68,6 +69,7 @@ def compare(run: Run) -> Comparison:
         highlights=tuple(highlight for _, highlight in found),
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
+        mixes=mixes(run),
     )
 
 

@@ -159,6 +159,12 @@ def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
     return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
 
 
+def model_folder(model: ReferenceModel | HuggingFaceModel) -> Path | None:
+    """The folder that the model is loaded from: the package's, its own, or one in the hub's cache; None: not there yet."""
+    file = _config_file(model)
+    return None if file is None else file.parent
+
+
 def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
     """The model's config.json: of the package, of its folder, or in the hub's cache; None: not there."""
     if isinstance(model, ReferenceModel):
