@@ -1,14 +1,16 @@
 """SHA-256 digests of the files that a model is loaded from; no weight is kept in memory, no network, no torch.
 
-A file is read once in a process while its size, time and inode stay the same. Reading costs 0.25 to 1 s per 0.5 GB, by
-whether the processor has SHA instructions; weights are about to be read for loading anyway.
+A file is read once in a process while its size, time and inode stay the same; the files of a sharded model are read at once.
+0.5 GB in one file took 0.95 s on a busy 2-core Xeon. The weights are about to be read for loading anyway.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -43,7 +45,8 @@ def _of_files(folder: Path, patterns: Sequence[str]) -> Known:
     """Over names and contents, in the order of the names."""
     try:
         files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
-        told = "".join(f"{file.name}\0{file_digest(file)}\n" for file in files)
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock
+            told = "".join(f"{file.name}\0{digest}\n" for file, digest in zip(files, pool.map(file_digest, files), strict=True))
     except OSError as error:
         return None, f"cannot be read: {error}"
     if not files:

@@ -12,10 +12,11 @@ from harness.errors import UserError
 from harness.models import KNOWN_SHAPES, digests
 from harness.models.choice import HuggingFaceModel, RandomModel
 from harness.models.digests import file_digest, model_digests
-from harness.record.identity import ITEMS, allowed_items
+from harness.record.identity import ITEMS, allowed_items, differences, machine_facts
 from harness.record.store import read_run
 from harness.runner import identity, worker
 from harness.runner.runner import run
+from tests.helpers.begun_runs import make_header
 from tests.helpers.child_processes import InThisProcess
 from tests.helpers.command import sbd
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
@@ -148,6 +149,18 @@ def test_a_record_without_identities_is_held_against_its_environment(scenario, b
     assert "weights" not in str(refused.value) and "transformers" not in str(refused.value)
     (begun / "run.json").write_text(json.dumps(header | {"environment": {}}))
     go_on(scenario, begun)
+
+
+def test_another_kind_of_gpu_is_refused_and_another_number_of_them_is_not():
+    """For parts on a GPU; a run on nodes of a cluster leaves unlike machines to its reader."""
+    h200 = {"name": "H200", "memory_bytes": 141, "multiprocessors": 132}
+    one, two, other = (machine_facts({"gpus": gpus}) for gpus in ([h200], [h200, h200], [h200 | {"name": "H100"}]))
+    event = {"event": "identity", "part": "one"}
+    header = make_header()
+    assert differences(header, [event | one], event | two) == ()
+    [found] = differences(header, [event | one], event | other)
+    assert str(found) == "gpus: H200 (141 bytes, 132 multiprocessors), then H100 (141 bytes, 132 multiprocessors)"
+    assert differences(header, [event | one | {"node": "a"}], event | other | {"node": "b"}) == ()
 
 
 def test_fresh_processes_refuse_too(tmp_path):
