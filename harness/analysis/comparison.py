@@ -29,6 +29,7 @@ from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Compar
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
+from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import Part
@@ -72,6 +73,7 @@ def compare(run: Run) -> Comparison:
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
         integrity=integrity,
+        mixes=mixes(run),
     )
 
 

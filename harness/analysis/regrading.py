@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.models.choice import ModelChoice, RandomModel, config_file
+from harness.models.choice import ModelChoice, RandomModel, model_folder
 from harness.record.regular_file import read_regular
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.workloads.loader import PromptItem, prompt_items
@@ -109,10 +109,10 @@ def _tokenizer(run: Run, case: CaseHeader) -> Any:
         return "the record does not name its tokenizer"
     try:
         model = TypeAdapter(ModelChoice).validate_python(case.model_source)
-        config = None if isinstance(model, RandomModel) else config_file(model)
-        if config is None:
+        folder = None if isinstance(model, RandomModel) else model_folder(model)
+        if folder is None:
             return "the tokenizer is not on this machine"
-        tokenizer = Tokenizer.from_str(read_regular(config.with_name("tokenizer.json")).decode())
+        tokenizer = Tokenizer.from_str(read_regular(folder / "tokenizer.json").decode())
     except Exception as error:
         return f"the tokenizer cannot be read ({type(error).__name__})"
     same = recorded == {hashlib.sha256(tokenizer.to_str().encode()).hexdigest()}

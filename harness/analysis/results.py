@@ -12,8 +12,9 @@ from harness.analysis.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
+from harness.record.identity import Mix
 
-COMPARISON_VERSION = 6
+COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -229,7 +230,7 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that is derived from one run."""
+    """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same."""
 
     run_id: str
     cells: tuple[Cell, ...]
@@ -237,6 +238,7 @@ class Comparison:
     outcomes: tuple[dict[str, str], ...]
     health: tuple[PartHealth, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
+    mixes: tuple[Mix, ...] = ()
     version: int = field(default=COMPARISON_VERSION)
 
     def summary(self, part: str, batch_size: int) -> Cell:

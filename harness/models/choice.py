@@ -118,7 +118,7 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
     """
     if isinstance(model, RandomModel):
         return (KNOWN_SHAPES[model.random] if isinstance(model.random, str) else model.random), None
-    file = config_file(model)
+    file = _config_file(model)
     if isinstance(model, ReferenceModel):
         if file is None:
             missing = REFERENCE_DIR / model.reference / "config.json"
@@ -135,7 +135,7 @@ def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict
 
     None for random weights, and where the file is not on this machine. Call shape_of first: it reports a bad file.
     """
-    file = None if isinstance(model, RandomModel) else config_file(model)
+    file = None if isinstance(model, RandomModel) else _config_file(model)
     return None if file is None else _native(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -160,7 +160,13 @@ def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
     return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
 
 
-def config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
+def model_folder(model: ReferenceModel | HuggingFaceModel) -> Path | None:
+    """The folder that the model is loaded from: the package's, its own, or one in the hub's cache; None: not there yet."""
+    file = _config_file(model)
+    return None if file is None else file.parent
+
+
+def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
     """The model's config.json: of the package, of its folder, or in the hub's cache; None: not there."""
     if isinstance(model, ReferenceModel):
         config = REFERENCE_DIR / model.reference / "config.json"

@@ -221,8 +221,11 @@ def _fact(value: Any, reason: str | None) -> str:
 
 
 def health(comparison: Comparison) -> Sequence[str]:
-    """Per part, and per arm with void samples: timed samples, void samples, and the rule that voided them."""
-    said = []
+    """Per part, and per arm with void samples: timed samples, void samples, and the rule that voided them.
+
+    Before them, the parts whose processes were not measured with the same.
+    """
+    said = [f"{one.part}: {words}" for one in comparison.mixes for words in (one.why_void, one.weakness) if words]
     for one in comparison.health:
         rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
         said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")

@@ -100,7 +100,7 @@ class ChildTask:
     """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the directory's journals, locked by the sender. ``deadline_s``: the longest time without an entry; None: no limit.
-    ``ranks``: so many processes share the model, and the first of them does the task.
+    ``ranks``: so many processes share the model, and the first of them does the task. ``allow``: as sbd run has it.
     """
 
     scenario: Path
@@ -109,6 +109,7 @@ class ChildTask:
     lent: InheritedLock
     deadline_s: float | None = None
     ranks: int = 1
+    allow: tuple[str, ...] = ()
 
 
 Spawner = Callable[[ChildTask], int]
@@ -149,6 +150,7 @@ class FreshInterpreter:
         words += ["--debug"] if self.debug else []
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
+        words += [word for item in errand.allow for word in ("--allow", item)]
         if errand.share is not None:
             return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
         return [*words, "--calibrate"] if self.calibrate else words

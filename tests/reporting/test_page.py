@@ -182,10 +182,8 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
         for snapshot in run.sessions:
             store.append_session(snapshot)
     written = write_report(tmp_path / "run")
-    assert (
-        written == tmp_path / "run" / "report.html"
-        and '<p class="byline">Record: sealed, not signed.</p>' in written.read_text("utf-8")
-    )
+    assert written == tmp_path / "run" / "report.html"
+    assert '<p class="byline">Record: sealed, not signed.</p>' in written.read_text("utf-8")
     assert shown(written.read_text("utf-8")) == shown(full_page())
     data = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert data["version"] == COMPARISON_VERSION and data["run_id"] == run.header.run_id

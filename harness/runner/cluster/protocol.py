@@ -5,11 +5,8 @@ Its orders carry the digest of the program, because nodes must run the same code
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from harness.record.schema import Run, RunHeader
@@ -68,18 +65,3 @@ class Cluster(Protocol):
 
     def lacking(self, part: Part) -> str | None:
         """What ``part`` needs that no node has, in words; None where a node has it."""
-
-
-PACKAGE = Path(__file__).resolve().parents[2]
-SUFFIXES = {".py", ".yaml", ".csv"}
-
-
-@cache
-def source_digest(package: Path = PACKAGE) -> str:
-    """First 12 hex digits of SHA-256 over the names and contents of the package's modules and tables."""
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*")):
-        if file.suffix in SUFFIXES and "__pycache__" not in file.parts and "_data" not in file.parts:
-            digest.update(f"{file.relative_to(package).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:12]
