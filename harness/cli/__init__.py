@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from harness import __version__
 from harness.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_TOOL_ERROR, SbdError
+from harness.formatting import each_line, one_line
 
 COMMANDS = {
     "plan": ("plan:plan_command", "list the cases, with memory and time"),
@@ -107,7 +108,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        what = one_line(f"{type(error).__name__}: {error}".partition("\n")[0])
         _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
 
 
@@ -134,6 +135,6 @@ def _heed_closed_pipe(stdout: int | None) -> None:
 
 def _fail(message: str, code: int) -> None:
     if "--debug" in sys.argv:
-        traceback.print_exc()
+        print(each_line(traceback.format_exc()), file=sys.stderr)
     print(f"sbd: {message}", file=sys.stderr)
     sys.exit(code)
