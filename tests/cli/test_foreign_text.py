@@ -77,7 +77,7 @@ HEADER = frozenset({"case_id", "part", "scenario", "scenario_digest", "tokenizer
 RUN = synthetic.build()
 ASKED = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"], deployment=Deployment(dtype="bfloat16"), acceptance=from_speedup(16, 3.0),
-    workload=Workload(context_tokens=4096), goal=Goal(), contexts=(1024,),
+    workload=Workload.of_request(3500, 1000), goal=Goal(), contexts=(1024,),
 )  # fmt: skip
 
 
