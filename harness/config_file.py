@@ -107,12 +107,12 @@ class YamlDocument:
                 node, line = found
         return line + 1
 
-    def describe(self, error: ValidationError) -> str:
+    def describe(self, error: ValidationError) -> list[str]:
         """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
         every = error.errors(include_url=False)
         # A list whose items were all refused is also reported as empty: report only what the user can correct.
         wanted = [details for details in every if details["type"] != "too_short" or not details["input"]]
-        return "\n".join(self._describe_one(details) for details in wanted or every)
+        return [self._describe_one(details) for details in wanted or every]
 
     def _describe_one(self, details: ErrorDetails) -> str:
         location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]

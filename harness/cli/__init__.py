@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from harness import __version__
 from harness.cli.streams import prepare
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, SbdError, UserError
+from harness.formatting import each_line, one_line
 
 COMMANDS = {
     "plan": ("plan:plan_command", "list the cases, with memory and time"),
@@ -115,7 +116,7 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename is not None:
             code = EXIT_USER_ERROR if error.errno in WRONG_PLACE else EXIT_TOOL_ERROR
             _fail(f"{error.filename}: {error.strerror}; give another place, or mend this one", code)
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        what = one_line(f"{type(error).__name__}: {error}".partition("\n")[0])
         _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
 
 
@@ -137,6 +138,6 @@ def _need_folder() -> None:
 
 def _fail(message: str, code: int) -> NoReturn:
     if "--debug" in sys.argv:
-        traceback.print_exc()
+        print(each_line(traceback.format_exc()), file=sys.stderr)
     print(f"sbd: {message}", file=sys.stderr)
     sys.exit(code)

@@ -14,9 +14,10 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from harness.cli.output import grid
+from harness.cli.output import grid, lines_of
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
+from harness.formatting import escaped_json, one_line
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
@@ -53,8 +54,8 @@ def calibrate_command(
     progress.end_line()
     profile = local_profile(measured)
     target = save_profile(profile, output)
-    print(profile.model_dump_json(indent=1) if as_json else render(measured))
-    print(f"profile {target}", file=sys.stderr if as_json else sys.stdout)
+    print(escaped_json(profile.model_dump_json(indent=1)) if as_json else render(measured))
+    print(one_line(f"profile {target}"), file=sys.stderr if as_json else sys.stdout)
 
 
 def seen_device(given: str | None) -> str:
@@ -97,9 +98,9 @@ def render(measured: MeasuredCeilings) -> str:
         for one, other in zip(read, copied, strict=True)
     ]
     heads = ("buffer, MiB", "read, GB/s", "copy, GB/s")
-    lines = [f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}\n"]
+    lines = [lines_of(f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}"), ""]
     lines.append(grid(heads, sizes, right=heads))
-    lines.append(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n")
+    lines += [lines_of(f"{'memory' if is_memory else 'not shown to be memory'}: {why}"), ""]
     lines += [_rates("tokens", measured.matrix_flops_per_s), ""]
     if measured.attention_flops_per_s:
         lines += ["attention", _rates("queries a KV head", measured.attention_flops_per_s), ""]
@@ -109,8 +110,8 @@ def render(measured: MeasuredCeilings) -> str:
         ("sampler per logit", measured.sampler_s_per_logit),
     ):
         shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
-        lines.append(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})")
-    return "\n".join([*lines, *(f"-: {reason}" for reason in _reasons(measured))])
+        lines.append(lines_of(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})"))
+    return "\n".join([*lines, *(lines_of(f"-: {reason}") for reason in _reasons(measured))])
 
 
 def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
@@ -177,7 +178,7 @@ def profile_here(
     if kept is not None and kept.measured is not None:
         held = kept.measured.matrix_flops_per_s
         if set(wanted) <= set(held):
-            print(f"measured on {kept.measured.measured_at}: {kept.name}", file=sys.stderr)
+            print(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), file=sys.stderr)
             return kept
         wanted = measurable([*held, *wanted])  # one profile per device, so its dtypes are measured again
     calibrate_in_own_process(chosen, wanted, threads)

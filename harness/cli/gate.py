@@ -17,7 +17,7 @@ from harness.analysis.integrity import integrity_of
 from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.output import json_text
+from harness.cli.output import json_text, lines_of
 from harness.cli.progress import TerminalProgress
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
@@ -184,8 +184,8 @@ def _print(stored: list[StoredFloors], as_json: bool) -> None:
     if not stored:
         print("no noise floor is kept; `sbd noise` measures one")
     for one in stored:
-        print(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})")
+        print(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
         for floor in one.floors:
             value = "not known" if floor.ratio is None else percent(floor.ratio, 2)
             why = f" ({floor.reason})" if floor.reason else ""
-            print(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}")
+            print(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))

@@ -15,6 +15,7 @@ import typer
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
+from harness.formatting import one_line
 from harness.progress import Progress
 from harness.record.identity import ALL, ITEMS, allowed_items
 from harness.runner.cluster.ray_cluster import RayCluster
@@ -88,7 +89,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
         raise
     progress.end_line()
-    print(f"record  {directory}")
+    print(one_line(f"record  {directory}"))
     if report:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.cli.output import lines_of
 from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import MissingExtraError, UserError
+from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.choice import HuggingFaceModel, shape_of
@@ -94,13 +96,13 @@ def train_command(
     if reference is not None:
         from harness.engine.training.reference import train_reference
 
-        print(train_reference(reference, out))
+        print(one_line(str(train_reference(reference, out))))
     elif recipe is not None:
-        print(_by_recipe(chosen, out, cpu))
+        print(one_line(str(_by_recipe(chosen, out, cpu))))
     else:
         assert model is not None and data is not None
         settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
-        print(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))
+        print(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
 
 
 def _nothing_twice(context: typer.Context) -> None:
@@ -163,7 +165,7 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
         f"+ logits {cost.logit_bytes / GIGA:.1f}",
     ]
     lines += [_on(load_profile(name), cost) for name in hardware or DEVICES]
-    return "\n".join([*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation"])
+    return lines_of(*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation")
 
 
 def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:

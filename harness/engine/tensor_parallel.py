@@ -15,6 +15,7 @@ import torch
 from harness.engine.engine import Decoded, Engine, open_engine
 from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
+from harness.formatting import each_line
 from harness.models.digests import model_digests
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
@@ -143,7 +144,7 @@ def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
     with suppress(RuntimeError):  # the store may have gone with rank 0
         group.leave_word(word)
     time.sleep(GRACE_S)
-    print(word, file=says, flush=True)
+    print(each_line(word), file=says, flush=True)
     os._exit(error.exit_code if isinstance(error, SbdError) else EXIT_TOOL_ERROR)
 
 

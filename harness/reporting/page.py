@@ -178,7 +178,7 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[di
     return [
         download(f"{name}.comparison.json", "every derived value with interval and reason", "application/json", plain),
         download(f"{name}.arms.csv", "one row per arm and cell, unrounded", "text/csv", arms_csv(data)),
-        download(f"{name}.samples.csv", "the raw numbers below, unrounded", "text/csv", samples.to_csv(index=False)),
+        download(f"{name}.samples.csv", "the raw numbers below, unrounded", "text/csv", as_csv(samples)),
     ]
 
 
@@ -200,7 +200,13 @@ def arms_csv(data: dict[str, Any]) -> str:
     if not rows:
         return ""
     dropped = ["predictions", "final_tokens_histogram", "case_ids"]
-    return str(pd.json_normalize(rows).drop(columns=dropped).dropna(axis=1, how="all").to_csv(index=False))
+    return as_csv(pd.json_normalize(rows).drop(columns=dropped).dropna(axis=1, how="all"))
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, its texts and heads by ``csv_cell``."""
+    plain = frame.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(formatting.csv_cell))
+    return str(plain.rename(columns=formatting.csv_cell).to_csv(index=False))
 
 
 def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:

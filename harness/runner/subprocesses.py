@@ -31,6 +31,8 @@ from harness.scenario.ranks import Ranks
 Child = subprocess.Popen[bytes]
 STORE = "store"
 """The rendezvous file in the processes' own folder."""
+ON_LOOPBACK = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if sys.platform == "darwin" else "lo")
+"""Where gloo and NCCL listen, unless the user's environment says otherwise; else it is the address of the host's name."""
 
 
 def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int]) -> list[Child]:
@@ -40,7 +42,7 @@ def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int])
     children = []
     for rank in range(world):
         one = Ranks(rank=rank, local=rank, world=world, rendezvous=(folder / STORE).as_uri())
-        environment = threads_shared(world) | ending_with_this() | one.environment()
+        environment = threads_shared(world) | ON_LOOPBACK | ending_with_this() | one.environment()
         children.append(subprocess.Popen(command, env=environment, pass_fds=() if rank else lent))
     return children
 

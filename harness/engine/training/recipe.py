@@ -88,4 +88,4 @@ def load_recipe(given: Path) -> TrainRecipe:
     try:
         return TrainRecipe.model_validate(document.data, context={"base": file.parent.resolve()})
     except ValidationError as error:
-        raise ScenarioError(document.describe(error)) from error
+        raise ScenarioError(*document.describe(error)) from error
