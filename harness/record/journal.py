@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import os
 import zlib
 from contextlib import ExitStack, suppress
@@ -19,6 +20,10 @@ from pydantic_core import from_json
 from harness.errors import RecordError, StorageError
 from harness.record.regular_file import open_regular, read_regular, refused
 from harness.record.seal import digest, linked
+
+ALWAYS_UNPACKED = 64 << 20
+MOST_TIMES = 64
+"""A packed file may hold so many bytes, or so many for each packed one: published samples have up to 15, a bomb 1000."""
 
 
 class Journal:
@@ -121,11 +126,26 @@ def packed(path: Path) -> Path:
 
 def _unpacked(path: Path) -> bytes:
     """The packed lines, whole ones only."""
+    data = _bounded(packed(path))
+    return data[: whole_bytes(data)]
+
+
+def _bounded(path: Path) -> bytes:
+    """The contents of a gzipped file, nothing where it is absent; its unpacked bytes are bounded.
+
+    Raises:
+        RecordError: it cannot be read, is damaged, or unpacks to more.
+    """
+    data = _bytes(path)
+    most = max(ALWAYS_UNPACKED, MOST_TIMES * len(data))
     try:
-        data = gzip.decompress(_bytes(packed(path)))
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(most + 1) if data else b""
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
-    return data[: whole_bytes(data)]
+    if len(found) > most:
+        raise RecordError(f"{path}: unpacks to more than {most:,} bytes, so it is no record; restore the file, or run again")
+    return found
 
 
 def _bytes(path: Path) -> bytes:
