@@ -15,6 +15,7 @@ import typer
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.runner.cluster.ray_cluster import RayCluster
 from harness.runner.runner import run, run_errand
@@ -24,6 +25,9 @@ from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here
 
 KIND = "ray"
+RemoteCodeOption = Annotated[
+    bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
+]
 
 
 def run_command(
@@ -38,8 +42,10 @@ def run_command(
     on: Annotated[
         str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet."""
+    RemoteCode.granted = trust_remote_code
     if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
     if on is None and followed():
@@ -52,7 +58,7 @@ def run_command(
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         profile_of_scenario(loaded)
-    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv, remote_code=trust_remote_code)
     take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)
 
 
@@ -100,11 +106,13 @@ def process_command(
     part: Annotated[str | None, typer.Option(help="the part to take; without it the run is begun")] = None,
     process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
     end_with_parent()
+    RemoteCode.granted = trust_remote_code
     if followed():
         return
     if calibrate:
