@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from transformers import PreTrainedConfig
 from transformers.trainer_utils import get_last_checkpoint
-from transformers.utils.hub import cached_file, resolve_revision
+from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
 
@@ -57,14 +57,17 @@ def opened(path: str, revision: str | None) -> Iterator[Path]:
     Raises:
         UnknownModelError: a file is missing or broken; the message names it. OSError: the hub does not answer.
     """
-    at = {} if Path(path).is_dir() else {"revision": resolve_revision(path, revision)}
+    at = {} if Path(path).is_dir() else {"revision": revision or "main"}
 
     def found(name: str) -> Path | None:
-        file = cached_file(path, name, _raise_exceptions_for_missing_entries=False, **at)
+        needed = bool(at) and name == CONFIG  # transformers says why a hub id cannot be had
+        file = cached_file(path, name, _raise_exceptions_for_missing_entries=needed, **at)
         return None if file is None else Path(file).absolute()
 
     with tempfile.TemporaryDirectory(prefix="sbd-model-") as made:
         folder = Path(made)
+        if at and (file := found(CONFIG)) is not None:
+            at["revision"] = file.parent.name  # the commit, so that all files are of one
         for name in SETTINGS:
             if (file := found(name)) is not None:
                 (folder / name).write_text(json.dumps(without_code(read_object(file), file, deep=name != TOKENIZER_CONFIG)))
