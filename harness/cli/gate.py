@@ -19,9 +19,11 @@ from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.output import json_text, lines_of
 from harness.cli.progress import TerminalProgress
+from harness.cli.run import RemoteCodeOption
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
 from harness.formatting import percent
+from harness.models.choice import RemoteCode
 from harness.record.store import read_on_one_machine
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate_decision import plan_of
@@ -151,6 +153,7 @@ def noise_command(
     work: WorkOption = None,
     show: Annotated[bool, typer.Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""
     if scenario is not None and cmd is not None:
@@ -158,7 +161,9 @@ def noise_command(
     if show:
         _print(every_floor(), as_json)
         return
-    command = cmd or shlex.join([sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", "--out"]) + " {out}"
+    granted = [RemoteCode.OPTION] if trust_remote_code else []
+    ours = [sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", *granted, "--out"]
+    command = cmd or shlex.join(ours) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())
     _print([_measured_noise(command, work, wish)], as_json)
 

@@ -16,6 +16,7 @@ from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
 from harness.formatting import one_line
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.identity import ALL, ITEMS, allowed_items
 from harness.runner.cluster.ray_cluster import RayCluster
@@ -33,6 +34,9 @@ AllowOption = Annotated[
         help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
     ),
 ]  # fmt: skip
+RemoteCodeOption = Annotated[
+    bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
+]
 
 
 def run_command(
@@ -48,6 +52,7 @@ def run_command(
         str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
     allow: AllowOption = None,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet.
 
@@ -55,6 +60,7 @@ def run_command(
     by name (exit code 2). With --allow it goes on all the same, and the record and the report say what differed.
     """
     allowed = allowed_items(allow or ())
+    RemoteCode.granted = trust_remote_code
     if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
     if on is None and followed():
@@ -67,7 +73,7 @@ def run_command(
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         profile_of_scenario(loaded)
-    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
+    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv, remote_code=trust_remote_code)
     take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn, allow=allowed), report)
 
 
@@ -116,10 +122,12 @@ def process_command(
     process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
     allow: AllowOption = None,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
+    RemoteCode.granted = trust_remote_code
     if followed():
         return
     if calibrate:

@@ -19,7 +19,7 @@ from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.models.choice import HuggingFaceModel, shape_of
+from harness.models.choice import HuggingFaceModel, RemoteCode, shape_of
 from harness.models.known import KNOWN_MODELS
 from harness.workloads.datasets import dataset_pairs
 
@@ -36,6 +36,7 @@ eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def eval_command(context: typer.Context) -> None:
     """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
 
+    --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
     lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
     """
     try:
@@ -44,7 +45,8 @@ def eval_command(context: typer.Context) -> None:
         import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
         raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
-    given = context.args
+    RemoteCode.granted = RemoteCode.OPTION in context.args
+    given = [one for one in context.args if one != RemoteCode.OPTION]
     named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
     before = sys.argv
     sys.argv = ["lm_eval", "run", *named, *given]

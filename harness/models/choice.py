@@ -59,7 +59,8 @@ class HuggingFaceModel(StrictModel):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
     ``mask_token_id`` is the token the SBD checkpoint was trained with; None takes it from the tokenizer or, for a public block
-    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class.
+    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class and the
+    command line says so, too.
     """
 
     huggingface: Text
@@ -81,6 +82,22 @@ class HuggingFaceModel(StrictModel):
                 "give a folder with a config.json or a Hugging Face id such as org/name"
             )
         return found
+
+
+class RemoteCode:
+    """Whether this process was started with --trust-remote-code. A scenario comes from others and cannot grant itself that."""
+
+    OPTION = "--trust-remote-code"
+    granted = False
+
+
+def refuse_remote_code(model: object) -> None:
+    """Raises UnknownModelError where a model asks to run its own code and the command line does not allow it."""
+    if isinstance(model, HuggingFaceModel) and model.trust_remote_code and not RemoteCode.granted:
+        raise UnknownModelError(
+            f"{model.huggingface}: the scenario says trust_remote_code: true, which runs Python code of that model with your "
+            f"rights; if you have read it and trust it, add {RemoteCode.OPTION} to the command, else remove the key"
+        )
 
 
 class RandomModel(StrictModel):

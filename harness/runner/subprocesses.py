@@ -24,6 +24,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
+from harness.models.choice import RemoteCode
 from harness.record.store import InheritedLock
 from harness.scenario.plan import Share
 from harness.scenario.ranks import Ranks
@@ -125,11 +126,13 @@ Raises HungError: it exceeded its deadline and was ended.
 class FreshInterpreter:
     """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr.
 
-    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback.
+    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback; ``remote_code``: models
+    may run code of their own, as the command line of this process says.
     """
 
     calibrate: bool = False
     debug: bool = False
+    remote_code: bool = False
 
     def __call__(self, errand: ChildTask) -> int:
         """As a Spawner. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
@@ -153,6 +156,7 @@ class FreshInterpreter:
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
         words += [word for item in errand.allow for word in ("--allow", item)]
+        words += [RemoteCode.OPTION] if self.remote_code else []
         if errand.share is not None:
             return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
         return [*words, "--calibrate"] if self.calibrate else words

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedTokenizerFast, set_seed
 
+from harness.engine.checkpoint_files import opened
+from harness.engine.checkpoints import open_checkpoint
+from harness.engine.loading import said_by_transformers
 from harness.engine.training.noising import SpecialIds
 from harness.engine.training.reference_model import (
     DRAFT,
@@ -106,8 +109,9 @@ def train_reference(stage: str, root: Path) -> Path:
         tokenizer: Any = build_tokenizer(seed=1)
         model: Any = build_model(tokenizer, STAGES[stage].size)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
-        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
+        export, how = str(root / before / "export"), {"dtype": torch.float32}
+        with said_by_transformers(export), opened(export, None) as folder:
+            model, tokenizer = open_checkpoint(str(folder), export, {}, None, how, {"trust_remote_code": False}, None)
     model.set_attn_implementation(FLOAT32_ATTENTION if config.objective == "sbd" else "eager")
     examples = TaskExamples(
         tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases

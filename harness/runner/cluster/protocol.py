@@ -23,7 +23,8 @@ class Order:
     """An order to a node: take ``share`` of this scenario, or (None) make the run's header.
 
     ``scenario`` is resolved; ``held`` is the unit's part of the record with the whole header. ``code`` is the digest of the
-    sending program. ``here``: the node that the unit began on, or None.
+    sending program. ``here``: the node that the unit began on, or None. ``remote_code``: the sender's command line lets models
+    run code of their own.
     """
 
     scenario: dict[str, Any]
@@ -33,6 +34,7 @@ class Order:
     share: Share | None
     held: Run | None
     here: str | None = None
+    remote_code: bool = False
 
 
 class LostError(Exception):

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from harness import __version__
 from harness.errors import UserError
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
 from harness.record.schema import Run, RunHeader
@@ -111,6 +112,7 @@ def _checked(order: Order, where: str) -> Job:
             f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
             "path on every node, on a shared disk for example"
         ) from error
+    RemoteCode.granted = order.remote_code
     job = Job.of(order.path, scenario)
     if job.digest != order.digest:
         raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")

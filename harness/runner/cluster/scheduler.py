@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import ProcessEndedError, UserError
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
@@ -57,7 +58,10 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress, allo
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or no node has what is needed.
     """
-    order = Order(scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None)
+    order = Order(
+        scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
+        remote_code=RemoteCode.granted,
+    )  # fmt: skip
     _refuse_what_nodes_cannot(job)
     if not store.exists:
         store.create(_header(job, order, cluster, progress))
