@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks
 
-.PHONY: bench test test-ray lint verify gpu-check gpu-carried clean
+.PHONY: bench test test-ray lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -27,6 +27,13 @@ lint: $(VENV)/dev.stamp
 # The full counts, with their tables under benchmarks/.
 verify: lint
 	$(BIN)/python -m pytest -q
+
+# The software bill of materials of an environment, checked against CycloneDX's schema. The tool has an environment of its own.
+OF ?= $(VENV)
+SBOM := build/sbom
+sbom: $(SBOM)/installed.stamp
+	mkdir -p dist
+	$(SBOM)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate -o dist/sbom.cdx.json $(OF)/bin/python
 
 # On a machine with an NVIDIA GPU, at most 8 minutes: STEP is A, B, C or D, see docs/gpu_check.md.
 STEP ?= A
@@ -51,6 +58,11 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/ray.stamp: $(VENV)/dev.stamp
 	$(PIP) install -c constraints.txt -e '.[run,train,dev,ray]'
+	touch $@
+
+$(SBOM)/installed.stamp: .ci/sbom-requirements.txt
+	$(PYTHON) -m venv $(SBOM)
+	$(SBOM)/bin/python -m pip --disable-pip-version-check -q install -r $<
 	touch $@
 
 $(BIN)/python:

@@ -27,6 +27,7 @@ from benchmarks.results_file import write_results
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.store import EVENTS, HEADER, SAMPLES
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.sealed_lines import chained
 
 PARTS, TASKS = 5, ("word_problems", "record_to_json", "short_trace", "code", "summary")
 BATCH_SIZES, PROMPTS, BLOCKS, REPEATS = (1, 2, 4, 8), 8, 5, 4
@@ -93,14 +94,19 @@ def write(directory: Path, repeats: int) -> dict[str, float]:
     ]
     empty = synthetic.build(*parts, calibration=synthetic.calibration(), without=every_case(parts))
     directory.mkdir()
-    (directory / HEADER).write_text(empty.header.model_dump_json())
-    (directory / EVENTS).write_text("".join(f"{json.dumps({'session': one})}\n" for one in empty.sessions))
+    header = empty.header.model_dump_json().encode()
+    (directory / HEADER).write_bytes(header)
+    (directory / EVENTS).write_bytes(b"".join(chained((json.dumps({"session": one}) for one in empty.sessions), header)))
     counts = {"passes": 0, "samples": 0}
-    with (directory / SAMPLES).open("w") as file:
+
+    def written() -> Iterator[str]:
         for sample in samples(parts, repeats):
             counts["passes"] += len(sample.packed_passes)
             counts["samples"] += 1
-            file.write(f"{sample.model_dump_json()}\n")
+            yield sample.model_dump_json()
+
+    with (directory / SAMPLES).open("wb") as file:
+        file.writelines(chained(written(), header))
     size = sum(file.stat().st_size for file in directory.iterdir())
     return counts | {"cases": len(empty.header.cases), "megabytes_on_disk": round(size / 1e6, 1)}
 

@@ -8,8 +8,11 @@ plan takes one value or a list of distinct values.
 from __future__ import annotations
 
 import difflib
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -41,9 +44,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
 
 
 class StrictModel(BaseModel):
-    """A frozen value without unknown keys."""
+    """A frozen value without unknown keys or infinite figures."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +76,7 @@ def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> 
 
 _WHAT_TO_DO = {
     "bool_type": "write true or false, without quotes",
-    "float_type": "write a number, without quotes (1.0e-3, not 1e-3: YAML reads the latter as text)",
+    "float_type": "write a number, without quotes",
     "int_type": "write a whole number, without quotes",
     "string_type": 'write text; put it in quotes if it looks like a number ("2024")',
     "missing": "add it",
@@ -82,12 +85,22 @@ _WHAT_TO_DO = {
     "union_tag_invalid": "choose one of these",
 }
 MOST_VALUES = 100_000
+MOST_BYTES = 4 << 20
+LONGEST_NUMBER = 300
+"""Characters of a number; no figure has as many."""
 LONGEST_SHOWN = 200
 LONGEST_SENTENCE = 4000
 """Long enough for a list of everything allowed, too short for a whole file given as one value."""
 DEEPEST = 100
-_OF_CONSTRUCTORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""Exceptions of the constructors of PyYAML for a scalar that does not fit its tag."""
+_TAG = "tag:yaml.org,2002:"
+_ALIKE = {"true", "false", ".inf", ".nan"}
+_NUMBERS_OF_1_2: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text, 16)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+)
+"""Every spelling of a finite number in YAML 1.2. Source: its core schema, https://yaml.org/spec/1.2.2/#1032-tag-resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +120,12 @@ class YamlDocument:
                 node, line = found
         return line + 1
 
-    def describe(self, error: ValidationError) -> str:
+    def describe(self, error: ValidationError) -> list[str]:
         """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
         every = error.errors(include_url=False)
         # A list whose items were all refused is also reported as empty: report only what the user can correct.
         wanted = [details for details in every if details["type"] != "too_short" or not details["input"]]
-        return "\n".join(self._describe_one(details) for details in wanted or every)
+        return [self._describe_one(details) for details in wanted or every]
 
     def _describe_one(self, details: ErrorDetails) -> str:
         location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]
@@ -132,25 +145,65 @@ class YamlDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses deep nesting and joins surrogate pairs.
+    """Refuses what is deep, long, tagged, or another value to PyYAML (YAML 1.1) than to a reader; joins surrogate pairs.
 
     The work of PyYAML grows with the square of the depth, so deep files seem to hang. JSON writes a character beyond U+FFFF as
     a surrogate pair, which YAML reads as two characters.
     """
 
+    composed = 0
+
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         if self.flow_level >= DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} lists inside each other", problem_mark=self.get_mark())
+            raise _refused(f"more than {DEEPEST} lists inside each other; nest less deeply", self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        event, self.composed = self.peek_event(), self.composed + 1  # type: ignore[no-untyped-call]
+        if self.composed > MOST_VALUES:
+            raise _refused(f"more than {MOST_VALUES:,} values; write fewer", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            raise _refused(f"the tag {event.tag[:LONGEST_SHOWN]} is not read here; remove it", event.start_mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
+
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        plain = self.peek_event().implicit[0]  # type: ignore[no-untyped-call]
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         try:
             node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
-            problem = "half of a surrogate pair (\\ud800 to \\udfff) is no character"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+            raise _refused("half of a surrogate pair (\\ud800 to \\udfff) is no character", node.start_mark) from error
+        if plain and node.tag.removeprefix(_TAG) not in {"null", "merge"}:
+            self._read_one_way(node)
         return node
+
+    def _read_one_way(self, node: yaml.ScalarNode) -> None:
+        """Read 1e3 as the number it is, and refuse 010 (8, or 10), 1:30 (90, or text), yes (true, or text) and such."""
+        text, kind = node.value, node.tag.removeprefix(_TAG)
+        reads = next((reads for spelling, reads in _NUMBERS_OF_1_2 if spelling.fullmatch(text)), None)
+        if len(text) > LONGEST_NUMBER and (reads or kind != "str"):
+            raise _refused(f"a number of {len(text):,} characters; write at most {LONGEST_NUMBER}", node.start_mark)
+        old = self.construct_object(node) if kind in {"int", "float", "bool"} else text
+        new = reads(text) if reads else old if text.lower().lstrip("+-") in _ALIKE else text
+        if kind == "str" and reads is float:
+            node.tag = f"{_TAG}float"
+        elif repr(old) != repr(new) or kind not in {"str", "int", "float", "bool"}:
+            written = " or ".join(dict.fromkeys(map(_spelt, (old, new))))
+            raise _refused(f"{text} is not the same in YAML 1.1 and 1.2; write {written}", node.start_mark)
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """Valid YAML that is not read here."""
+
+
+def _refused(problem: str, mark: Any) -> _Refused:
+    return _Refused(problem=problem, problem_mark=mark)
+
+
+def _spelt(value: Any) -> str:
+    """A text, number or flag as every reader of YAML reads it."""
+    return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value, ensure_ascii=False))
 
 
 def read_yaml(
@@ -162,10 +215,19 @@ def read_yaml(
         ``refusal``: the file cannot be read, is not YAML, is empty, or names a key twice; the message has file and line.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise refusal(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
+    if len(data) > MOST_BYTES:
+        raise refusal(f"{file}:1: the file has more than {MOST_BYTES:,} bytes; give a YAML file that a person wrote")
+    return parse_yaml(text, file, refusal, when_empty)
+
+
+def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
+    """Read YAML that is here already; ``file`` stands for it in messages. Raises as read_yaml does."""
     try:
         root = yaml.compose(text, Loader=_Loader)
         if root is None:
@@ -174,10 +236,12 @@ def read_yaml(
             raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         _refuse_duplicates(file, root, set(), refusal)
         return YamlDocument(file=file, data=yaml.load(text, Loader=_Loader), root=root)
-    except (yaml.YAMLError, RecursionError, *_OF_CONSTRUCTORS) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        if isinstance(error, _Refused):
+            raise refusal(f"{file}:{line}: {problem}") from error
         raise refusal(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
 
 
@@ -207,18 +271,18 @@ def _inner(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
-    """Refuse a key given twice, where YAML silently keeps the later one."""
+    """Refuse a key given twice, where YAML silently keeps the later one, and a key that is no text."""
     if id(node) in seen:
         return
     seen.add(id(node))
     first: dict[str, int] = {}
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-        if isinstance(key, yaml.ScalarNode):
-            line = key.start_mark.line + 1
-            if key.value in first:
-                earlier = first[key.value]
-                raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {earlier}; keep one")
-            first[key.value] = line
+        line = key.start_mark.line + 1
+        if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
+            raise refusal(f"{file}:{line}: a key here is no text; put it in quotes, or remove it")
+        if key.value in first:
+            raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {first[key.value]}; keep one")
+        first[key.value] = line
     for one in _inner(node):
         _refuse_duplicates(file, one, seen, refusal)
 
@@ -268,7 +332,7 @@ def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     Raises:
         ValueError: a value is given twice.
     """
-    repeated = sorted({str(value) for value in values if values.count(value) > 1})
+    repeated = sorted(str(value) for value, count in Counter(values).items() if count > 1)
     if repeated:
         raise ValueError(f"{', '.join(repeated)} given twice; name each value once")
     return values

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from harness.formatting import each_line, one_line
+
 EXIT_OK = 0
 EXIT_REGRESSION = 1
 EXIT_USER_ERROR = 2
@@ -21,9 +23,15 @@ EXIT_CLOSED_PIPE = 141
 
 
 class SbdError(Exception):
-    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns."""
+    """Base of all errors raised on purpose; ``exit_code`` is what the command line returns.
+
+    Every argument is a line of the message, which may quote foreign text.
+    """
 
     exit_code = EXIT_TOOL_ERROR
+
+    def __str__(self) -> str:
+        return "\n".join(one_line(str(line)) for line in self.args)
 
 
 class UserError(SbdError):
@@ -66,6 +74,9 @@ class ProcessEndedError(SbdError):
     def __init__(self, message: str, exit_code: int = EXIT_TOOL_ERROR) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return each_line(str(self.args[0]))
 
 
 class HungError(SbdError):

@@ -1,12 +1,13 @@
-"""How a quantity is written for a reader: one place, so that the same number is always written alike.
+"""How quantities and foreign text are written for a reader: one place, so that the same number is always written alike.
 
-Every function takes a real number and returns text with its unit; for an absent value the caller shows the reason. The gap
-before a unit does not break.
+A quantity's function takes a real number and returns text with its unit; for an absent value the caller shows the reason. The
+gap before a unit does not break. Foreign text comes from records, configs, file names and errors of libraries.
 """
 
 from __future__ import annotations
 
 import math
+import re
 
 _NO_NUMBER = "not a number"
 _GAP = "\u00a0"  # a number and its unit stay on one line
@@ -71,3 +72,51 @@ def gigabytes(bytes_: float) -> str:
 def count(value: float) -> str:
     """A whole number with its thousands grouped; a mean of counts keeps one decimal."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+# C0 and C1 controls, line and paragraph separators. XML 1.0 (fifth edition, 2.2) forbids most of C0; a terminal obeys both
+# (ESC, CSI).
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# Lone surrogates (not UTF-8), other characters that XML forbids, and marks that reorder a line on the screen (Unicode TR 36,
+# 2.5, bidirectional spoofing; the byte order mark).
+_NOWHERE = re.compile("[\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# CI runners obey `::error` (GitHub) at a line's start, where a table may fold; `##[error]`, `##vso[...]` (Azure) and
+# `##teamcity[...]` anywhere.
+_COMMAND = re.compile(r":(?=:)|#(?=#[\w.]*\[)")
+# A spreadsheet runs a cell that begins so (OWASP, "CSV Injection"; the last four are the full-width forms).
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """Foreign ``text`` fit for a terminal and a CI log: one line of at most ``longest`` characters, an ellipsis marks a cut."""
+    line = _COMMAND.sub(r"\g<0> ", _CONTROL.sub(" ", _NOWHERE.sub("", text)))
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def each_line(text: str) -> str:
+    """``text`` with line breaks of its own, every line by ``one_line``."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def escaped_json(text: str) -> str:
+    """JSON ``text`` with the same values, fit for a terminal and a CI log: what ``one_line`` changes becomes an escape."""
+    escape = lambda found: "".join(f"\\u{ord(letter):04x}" for letter in found[0])  # noqa: E731 - one line, used three times
+    text = re.sub("[\x7f-\x9f\u2028\u2029]", escape, _NOWHERE.sub(escape, text))
+    return re.sub(r"#(?=#[\w.]*\[)", escape, text)
+
+
+def csv_cell(value: object) -> object:
+    """A value for a CSV file: foreign text on one line, an apostrophe before what a spreadsheet takes for a formula.
+
+    Numbers stay, written as text too.
+    """
+    if not isinstance(value, str):
+        return value
+    line = one_line(value)
+    if not line.lstrip().startswith(_FORMULA):
+        return line
+    try:
+        float(line)
+    except ValueError:
+        return f"'{line}"
+    return line

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.errors import InvariantError
+from harness.errors import InvariantError, UserError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -30,7 +30,19 @@ def data_dir(kind: str) -> Path:
     )
 
 
+def home() -> Path:
+    """The user's home folder.
+
+    Raises:
+        UserError: nothing names one, as in a container that runs under a number.
+    """
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UserError("this user has no home folder, where sbd keeps its files; set HOME to a folder") from error
+
+
 def user_data_dir(kind: str) -> Path:
     """Folder of the user's own files of ``kind``: ``$XDG_DATA_HOME/sbd/<kind>``, or under ``~/.local/share``. May not exist."""
     root = os.environ.get("XDG_DATA_HOME")
-    return (Path(root) if root else Path.home() / ".local" / "share") / "sbd" / kind
+    return (Path(root) if root else home() / ".local" / "share") / "sbd" / kind

@@ -1,6 +1,6 @@
 """Compares one bound with one figure: met where the whole interval meets it, missed where the whole interval misses it.
 
-* Void: a slow baseline, a figure that is an input of the run, or no times left.
+* Void: a slow baseline, a figure that is an input of the run, no times left, or processes of unlike weights or machines.
 * An arm that the claim does not name was picked on these decodes. It is judged at the simultaneous level of all candidates.
 * Times of fewer than three processes decide only a claim about these processes.
 """
@@ -13,6 +13,7 @@ from harness.analysis.judgement import Judgement, State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, Quantity, absent
+from harness.record.identity import Mix
 from harness.scenario.claims import Bound
 from harness.scenario.metrics import METRICS, Basis
 
@@ -68,7 +69,7 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
         return _answer(bound, place, "void", absent(place.reason), "measured", {}, place.reason, CONTINUE)
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
-    why_void = _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
+    why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
     seen: State = "void" if why_void else state_of(bound, judged)
     metric = METRICS[bound.metric]
     few = None
@@ -79,7 +80,8 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
     open_baseline = seen in ("met", "missed") and unshown
     state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
     sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
-    reason, remedy = why_void or (_reason(bound, place, value, judged, seen) + (f"; {few}" if few else ""), None)
+    weak = [*([few] if few else []), *(one.weakness for one in _mixes(place, comparison) if one.weakness)]
+    reason, remedy = why_void or ("; ".join([_reason(bound, place, value, judged, seen), *weak]), None)
     if state == "inconclusive":
         found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
@@ -107,6 +109,17 @@ def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     if place.picked_from is None:
         return more
     return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
+
+
+def _mixes(place: ClaimedCell, comparison: Comparison) -> list[Mix]:
+    """Those of the part and of the part that is its baseline."""
+    return [one for one in comparison.mixes if one.part in (place.cell.part, place.cell.baseline_part)]
+
+
+def _why_mixed(place: ClaimedCell, comparison: Comparison) -> Why | None:
+    """Why nothing of the part is judged: sbd itself never goes on so without a word in the record."""
+    words = [f"part {one.part}: {one.why_void}" for one in _mixes(place, comparison) if one.why_void]
+    return ("; ".join(words), "take the processes of one run with one model, program and machine") if words else None
 
 
 def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:

@@ -20,6 +20,7 @@ from harness.analysis.arm_figures import Arm, ArmBesideNtp, CellContext
 from harness.analysis.arm_results import accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
 from harness.analysis.health import Voids, arm_values, together, without_void_times
+from harness.analysis.integrity import integrity_of
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
 from harness.analysis.prices import Ladder, ladder, read_calibration
@@ -28,6 +29,7 @@ from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Compar
 from harness.analysis.sample_totals import Tally, charged, tally
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
+from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.scenario import Part
@@ -47,7 +49,9 @@ def compare(run: Run) -> Comparison:
     Raises:
         UserError: the samples are of several kinds of machine.
     """
-    run, health = without_void_times(of_one_machine(run))
+    run = of_one_machine(run)
+    integrity = integrity_of(run)
+    run, health = without_void_times(run)
     pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
     tallies: Tallies = {}  # a part that is the baseline of others is tallied once in a process
 
@@ -68,6 +72,8 @@ def compare(run: Run) -> Comparison:
         highlights=tuple(highlight for _, highlight in found),
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
+        integrity=integrity,
+        mixes=mixes(run),
     )
 
 

@@ -5,9 +5,11 @@ Claims (``verdict``) and regression gates share these values, so that output for
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from harness.analysis.integrity import AS_WRITTEN, Integrity
 from harness.analysis.stats.quantity import Quantity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 from harness.scenario.metrics import Basis, Better
@@ -66,11 +68,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgements:
-    """All answers to one call: ``sbd verify`` over a run, ``sbd gate`` over two."""
+    """All answers to one call: ``sbd verify`` over a run, ``sbd gate`` over two.
+
+    ``records``: how the record of each run is sealed.
+    """
 
     title: str
     runs: tuple[str, ...]
     judgements: tuple[Judgement, ...]
+    records: tuple[str, ...] = ()
     version: int = JUDGEMENT_VERSION
 
     @property
@@ -84,6 +90,16 @@ class Judgements:
         if self.state == "inconclusive" and inconclusive != "report":
             return EXIT_OK if inconclusive == "pass" else EXIT_REGRESSION
         return EXIT_CODES[self.state]
+
+
+def by_records(judgements: Judgements, records: Sequence[Integrity]) -> Judgements:
+    """The judgements beside what their records prove; all void where one of these proves nothing."""
+    told = replace(judgements, records=tuple(one.words for one in records))
+    why = next((one.void for one in records if one.void is not None), None)
+    if why is None:
+        return told
+    void = tuple(replace(one, state="void", reason=why, remedy=AS_WRITTEN) for one in judgements.judgements)
+    return replace(told, judgements=void)
 
 
 def to_json(judgements: Judgements) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
+from harness.analysis.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
+from harness.record.identity import Mix
 
 COMPARISON_VERSION = 5
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
@@ -228,13 +230,15 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that is derived from one run."""
+    """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same."""
 
     run_id: str
     cells: tuple[Cell, ...]
     highlights: tuple[Highlight, ...]
     outcomes: tuple[dict[str, str], ...]
     health: tuple[PartHealth, ...] = ()
+    integrity: Integrity = field(default_factory=Integrity)
+    mixes: tuple[Mix, ...] = ()
     version: int = field(default=COMPARISON_VERSION)
 
     def summary(self, part: str, batch_size: int) -> Cell:

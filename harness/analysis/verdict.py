@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.analysis.claim_check import judge
 from harness.analysis.claim_places import CellNotFound, ClaimedCell, places
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
+from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements, by_records
 from harness.analysis.results import Comparison
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
@@ -24,13 +24,14 @@ from harness.scenario.claims import Claim, Claims
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
     """Judge every claim at every cell that it is about, in the order of the claims."""
-    return Judgements(
+    judged = Judgements(
         title=f"claims about {header.scenario_name}",
         runs=(comparison.run_id,),
         judgements=tuple(
             _judgement(claim, place, comparison) for claim in claims for place in places(claim, comparison, header)
         ),
     )
+    return by_records(judged, [comparison.integrity])
 
 
 def _judgement(claim: Claim, place: ClaimedCell | CellNotFound, comparison: Comparison) -> Judgement:

@@ -43,6 +43,7 @@ from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import Clock, CudaClock, HostClock
 from harness.record.regular_file import write_whole
 from harness.record.store import read_run
+from harness.runner.subprocesses import ending_with_this
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 
@@ -119,7 +120,7 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
     why it did not finish.
     """
     command = [sys.executable, "-m", "harness", "run", str(file), "--out", str(run), "--no-report"]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env=ending_with_this())
     stopped = None
     try:
         if code := process.wait(max(seconds, 0.0)):
@@ -130,7 +131,7 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
     finally:
         _end(process)
     if run.exists():
-        subprocess.run([sys.executable, "-m", "harness", "report", str(run)], check=False)
+        subprocess.run([sys.executable, "-m", "harness", "report", str(run)], env=ending_with_this(), check=False)
     return stopped
 
 

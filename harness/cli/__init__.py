@@ -5,19 +5,20 @@ A command's module is imported when the command is called, so that `sbd --help` 
 
 from __future__ import annotations
 
+import errno
 import os
-import select
 import sys
 import traceback
-from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from harness import __version__
-from harness.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, EXIT_TOOL_ERROR, SbdError
+from harness.cli.streams import prepare
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, SbdError, UserError
+from harness.formatting import each_line, one_line
 
 COMMANDS = {
     "plan": ("plan:plan_command", "list the cases, with memory and time"),
@@ -42,6 +43,8 @@ COMMANDS = {
     "history": ("history:history_app", "keep figures, find where they changed"),
 }
 """The function, or the typer application, of every command, and its line in `sbd --help`; None: it is not listed."""
+WRONG_PLACE = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
+"""The system's refusals of a path that another path mends."""
 PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None}
 
 
@@ -96,44 +99,45 @@ def _options(
 
 def main() -> None:
     """Entry point of the ``sbd`` script; only this function catches the program's own errors."""
-    stdout = _copy_of_stdout()
+    prepare()
+    os.environ.pop("MPLBACKEND", None)  # we draw files only, and matplotlib does not load with a name it does not know
     try:
-        app()
-    except SystemExit:
-        _heed_closed_pipe(stdout)
-        raise
+        try:
+            _heed_parent()
+            _need_folder()
+            app()
+        finally:
+            sys.stdout.flush()  # its refusal is the end, not the verdict
     except SbdError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if isinstance(error, OSError) and error.filename is not None:
+            code = EXIT_USER_ERROR if error.errno in WRONG_PLACE else EXIT_TOOL_ERROR
+            _fail(f"{error.filename}: {error.strerror}; give another place, or mend this one", code)
+        what = one_line(f"{type(error).__name__}: {error}".partition("\n")[0])
         _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
 
 
-def _copy_of_stdout() -> int | None:
-    """A descriptor of the same file; rich points descriptor 1 elsewhere once nobody reads it. None: there is none."""
+def _heed_parent() -> None:
+    """End with the process that started this one as its child; see harness.runner.subprocesses."""
+    if parent := os.environ.pop("SBD_PARENT", None):
+        from harness.runner.subprocesses import end_with_parent
+
+        end_with_parent(int(parent))
+
+
+def _need_folder() -> None:
+    """Raises UserError where the working folder was removed; torch ends the process there without a word of ours."""
     try:
-        return os.dup(1)
-    except OSError:
-        return None
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the working folder cannot be read ({error.strerror}); cd to one that exists") from error
 
 
-def _heed_closed_pipe(stdout: int | None) -> None:
-    """End with 141 where whoever read standard output has left (`| head`); click and rich say 1, which is a verdict here."""
-    if stdout is None:
-        return
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-    poll = select.poll()
-    poll.register(stdout, 0)
-    if any(event & select.POLLERR for _, event in poll.poll(0)):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter flushes again, and complains
-        sys.exit(EXIT_CLOSED_PIPE)
-
-
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     if "--debug" in sys.argv:
-        traceback.print_exc()
+        print(each_line(traceback.format_exc()), file=sys.stderr)
     print(f"sbd: {message}", file=sys.stderr)
     sys.exit(code)

@@ -14,9 +14,10 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from harness.cli.output import grid
+from harness.cli.output import grid, lines_of
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
+from harness.formatting import escaped_json, one_line
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
@@ -46,16 +47,32 @@ def calibrate_command(
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
     dtypes = measurable(dtype or DTYPES)
     need_torch()
-    from harness.engine.loading import device_here
     from harness.runner.local_machine import measure_ceilings
 
     progress = TerminalProgress(sys.stderr)
-    measured = measure_ceilings(device or device_here(), dtypes, threads, execution, budget_s, progress)
+    measured = measure_ceilings(seen_device(device), dtypes, threads, execution, budget_s, progress)
     progress.end_line()
     profile = local_profile(measured)
     target = save_profile(profile, output)
-    print(profile.model_dump_json(indent=1) if as_json else render(measured))
-    print(f"profile {target}", file=sys.stderr if as_json else sys.stdout)
+    print(escaped_json(profile.model_dump_json(indent=1)) if as_json else render(measured))
+    print(one_line(f"profile {target}"), file=sys.stderr if as_json else sys.stdout)
+
+
+def seen_device(given: str | None) -> str:
+    """The ``given`` device, by default a GPU where there is one.
+
+    Raises:
+        UserError: torch sees no such device here.
+    """
+    import torch
+
+    seen = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+    chosen = given or ("cuda" if "cuda" in seen else "cpu")
+    if chosen not in seen:
+        raise UserError(
+            f"--device {chosen}: torch sees no such device here, only {', '.join(seen)}; a GPU needs torch for CUDA"
+        )
+    return chosen
 
 
 def measurable(dtypes: Sequence[str]) -> list[MeasuredDtype]:
@@ -81,9 +98,9 @@ def render(measured: MeasuredCeilings) -> str:
         for one, other in zip(read, copied, strict=True)
     ]
     heads = ("buffer, MiB", "read, GB/s", "copy, GB/s")
-    lines = [f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}\n"]
+    lines = [lines_of(f"{measured.device_name} ({measured.device}{threads}), torch {measured.torch_version}"), ""]
     lines.append(grid(heads, sizes, right=heads))
-    lines.append(f"{'memory' if is_memory else 'not shown to be memory'}: {why}\n")
+    lines += [lines_of(f"{'memory' if is_memory else 'not shown to be memory'}: {why}"), ""]
     lines += [_rates("tokens", measured.matrix_flops_per_s), ""]
     if measured.attention_flops_per_s:
         lines += ["attention", _rates("queries a KV head", measured.attention_flops_per_s), ""]
@@ -93,8 +110,8 @@ def render(measured: MeasuredCeilings) -> str:
         ("sampler per logit", measured.sampler_s_per_logit),
     ):
         shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
-        lines.append(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})")
-    return "\n".join([*lines, *(f"-: {reason}" for reason in _reasons(measured))])
+        lines.append(lines_of(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})"))
+    return "\n".join([*lines, *(lines_of(f"-: {reason}") for reason in _reasons(measured))])
 
 
 def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
@@ -161,7 +178,7 @@ def profile_here(
     if kept is not None and kept.measured is not None:
         held = kept.measured.matrix_flops_per_s
         if set(wanted) <= set(held):
-            print(f"measured on {kept.measured.measured_at}: {kept.name}", file=sys.stderr)
+            print(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), file=sys.stderr)
             return kept
         wanted = measurable([*held, *wanted])  # one profile per device, so its dtypes are measured again
     calibrate_in_own_process(chosen, wanted, threads)
@@ -181,5 +198,7 @@ def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threa
     command += [word for dtype in dtypes for word in ("--dtype", dtype)]
     command += [] if threads is None else ["--threads", str(threads)]
     print("calibrating this machine (about a minute, then kept)", file=sys.stderr, flush=True)
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+    from harness.runner.subprocesses import ending_with_this  # loads what `sbd plan` does not need
+
+    if subprocess.run(command, stdout=subprocess.DEVNULL, env=ending_with_this(), check=False).returncode:
         raise UserError("this machine could not be calibrated (see above); mend that, or leave out --calibrate")

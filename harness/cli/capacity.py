@@ -19,6 +19,7 @@ from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
 from harness.cli.output import json_text
 from harness.errors import UserError
+from harness.formatting import csv_cell
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models.choice import shape_called
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
@@ -187,7 +188,7 @@ def to_csv(plan: Plan, break_even: bool) -> str:
     text = StringIO()
     table = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     table.writeheader()
-    table.writerows(lines)
+    table.writerows({key: csv_cell(value) for key, value in line.items()} for line in lines)
     return text.getvalue()
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan
 from harness.capacity.wording import answer, own_break_even, pays_words
 from harness.cli.output import by_reason, grid, wrapped
-from harness.formatting import rate, ratio
+from harness.formatting import one_line, rate, ratio
 
 ABSENT = "?"
 WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
@@ -147,7 +147,7 @@ def _prices(planned: Iterable[DevicePlan]) -> str:
             unpriced.append((device.hardware, price.source))
         else:
             date = f", {price.date}" if price.date else ""
-            lines.append(f"  {device.hardware}: {price.value:.2f} ({price.source}{date}; grade {price.grade})")
+            lines.append(one_line(f"  {device.hardware}: {price.value:.2f} ({price.source}{date}; grade {price.grade})"))
     known = "\n".join(["USD per GPU and hour (`sbd hardware NAME` shows what other sources say)", *lines]) if lines else ""
     return "\n".join(part for part in (known, _listed("price not known", unpriced)) if part)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import grid, json_text
+from harness.cli.output import grid, json_text, lines_of
 from harness.errors import UserError
 from harness.formatting import count, points, ratio, seconds, signed_percent
 from harness.record.store import read_on_one_machine
@@ -63,8 +63,8 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
         [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
         for one in compared.changes
     ]
-    lines = [f"BASE {base}\nNEW  {new}\n", grid(("figure", "of", *values, "found"), rows, right=values, at_least=200)]
-    lines += [f"?: {one.metric} of {one.subject}: {one.reason}" for one in compared.changes if one.outcome == "unknown"]
+    table = grid(("figure", "of", *values, "found"), rows, right=values, at_least=200)
+    lines = [f"?: {one.metric} of {one.subject}: {one.reason}" for one in compared.changes if one.outcome == "unknown"]
     open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
     lines += [f"unclear: {line}" for line in dict.fromkeys(open_)]
     known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
@@ -72,7 +72,7 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
     lines += [f"times, over the same prompts: {line}" for line in dict.fromkeys(said)]
     lines += [f"only in one of them: {case_id}" for case_id in compared.one_sided]
     lines += [f"allowed to differ: {line}" for line in compared.unlike]
-    return "\n".join(lines) + "\n"
+    return "\n".join([lines_of(f"BASE {base}", f"NEW  {new}", ""), table, lines_of(*lines)]) + "\n"
 
 
 def _shown(change: Change, value: float | str | None) -> str:

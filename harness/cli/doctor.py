@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.calibrate import need_torch
-from harness.cli.output import by_reason, json_text
+from harness.cli.calibrate import need_torch, seen_device
+from harness.cli.output import by_reason, json_text, lines_of
 from harness.errors import MissingExtraError, UserError
+from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
@@ -71,7 +72,8 @@ def render_model(facts: ModelFacts) -> str:
         lines.append(f"mask token: unknown, {facts.mask_id_from}; write mask_token_id into the model below")
     if facts.family and facts.family.note:
         lines.append(f"note: {facts.family.note}")
-    return "\n".join(line for said in lines for line in textwrap.wrap(said, 118, initial_indent="# ", subsequent_indent="#   "))
+    said = (textwrap.wrap(one_line(line), 118, initial_indent="# ", subsequent_indent="#   ") for line in lines)
+    return "\n".join(line for one in said for line in one)
 
 
 def _protocol(facts: ModelFacts) -> list[str]:
@@ -133,6 +135,16 @@ def _environment_lines(environment: dict[str, Any]) -> list[str]:
     return lines
 
 
+LISTENS = (
+    ("sbd run --on ray, where no cluster is here", "127.0.0.1", "Ray's servers and workers, with a token where Ray has one"),
+    ("sbd run --on ray, with RAY_ADDRESS or a cluster here", "as that cluster", "its nodes call this process back"),
+    ("sbd run --on ray://HOST:PORT", "nothing here", "this process only connects, to the address that you name"),
+    ("sbd run with tensor_parallel", "127.0.0.1", "gloo and NCCL between the processes; GLOO_/NCCL_SOCKET_IFNAME change it"),
+    ("torchrun ... sbd run", "as torchrun", "it meets at MASTER_ADDR; --standalone and GLOO_SOCKET_IFNAME=lo keep it here"),
+)
+"""What opens a port, where, and why; no other command listens."""
+
+
 DOCTOR_VERSION = 2
 
 
@@ -154,12 +166,7 @@ def doctor_command(
         return
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
-    import torch
-
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if chosen.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--device {chosen}: torch sees no CUDA device here; use cpu, or CUDA torch on a GPU machine")
-    found = examine(chosen)
+    found = examine(seen_device(device))
     print(json_text(found) if as_json else render(found))
 
 
@@ -183,7 +190,7 @@ def examine(device: str) -> dict[str, Any]:
         "version": DOCTOR_VERSION, "device": device, "figures": figures,
         "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
         "bandwidth_scale_reason": scale if isinstance(scale, str) else None, "attention": _attention(device),
-        "environment": snapshot(),
+        "listens": [dict(zip(("command", "address", "why"), one, strict=True)) for one in LISTENS], "environment": snapshot(),
     }  # fmt: skip
 
 
@@ -202,7 +209,9 @@ def render(found: dict[str, Any]) -> str:
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
-    return "\n".join([*lines, *_scale_lines(found), *_attention_lines(found["attention"]), *_environment_lines(environment)])
+    lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
+    lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
+    return lines_of(*lines, *_environment_lines(environment))
 
 
 def check_command(
@@ -229,4 +238,4 @@ def check_command(
     finally:
         if out.exists():
             write_whole(out / "doctor.json", json_text(examine(device)).encode())
-    print(f"files  {out}")
+    print(one_line(f"files  {out}"))

@@ -13,13 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.analysis.judgement import Judgements
+from harness.analysis.integrity import integrity_of
+from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.output import json_text
+from harness.cli.output import json_text, lines_of
 from harness.cli.progress import TerminalProgress
+from harness.cli.run import RemoteCodeOption
+from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
 from harness.formatting import percent
+from harness.models.choice import RemoteCode
 from harness.record.store import read_on_one_machine
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate_decision import plan_of
@@ -60,6 +64,8 @@ def gate_command(
         bool, typer.Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
     ] = False,
     allow: AllowOption = None,
+    require_signature: RequireOption = False,
+    signers: SignersOption = None,
     as_json: JsonOption = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
@@ -80,14 +86,16 @@ def gate_command(
         )
     if pairs is not None or work is not None:
         raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
-    finish(_stored(*(runs or ()), wish=wish), as_json, inconclusive, to)
+    demand = Demand(demanded=require_signature, signers=signers)
+    finish(_stored(*(runs or ()), wish=wish, signed=demand), as_json, inconclusive, to)
 
 
-def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
+def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand) -> Judgements:
     """The answers from two stored runs."""
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
     allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
+    records = [demanding(integrity_of(one), path, signed) for one, path in ((base, base_dir), (new, new_dir))]
     base, new = shared_prompts(base, new)
     answers = judge_counted(base, new, allowed)
     if not wish.deterministic_only and (metrics := primary_metrics(base, wish.metrics)):
@@ -95,7 +103,8 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions) -> Judgements:
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
         answers = (*judge_timed(base, new, judged), *answers)
-    return Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    told = Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    return by_records(told, records)
 
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
@@ -144,6 +153,7 @@ def noise_command(
     work: WorkOption = None,
     show: Annotated[bool, typer.Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""
     if scenario is not None and cmd is not None:
@@ -151,7 +161,9 @@ def noise_command(
     if show:
         _print(every_floor(), as_json)
         return
-    command = cmd or shlex.join([sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", "--out"]) + " {out}"
+    granted = [RemoteCode.OPTION] if trust_remote_code else []
+    ours = [sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", *granted, "--out"]
+    command = cmd or shlex.join(ours) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())
     _print([_measured_noise(command, work, wish)], as_json)
 
@@ -177,8 +189,8 @@ def _print(stored: list[StoredFloors], as_json: bool) -> None:
     if not stored:
         print("no noise floor is kept; `sbd noise` measures one")
     for one in stored:
-        print(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})")
+        print(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
         for floor in one.floors:
             value = "not known" if floor.ratio is None else percent(floor.ratio, 2)
             why = f" ({floor.reason})" if floor.reason else ""
-            print(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}")
+            print(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))

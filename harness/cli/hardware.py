@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import render
-from harness.cli.output import grid, json_text
+from harness.cli.output import grid, json_text, lines_of
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile, local_profiles
 
@@ -74,9 +74,9 @@ def render_one(profile: HardwareProfile) -> str:
     table = grid(("figure", "value", "unit", "grade", source), rows, right=("value",), folds=(source,))
     names = f"name {', '.join(profile.match_names)}" if profile.match_names else "name: none, it is only asked for"
     head = f"{profile.name} ({profile.kind}), driver's {names}"
-    lines = [head, "", table, *([f"\n{profile.notes}"] if profile.notes else [])]
+    lines = [lines_of(head), "", table, *(["", lines_of(profile.notes)] if profile.notes else [])]
     if profile.measured is not None:
-        lines += [f"\nmeasured on {profile.measured.measured_at}", "", render(profile.measured)]
+        lines += ["", lines_of(f"measured on {profile.measured.measured_at}"), "", render(profile.measured)]
     return "\n".join(lines)
 
 

@@ -15,9 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.analysis.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
-from harness.cli.output import grid, json_text
+from harness.cli.output import grid, json_text, lines_of
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
+from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
@@ -83,11 +85,13 @@ def add_command(
     with open_history(db) as history:
         for path in runs:
             run, given = read_on_one_machine(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
+            if (why := integrity_of(run).void) is not None:
+                raise UserError(f"{path}: {why}; the history keeps none of it. Give the record as the run wrote it")
             whole = path.absolute()  # for a later `rebuild` from anywhere
             directory = whole if whole.is_dir() else whole.parent
             record = record_of(run, str(directory), _asked_git(given, run.header.environment.get("commit")))
-            print(f"{history.add(record):9}  {record.run_id}  {path}")
-        print(f"history    {history.place}")
+            print(one_line(f"{history.add(record):9}  {record.run_id}  {path}"))
+        print(one_line(f"history    {history.place}"))
 
 
 def _asked_git(given: Revision, recorded: str | None) -> Revision:
@@ -137,8 +141,8 @@ def rebuild_command(
         records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
         outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
         for one in outdated:
-            print(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}")
-        print(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas")
+            print(one_line(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}"))
+        print(one_line(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas"))
 
 
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
@@ -192,7 +196,7 @@ def trend_command(
 
         page = write_trend(found, html)
         if not as_json:
-            print(f"page       {page}")
+            print(one_line(f"page       {page}"))
     if alarm is not None and found.newly_worse(alarm):
         raise typer.Exit(EXIT_REGRESSION)
 
@@ -245,7 +249,7 @@ def record_table(record: HistoryRecord) -> str:
         rows.append([one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit])
     right = ("value", "95 % interval", "n")
     table = grid(("cell", "arm", "figure", *right, "unit"), rows, right=right, folds=("unit",), at_least=128)
-    return "\n".join([*(f"{name:9} {text}" for name, text in facts.items()), "", table])
+    return "\n".join([lines_of(*(f"{name:9} {text}" for name, text in facts.items())), "", table])
 
 
 def trend_table(found: Trend) -> str:
@@ -257,7 +261,7 @@ def trend_table(found: Trend) -> str:
             f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
             for one, change in group
         ]
-    return "\n".join([*lines, finding(found), *remarks(found)])
+    return lines_of(*lines, finding(found), *remarks(found))
 
 
 def _commit(record: HistoryRecord, whole: bool = False) -> str:

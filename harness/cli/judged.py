@@ -17,9 +17,10 @@ import typer
 from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
 from harness.errors import StorageError, UserError
+from harness.formatting import one_line
 from harness.record.regular_file import write_whole
 from harness.reporting.exports.formats import FORMATS, export
-from harness.reporting.exports.wording import gravest_first, one_line, tally, value_words, verdict_words
+from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
 
 STDOUT = "-"
 BESIDE_THE_TABLE = "github"
@@ -136,18 +137,13 @@ HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason
 
 
 def table(judgements: Judgements, exit_code: int) -> str:
-    """Gravest first; text only, at least 100 characters wide.
-
-    No line starts with outside text: a CI runner obeys a line that starts with ``::`` (or has ``##[`` anywhere).
-    """
+    """Gravest first; text only, at least 100 characters wide."""
     ordered = gravest_first(judgements)
-    rows = [
-        [one.word, *(one_line(text) for text in (one.metric, one.subject, value_words(one), one.bound, one.reason))]
-        for one in ordered
-    ]
-    parts = [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
+    rows = [[one.word, one.metric, one.subject, value_words(one), one.bound, one.reason] for one in ordered]
+    parts = [f"record  {one_line(one)}" for one in judgements.records]
+    parts += [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
     for one in ordered:
         if one.remedy:
             parts.append(f"to decide {one_line(one.metric)} of {one_line(one.subject)}: {one_line(one.remedy)}")
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
-    return "\n".join([*parts, said]).replace("##[", "# #[")
+    return "\n".join([*parts, said])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.cli.output import by_reason, grid, json_text
+from harness.cli.output import by_reason, grid, json_text, lines_of
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_of
@@ -100,7 +100,7 @@ def render_methods(found: dict[str, Any]) -> str:
     missing = [f"  {method['name']}: {why}" for method in found["methods"] for why in _grouped(method["missing"])]
     if missing:
         missing = ["", "not priced, for want of:", *missing]
-    return "\n".join([head, "", table, "", LEGEND, f"assumed: {found['assumed']}", *missing])
+    return "\n".join([lines_of(head), "", table, "", LEGEND, lines_of(f"assumed: {found['assumed']}", *missing)])
 
 
 def _numbers(method: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -8,18 +8,25 @@ from collections.abc import Collection, Iterable, Sequence
 from shutil import get_terminal_size
 from typing import Any, TypeVar
 
+from harness.formatting import escaped_json, one_line
+
 Reason = TypeVar("Reason")
 
 
 def json_text(value: Any, indent: int | None = 1) -> str:
     """Plain values as JSON; non-ASCII letters stay as they are."""
-    return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return escaped_json(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def wrapped(text: str, first: str = "", other: str = "") -> str:
-    """``text`` in lines of the terminal's width, the first one indented by ``first``."""
+    """Foreign ``text`` in lines of the terminal's width, the first one indented by ``first``."""
     width = max(get_terminal_size(fallback=(140, 50)).columns, 80)
-    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
+    return textwrap.fill(one_line(text), width, initial_indent=first, subsequent_indent=other, break_long_words=False)
+
+
+def lines_of(*texts: str) -> str:
+    """Foreign texts, a line each."""
+    return "\n".join(map(one_line, texts))
 
 
 def by_reason(named: Iterable[tuple[str, Reason]]) -> dict[Reason, list[str]]:
@@ -51,7 +58,7 @@ def grid(
             head, justify="right" if head in right else "left", no_wrap=not fold, overflow="fold" if fold else "ellipsis"
         )
     for row in rows:
-        table.add_row(*row, end_section=ruled)
+        table.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row), end_section=ruled)
     text, width = StringIO(), max(get_terminal_size(fallback=(160, 50)).columns, at_least)
     Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from harness.formatting import one_line
 from harness.progress import Progress
 
 LINE_EVERY_S = 15.0
@@ -37,7 +38,7 @@ class TerminalProgress(Progress):
     def note(self, message: str) -> None:
         """Print a line of its own."""
         self.end_line()
-        print(message, file=self._stream, flush=True)
+        print(one_line(message), file=self._stream, flush=True)
 
     def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
         """Begin to count; the time left includes the ``later`` ones."""
@@ -75,7 +76,7 @@ class TerminalProgress(Progress):
     def _text(self, case_id: str) -> str:
         alone = self._finished == 1 and self._missing.total() > 0
         left = "time left not known yet" if alone else f"about {format_duration(self._left_s())} left"
-        return f"{self._finished}/{self._samples} {self._what}, {left} ({case_id})"
+        return one_line(f"{self._finished}/{self._samples} {self._what}, {left} ({case_id})")
 
     def _left_s(self) -> float:
         each_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}

@@ -14,9 +14,11 @@ from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text
 from harness.errors import UserError
+from harness.formatting import one_line
 from harness.record.machine import by_machine
+from harness.record.publication import publish
 from harness.record.regular_file import write_whole
-from harness.record.store import publish, read_on_one_machine, read_run
+from harness.record.store import read_on_one_machine, read_run
 from harness.regression import run_comparison
 
 REPORT_JSON_VERSION = 1
@@ -66,19 +68,22 @@ def gallery_command(
     """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
     from harness.reporting.gallery import write_gallery
 
-    print(f"gallery {write_gallery(folder)}")
+    print(one_line(f"gallery {write_gallery(folder)}"))
 
 
 def publish_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
+    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
 ) -> None:
-    """Copy a run for keeping, its samples gzipped; the same run gives the same bytes.
+    """Copy a run for keeping, its samples gzipped, and seal it; the same run gives the same bytes.
+
+    The seal shows whether anything was changed afterwards; a signature, that nobody without the key sealed it anew.
 
     A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
     TARGET.
     """
-    print(publish(run, target))
+    print(one_line(str(publish(run, target, sign))))
 
 
 def write_page(run: Path, out: Path | None) -> Path:
@@ -86,7 +91,7 @@ def write_page(run: Path, out: Path | None) -> Path:
     from harness.reporting import write_report
 
     page = write_report(run, out)
-    print(f"report  {page}")
+    print(one_line(f"report  {page}"))
     return page
 
 
@@ -94,7 +99,7 @@ def _finish(page: Path, show: bool, pdf: bool) -> None:
     if pdf:
         from harness.reporting.pdf import print_pdf
 
-        print(f"pdf     {print_pdf(page)}")
+        print(one_line(f"pdf     {print_pdf(page)}"))
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -108,6 +113,8 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
             f"--markdown is about one run's claims, {len(runs)} runs were given; of two runs `sbd gate A B --to markdown=FILE` "
             "says whether the second is a regression"
         )
+    if out is not None and out.is_dir():
+        raise UserError(f"--out {out}: is a folder; name the page to write")
     if history is not None and not together:
         raise UserError("--history belongs to several runs on one page; of a single series see `sbd history trend`")
 
@@ -148,5 +155,5 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
         trend = history_of(records[0], history)
     last = runs[-1] if runs[-1].is_dir() else runs[-1].parent
     page = write_side_by_side(found, out or last / SIDE_BY_SIDE, trend)
-    print(f"report  {page}")
+    print(one_line(f"report  {page}"))
     return [page]

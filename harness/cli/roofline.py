@@ -14,7 +14,7 @@ import typer
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.methods import print_methods
-from harness.cli.output import json_text
+from harness.cli.output import json_text, lines_of
 from harness.cli.paper import explain_paper
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
@@ -156,7 +156,7 @@ def _render_prediction(found: dict[str, Any]) -> str:
     )
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
-    return "\n".join(lines)
+    return lines_of(*lines)
 
 
 def _was_given(ctx: typer.Context, name: str) -> bool:
@@ -240,7 +240,7 @@ def render_batches(found: dict[str, Any]) -> str:
                 f"wall speedup {one['wall_speedup']:.2f}x ({one['wall_speedup_overlapped']:.2f}x overlapped, "
                 f"{one['wall_speedup_serial']:.2f}x serial)"
             )
-    return "\n".join(lines)
+    return lines_of(*lines)
 
 
 def _range(one: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ With --on ray the nodes of a cluster take the run's units. This process then loa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +15,28 @@ import typer
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
+from harness.formatting import one_line
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
+from harness.record.identity import ALL, ITEMS, allowed_items
 from harness.runner.cluster.ray_cluster import RayCluster
 from harness.runner.runner import run, run_errand
-from harness.runner.subprocesses import ChildTask, FreshInterpreter, end_with_parent
+from harness.runner.subprocesses import ChildTask, FreshInterpreter
 from harness.scenario.loading import find_scenario, load_scenario
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here
 
 KIND = "ray"
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="WHAT,...",
+        help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
+    ),
+]  # fmt: skip
+RemoteCodeOption = Annotated[
+    bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
+]
 
 
 def run_command(
@@ -38,27 +51,35 @@ def run_command(
     on: Annotated[
         str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
+    allow: AllowOption = None,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
-    """Measure: take every sample of a scenario that its run directory does not hold yet."""
+    """Measure: take every sample of a scenario that its run directory does not hold yet.
+
+    A run goes on with what it was begun with: the same model files, program, machine and libraries. Anything else is refused
+    by name (exit code 2). With --allow it goes on all the same, and the record and the report say what differed.
+    """
+    allowed = allowed_items(allow or ())
+    RemoteCode.granted = trust_remote_code
     if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
     if on is None and followed():
         return
     loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import or a connection
     if on is not None:
-        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress), report)
+        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress, allowed), report)
         return
     need_torch("sbd run", " (in a checkout: pip install '.[run]'). sbd plan, roofline and report work without")
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         profile_of_scenario(loaded)
-    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv)
-    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn), report)
+    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv, remote_code=trust_remote_code)
+    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn, allow=allowed), report)
 
 
-def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress) -> Path:
+def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str]) -> Path:
     with RayCluster(where) as cluster:
-        return run(find_scenario(scenario), out, progress, cluster=cluster)
+        return run(find_scenario(scenario), out, progress, cluster=cluster, allow=allow)
 
 
 def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
@@ -74,7 +95,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
         raise
     progress.end_line()
-    print(f"record  {directory}")
+    print(one_line(f"record  {directory}"))
     if report:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 
@@ -100,18 +121,21 @@ def process_command(
     part: Annotated[str | None, typer.Option(help="the part to take; without it the run is begun")] = None,
     process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
+    allow: AllowOption = None,
+    trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     if len(lent) != 2 or (part is None) != (process is None):
         raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
-    end_with_parent()
+    RemoteCode.granted = trust_remote_code
     if followed():
         return
     if calibrate:
         profile_of_scenario(load_scenario(scenario))
     share = None if part is None or process is None else Share(part=part, process=process)
+    allowed = allowed_items(allow or ())
     progress = TerminalProgress(sys.stderr)
     try:
-        run_errand(ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1])), progress)
+        run_errand(ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1]), allow=allowed), progress)
     finally:
         progress.end_line()

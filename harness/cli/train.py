@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.cli.output import lines_of
 from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import MissingExtraError, UserError
+from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.models.choice import HuggingFaceModel, shape_of
+from harness.models.choice import HuggingFaceModel, RemoteCode, shape_of
 from harness.models.known import KNOWN_MODELS
 from harness.workloads.datasets import dataset_pairs
 
@@ -34,6 +36,7 @@ eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def eval_command(context: typer.Context) -> None:
     """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
 
+    --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
     lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
     """
     try:
@@ -42,7 +45,8 @@ def eval_command(context: typer.Context) -> None:
         import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
         raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
-    given = context.args
+    RemoteCode.granted = RemoteCode.OPTION in context.args
+    given = [one for one in context.args if one != RemoteCode.OPTION]
     named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
     before = sys.argv
     sys.argv = ["lm_eval", "run", *named, *given]
@@ -94,13 +98,13 @@ def train_command(
     if reference is not None:
         from harness.engine.training.reference import train_reference
 
-        print(train_reference(reference, out))
+        print(one_line(str(train_reference(reference, out))))
     elif recipe is not None:
-        print(_by_recipe(chosen, out, cpu))
+        print(one_line(str(_by_recipe(chosen, out, cpu))))
     else:
         assert model is not None and data is not None
         settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
-        print(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))
+        print(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
 
 
 def _nothing_twice(context: typer.Context) -> None:
@@ -163,7 +167,7 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
         f"+ logits {cost.logit_bytes / GIGA:.1f}",
     ]
     lines += [_on(load_profile(name), cost) for name in hardware or DEVICES]
-    return "\n".join([*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation"])
+    return lines_of(*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation")
 
 
 def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from harness.analysis.comparison import compare
 from harness.analysis.verdict import claims_for, verdict
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.record.store import read_on_one_machine
 
 
@@ -22,6 +24,8 @@ def verify_command(
     claims: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="a YAML file with claims: [...], or a shipped one: paper, ours")
     ] = None,
+    require_signature: RequireOption = False,
+    signers: SignersOption = None,
     as_json: JsonOption = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
@@ -41,7 +45,12 @@ def verify_command(
 
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
+
+    The first line says how the record is sealed. One whose seal is broken, or that contradicts itself, is void.
     """
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())
-    finish(verdict(compare(record), asked, record.header), as_json, inconclusive, to)
+    compared = compare(record)
+    demand = Demand(demanded=require_signature, signers=signers)
+    compared = replace(compared, integrity=demanding(compared.integrity, run, demand))
+    finish(verdict(compared, asked, record.header), as_json, inconclusive, to)

@@ -7,7 +7,7 @@ which needs the whole checkpoint in memory once.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +22,24 @@ from transformers import (
     GenerationConfig,
     PreTrainedTokenizerFast,
 )
-from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
 from harness.models.block_checkpoints import Config, native_config
 from harness.models.block_families import BlockModelFamily
 
 FUSED = ".attention.query_key_value."
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 def open_checkpoint(
-    path: str, config: Config, family: BlockModelFamily | None, how: dict[str, Any], options: dict[str, Any],
+    path: str, name: str, config: Config, family: BlockModelFamily | None, how: dict[str, Any], options: dict[str, Any],
     share: dict[str, Any] | None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The module and the tokenizer.
 
     Args:
-        config: the checkpoint's config.json as it stands.
+        path: a folder of checked files; a folder or a hub id where its own code may run.
+        name: what the scenario calls it.
+        config: the checkpoint's config.json without what chooses code.
         family: None for a checkpoint of no public family.
         how: transformers' dtype and attn_implementation.
         options: the revision, and whether the checkpoint's own code may run.
@@ -47,15 +47,19 @@ def open_checkpoint(
 
     Raises:
         OSError, ValueError: the checkpoint does not exist or cannot be loaded so.
-        UnknownModelError: it is of a public family, but its tensors do not fit, or it is to be split.
+        UnknownModelError: its tensors do not fit, or it is of a public family and to be split.
     """
     if family is None:
         auto: Any = AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
-        return auto.from_pretrained(path, use_safetensors=True, **how, **options, **(share or {})), tokenizer
+        known = AutoConfig.from_pretrained(path, **options)
+        known._name_or_path = name  # transformers picks some tokenizers by their hub id
+        tokenizer = AutoTokenizer.from_pretrained(path, config=known, **options)
+        how = how | options | {"use_safetensors": True, "output_loading_info": True} | (share or {})
+        module, info = auto.from_pretrained(path, **how)
+        _refuse_missing(info, "")
+        return module, tokenizer
     if share is not None:
         raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
-    revision = {key: value for key, value in options.items() if key == "revision"}
     native = native_config(family, config)
     as_native = AutoConfig.for_model(native.pop("model_type"), **native)
     native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]
@@ -63,50 +67,50 @@ def open_checkpoint(
     if family.renames:
         how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
-        module, info = native_class.from_pretrained(None, state_dict=_unfused(_tensors(path, revision), as_native), **how)
-        module.generation_config = _generation_config(path, revision)
+        module, info = native_class.from_pretrained(None, state_dict=_unfused(_tensors(Path(path)), as_native), **how)
+        module.generation_config = _generation_config(path)
     else:
-        module, info = native_class.from_pretrained(path, use_safetensors=True, **how, **revision)
-    _refuse_others(info, family)
-    return module, _tokenizer(path, as_native, revision)
+        module, info = native_class.from_pretrained(path, use_safetensors=True, **how)
+    _refuse_missing(info, f"{family.name} ")
+    _refuse_tensors(info["unexpected_keys"], f"{family.name} ", "has, beyond those of the native class,")
+    return module, _tokenizer(path, as_native)
 
 
-def _refuse_others(info: Any, family: BlockModelFamily) -> None:
-    """transformers fills missing tensors with random numbers, drops surplus ones, and only warns. The model would then write
-    nonsense at the right speed.
+def _refuse_missing(info: Any, kind: str) -> None:
+    """transformers fills missing tensors with random numbers and only warns. The model would then write nonsense at the right
+    speed.
     """
-    for kind, words in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond those of the native class,")):
-        names = sorted(name for name in info[kind] if not name.endswith("inv_freq"))
-        if names:
-            raise UnknownModelError(
-                f"this {family.name} checkpoint {words} {len(names)} tensors, {names[0]} among them: it is of another "
-                "architecture or names its tensors otherwise, or it is no whole checkpoint"
-            )
+    _refuse_tensors(info["missing_keys"], kind, "lacks")
 
 
-def _tokenizer(path: str, config: Any, revision: dict[str, Any]) -> Any:
-    """The checkpoint's tokenizer as transformers reads it, or, where it names code of its own, from its tokenizer.json."""
+def _refuse_tensors(keys: Iterable[str], kind: str, words: str) -> None:
+    names = sorted(name for name in keys if not name.endswith("inv_freq"))
+    if names:
+        raise UnknownModelError(
+            f"this {kind}checkpoint {words} {len(names)} tensors, {names[0]} among them: it is of another "
+            "architecture or names its tensors otherwise, or it is no whole checkpoint"
+        )
+
+
+def _tokenizer(path: str, config: Any) -> Any:
+    """The checkpoint's tokenizer as transformers reads it, or, where it has no class there, from its tokenizer.json."""
     try:
-        return AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=False, **revision)
+        return AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=False)
     except (OSError, ValueError):
-        return PreTrainedTokenizerFast.from_pretrained(path, **revision)
+        return PreTrainedTokenizerFast.from_pretrained(path)
 
 
-def _generation_config(path: str, revision: dict[str, Any]) -> Any:
+def _generation_config(path: str) -> Any:
     generation: Any = GenerationConfig  # its methods carry no types
     try:
-        return generation.from_pretrained(path, **revision)
+        return generation.from_pretrained(path)
     except OSError:
         return generation()
 
 
-def _tensors(path: str, revision: dict[str, Any]) -> dict[str, Tensor]:
+def _tensors(folder: Path) -> dict[str, Tensor]:
     """Every tensor of the checkpoint, on the CPU."""
-    index = cached_file(path, INDEX, _raise_exceptions_for_missing_entries=False, **revision)
-    if index is None:
-        return dict(load_file(str(cached_file(path, WEIGHTS, **revision))))
-    files = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
-    return {name: one for file in sorted(files) for name, one in load_file(str(cached_file(path, file, **revision))).items()}
+    return {name: one for file in sorted(folder.glob("*.safetensors")) for name, one in load_file(str(file)).items()}
 
 
 def _unfused(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:

@@ -14,27 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    LlamaConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
+from harness.engine.chat_templates import Renderer
+from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, read_object, tensor_names
 from harness.engine.checkpoints import open_checkpoint
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
-from harness.errors import DoesNotFitError, UnknownModelError
+from harness.errors import DoesNotFitError, SbdError, UnknownModelError, UserError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
 from harness.models.block_families import BlockModelFamily
-from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel
+from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel, refuse_remote_code
 from harness.models.decodable import why_undecodable
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.scenario import Part
@@ -59,8 +54,10 @@ class LoadedModel:
 class TextTokenizer:
     """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG) -> None:
+        """``template_file``: where the chat template is from, for messages."""
         self._tokenizer = tokenizer
+        self._template_file = template_file
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -81,17 +78,26 @@ class TextTokenizer:
         """Ids of text behind other text: no special tokens."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    @cached_property
+    def _renderer(self) -> Renderer:
+        try:
+            template = self._tokenizer.get_chat_template()
+        except ValueError as error:
+            raise UserError(f"{self._template_file}: holds no chat template that can be used ({error})") from error
+        return Renderer(template, self._tokenizer.special_tokens_map, self._template_file)
+
     def encode_chat(self, text: str) -> list[int]:
         """Ids of one user message in the chat template."""
-        messages = [{"role": "user", "content": text}]
-        return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+        rendered = self.chat_text([{"role": "user", "content": text}], answer=True)
+        return list(self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
 
     def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
-        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted."""
-        text: str = self._tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=answer, continue_final_message=not answer
-        )
-        return text
+        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted.
+
+        Raises:
+            UserError: there is no template, or it takes too long or too much memory.
+        """
+        return self._renderer.text(messages, answer=answer)
 
     @property
     def prefix_id(self) -> int | None:
@@ -151,15 +157,17 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
 
 
 def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
-    path, name, options = _place(choice)
+    name = _name(choice)
     share: dict[str, Any] | None = None
-    config, family = _decodable(path, name, options, part.dtype)
     if group is not None:
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group, part.device)
     how = {"dtype": getattr(torch, part.dtype), "attn_implementation": part.model_attention}
-    with _said_by_transformers(name):
-        module, tokenizer = open_checkpoint(path, config, family, how, options, share)
+    with said_by_transformers(name), _place(choice) as (path, folder, options):
+        config, family = _decodable(folder, path, name, options, part.dtype)
+        where, options = (path, options) if family is None else (str(folder), {})  # a family's own code is never needed
+        template_file = str(Path(name, TEMPLATE if (folder / TEMPLATE).is_file() else TOKENIZER_CONFIG))
+        module, tokenizer = open_checkpoint(where, name, config, family, how, options, share)
     if group is not None and not share:
         split(module, name, part.device, group)
     mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None  # the scenario's, else the checkpoint's
@@ -168,7 +176,7 @@ def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: Ra
         mask_id = of_tokenizer if family is None else mask_id_of(family, config, of_tokenizer)[0]
     return LoadedModel(
         module=module.to(part.device).eval(), shape=shape_from_config(name, module.config.to_dict()),
-        tokenizer=TextTokenizer(tokenizer), mask_id=mask_id, family=family,
+        tokenizer=TextTokenizer(tokenizer, template_file), mask_id=mask_id, family=family,
         stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
     )  # fmt: skip
 
@@ -179,35 +187,48 @@ def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
     Raises:
         UnknownModelError: it cannot be found, or is not a decoder-only transformer.
     """
-    path, name, options = _place(choice)
-    with _said_by_transformers(name):
-        config = AutoConfig.from_pretrained(path, **options)
-    return shape_from_config(name, config.to_dict())
+    name = _name(choice)
+    with said_by_transformers(name), _place(choice) as (path, _, options):
+        return shape_from_config(name, AutoConfig.from_pretrained(path, **options).to_dict())
 
 
-def _place(choice: ReferenceModel | HuggingFaceModel) -> tuple[str, str, dict[str, Any]]:
-    """Where a checkpoint is, its name, and further options for transformers."""
-    if isinstance(choice, HuggingFaceModel):
-        options = {"revision": choice.revision or "main", "trust_remote_code": choice.trust_remote_code}
-        return choice.huggingface, choice.huggingface, options
-    path = REFERENCE_DIR / choice.reference
-    if not path.is_dir():
-        raise UnknownModelError(
-            f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
-            f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
-        )
-    return str(path), f"reference-{choice.reference}", {}
+def _name(choice: ReferenceModel | HuggingFaceModel) -> str:
+    return choice.huggingface if isinstance(choice, HuggingFaceModel) else f"reference-{choice.reference}"
 
 
 @contextmanager
-def _said_by_transformers(name: str) -> Iterator[None]:
-    """Report transformers' errors about a checkpoint in one line."""
+def _place(choice: ReferenceModel | HuggingFaceModel) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    """Where transformers reads a checkpoint, the folder of its checked files, and further options for transformers.
+
+    The two places are one unless the checkpoint's own code may run.
+    """
+    revision = None
+    if isinstance(choice, HuggingFaceModel):
+        refuse_remote_code(choice)
+        path, revision = choice.huggingface, choice.revision
+    else:
+        path = str(REFERENCE_DIR / choice.reference)
+        if not Path(path).is_dir():
+            raise UnknownModelError(
+                f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
+                f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
+            )
+    trusted = isinstance(choice, HuggingFaceModel) and choice.trust_remote_code
+    with opened(path, revision) as folder:
+        options = {"revision": revision or "main", "trust_remote_code": True} if trusted else {"trust_remote_code": False}
+        yield path if trusted else str(folder), folder, options
+
+
+@contextmanager
+def said_by_transformers(name: str) -> Iterator[None]:
+    """Report transformers' errors about a checkpoint in one line; they are of any kind where a setting has another type."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        raise UnknownModelError(
-            f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id with safetensors weights"
-        ) from error
+    except (SbdError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnknownModelError(f"cannot load {name}: {words}; give a folder or a hub id with safetensors weights") from error
 
 
 def stop_ids_of(generation_config: Any, *more: int | None) -> frozenset[int]:
@@ -217,16 +238,26 @@ def stop_ids_of(generation_config: Any, *more: int | None) -> frozenset[int]:
     return frozenset(i for i in [*ids, *more] if i is not None)
 
 
-def _decodable(path: str, name: str, options: dict[str, Any], dtype: str) -> tuple[Config, BlockModelFamily | None]:
+def _decodable(
+    folder: Path, path: str, name: str, options: dict[str, Any], dtype: str
+) -> tuple[Config, BlockModelFamily | None]:
     """The checkpoint's config.json and its public family; checks what it will be loaded with before any weight is read."""
-    revision = {key: value for key, value in options.items() if key == "revision"}
-    with _said_by_transformers(name):
-        config, _ = PreTrainedConfig.get_config_dict(path, **revision)
-        family = recognised(config)
-        loaded = AutoConfig.from_pretrained(path, **options).to_dict() if family is None else native_config(family, config)
-    reason = why_undecodable(loaded, shape_from_config(name, loaded), dtype)
+    config = read_object(folder / CONFIG)
+    family = recognised(config)
+    if family is None:
+        class_config = AutoConfig.from_pretrained(path, **options)
+        loaded = class_config.to_dict()
+        if "text_config" in loaded and "text_config" not in class_config.sub_configs:
+            raise UnknownModelError(f"{name}: a {config.get('model_type')} model has no text_config; remove it from {CONFIG}")
+    else:
+        loaded = native_config(family, config)
+    shape = shape_from_config(name, loaded)
+    reason = why_undecodable(loaded, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{name} {reason}")
+    count = len(tensor_names(folder, name))
+    if shape.layers > count:  # transformers would build every one of them before it looks
+        raise UnknownModelError(f"{name}: {CONFIG} has {shape.layers:,} layers, but its weights are {count} tensors")
     return config, family
 
 

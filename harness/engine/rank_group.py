@@ -109,6 +109,12 @@ class RankGroup:
         self._tell(None)
         dist.destroy_process_group()
 
+    def told(self, mine: Any) -> list[Any]:
+        """What every rank has to tell, by rank."""
+        found: list[Any] = [None] * self.ranks.world
+        dist.all_gather_object(found, mine, group=self._talk)
+        return found
+
     def leave_word(self, message: str) -> None:
         """Leave ``message`` before this process ends, for ranks that lose their connection to it."""
         _store().set(LAST_WORDS, message)

@@ -14,7 +14,9 @@ import torch
 
 from harness.engine.engine import Decoded, Engine, open_engine
 from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
-from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError
+from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
+from harness.formatting import each_line
+from harness.models.digests import model_digests
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 
@@ -53,6 +55,7 @@ def open_split_engine(part: Part) -> SplitEngine:
     Raises:
         ScenarioError: this process is not one of so many, or there are fewer GPUs.
         UnknownModelError, DoesNotFitError: as open_engine.
+        UserError: a machine has other files of the model.
     """
     group = joined()
     if group is None or group.ranks.world != part.tensor_parallel:
@@ -62,8 +65,30 @@ def open_split_engine(part: Part) -> SplitEngine:
             f"with torchrun --nproc-per-node {part.tensor_parallel} -m harness run"
         )
     refuse_too_few_gpus(part, torch.cuda.device_count())
-    engine = group.lead(Order("open", (part,)), lambda: open_engine(part, group))
+    engine = group.lead(Order("open", (part,)), lambda: _open_share(part, group))
     return SplitEngine(engine, group)
+
+
+def _open_share(part: Part, group: RankGroup) -> Engine:
+    """This rank's share, of the same files on every machine: the first rank of each digests them."""
+    found = model_digests(part.model, part.seed, part.dtype) if group.ranks.local == 0 else {}
+    refuse_other_files(part, group.told({name: digest for name, (digest, _) in found.items()}))
+    return open_engine(part, group)
+
+
+def refuse_other_files(part: Part, told: Sequence[dict[str, str | None]]) -> None:
+    """``told``: the digests of the model's files by rank; empty where a rank tells nothing.
+
+    Raises:
+        UserError: they differ from those of rank 0.
+    """
+    for rank, found in enumerate(told):
+        other = [name for name in found if None not in (found[name], told[0][name]) and found[name] != told[0][name]]
+        if other:
+            raise UserError(
+                f"part {part.name}: the machine of rank {rank} has other files of the model than that of rank 0 "
+                f"({', '.join(other)}); give every machine the same files, and a model of the hub its revision"
+            )
 
 
 def dismiss() -> None:
@@ -101,7 +126,7 @@ def follow() -> None:
         while (order := group.next_order()) is not None:
             if order.method == "open":
                 engine = None  # before the next one comes
-                engine = open_engine(order.arguments[0], group)
+                engine = _open_share(order.arguments[0], group)
             else:
                 getattr(engine, order.method)(*order.arguments)
     except Exception as error:
@@ -119,7 +144,7 @@ def _end(group: RankGroup, error: Exception, says: TextIO) -> NoReturn:
     with suppress(RuntimeError):  # the store may have gone with rank 0
         group.leave_word(word)
     time.sleep(GRACE_S)
-    print(word, file=says, flush=True)
+    print(each_line(word), file=says, flush=True)
     os._exit(error.exit_code if isinstance(error, SbdError) else EXIT_TOOL_ERROR)
 
 

@@ -65,16 +65,23 @@ def save_profile(profile: HardwareProfile, file: Path | None = None) -> Path:
     """Write the profile, whole or not at all, where later commands find it by the device's name, or into ``file``.
 
     Raises:
-        UserError: ``file`` has no YAML suffix. StorageError: it cannot be written.
+        UserError: ``file`` has no YAML suffix, or is a link, a device or a pipe. StorageError: it cannot be written.
     """
     if file is not None and file.suffix not in {".yaml", ".yml"}:
         raise UserError(f"--output {file}: a hardware profile is a YAML file; give a name that ends in .yaml")
     target = file or user_data_dir("hardware_profiles") / f"{profile.name}.yaml"
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise UserError(f"{target}: is no regular file, so a profile would replace it; give another place with --output")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(profile_text(profile), encoding="utf-8")
-        partial.replace(target)
+        partial.unlink(missing_ok=True)  # left by a kill, or a link that was laid there
+        try:
+            with partial.open("x", encoding="utf-8") as out:  # record.regular_file writes so; it is of a higher layer
+                out.write(profile_text(profile))
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(
             f"the hardware profile cannot be written to {target} ({error.strerror}); give another place with --output"

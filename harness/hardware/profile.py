@@ -293,8 +293,8 @@ def _read_profile(path: Path) -> HardwareProfile:
     try:
         profile = HardwareProfile.model_validate(document.data)
     except ValidationError as error:
-        raise UnknownHardwareError(document.describe(error)) from error
+        raise UnknownHardwareError(*document.describe(error)) from error
     found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
     if found:
-        raise UnknownHardwareError("\n".join(found))
+        raise UnknownHardwareError(*found)
     return profile

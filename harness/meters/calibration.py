@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from harness.errors import StorageError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
+from harness.paths import home
 from harness.record.regular_file import write_whole
 from harness.roofline.ceilings import why_unusable
 
@@ -179,7 +180,7 @@ def cached_calibration(
 def cache_dir() -> Path:
     """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "sbd"
+    return (Path(root) if root else home() / ".cache") / "sbd"
 
 
 def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Calibration:
@@ -210,5 +211,3 @@ def kept_at(path: Path, dtype: str) -> Calibration | None:
         if why_unusable(cached, dtype) is None:
             return cached
     return None
-
-

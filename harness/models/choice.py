@@ -16,6 +16,7 @@ from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_k
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
+from harness.paths import home
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
@@ -24,7 +25,7 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 def here_or_on_hub(name: str, base: Path, fits: Callable[[Path], bool]) -> str | None:
     """The resolved path, relative to ``base``, if it ``fits``; else ``name`` if it can be a hub id; None: neither."""
-    local = Path(base, Path(name).expanduser())
+    local = Path(base, os.path.expanduser(name))
     if fits(local):
         return str(local.resolve())
     return None if local.exists() or name.startswith((".", "/", "~")) or not _HUB_ID.match(name) else name
@@ -35,8 +36,8 @@ def hub_cache(kind: Literal["models", "datasets"], name: str, revision: str) -> 
 
     Layout: <kind>--org--name/{refs/<revision>, snapshots/<commit>/}.
     """
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"{kind}--{name.replace('/', '--')}"
+    root = Path(os.environ.get("HF_HOME") or home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or root / "hub") / f"{kind}--{name.replace('/', '--')}"
     reference = folder / "refs" / revision
     return folder, reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
@@ -58,7 +59,8 @@ class HuggingFaceModel(StrictModel):
     """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
 
     ``mask_token_id`` is the token the SBD checkpoint was trained with; None takes it from the tokenizer or, for a public block
-    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class.
+    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class and the
+    command line says so, too.
     """
 
     huggingface: Text
@@ -76,10 +78,26 @@ class HuggingFaceModel(StrictModel):
         found = here_or_on_hub(name, base, lambda local: (local / "config.json").is_file())
         if found is None:
             raise _unknown(
-                f"no model at {name!r}: there is no {Path(base, Path(name).expanduser()) / 'config.json'}; "
+                f"no model at {name!r}: there is no {Path(base, os.path.expanduser(name)) / 'config.json'}; "
                 "give a folder with a config.json or a Hugging Face id such as org/name"
             )
         return found
+
+
+class RemoteCode:
+    """Whether this process was started with --trust-remote-code. A scenario comes from others and cannot grant itself that."""
+
+    OPTION = "--trust-remote-code"
+    granted = False
+
+
+def refuse_remote_code(model: object) -> None:
+    """Raises UnknownModelError where a model asks to run its own code and the command line does not allow it."""
+    if isinstance(model, HuggingFaceModel) and model.trust_remote_code and not RemoteCode.granted:
+        raise UnknownModelError(
+            f"{model.huggingface}: the scenario says trust_remote_code: true, which runs Python code of that model with your "
+            f"rights; if you have read it and trust it, add {RemoteCode.OPTION} to the command, else remove the key"
+        )
 
 
 class RandomModel(StrictModel):
@@ -157,6 +175,12 @@ def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
     if isinstance(model, RandomModel):
         return f"random {model.random if isinstance(model.random, str) else model.random.name}"
     return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
+
+
+def model_folder(model: ReferenceModel | HuggingFaceModel) -> Path | None:
+    """The folder that the model is loaded from: the package's, its own, or one in the hub's cache; None: not there yet."""
+    file = _config_file(model)
+    return None if file is None else file.parent
 
 
 def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import os
 import zlib
 from contextlib import ExitStack, suppress
@@ -18,6 +19,11 @@ from pydantic_core import from_json
 
 from harness.errors import RecordError, StorageError
 from harness.record.regular_file import open_regular, read_regular, refused
+from harness.record.seal import digest, linked
+
+ALWAYS_UNPACKED = 64 << 20
+MOST_TIMES = 64
+"""A packed file may hold so many bytes, or so many for each packed one: published samples have up to 15, a bomb 1000."""
 
 
 class Journal:
@@ -34,6 +40,7 @@ class Journal:
             RecordError: the packed file beside it cannot be read.
         """
         self.path = path
+        self._last: tuple[int, str | None] | None = None
         try:
             with ExitStack() as on_failure:
                 # A duplicate is the same open file, which owns the lock: locking it again changes nothing.
@@ -55,14 +62,17 @@ class Journal:
         except OSError as error:
             raise refused(path, error) from error
 
-    def append(self, line: str) -> None:
+    def append(self, line: str, origin: str | None = None) -> None:
         """Write one line (without its newline) through to the disk, whole or not at all.
+
+        ``origin``: the hash that the first line carries; every other one then carries that of the line before it. None: none.
 
         Raises:
             StorageError: the disk refused; the lines before are untouched.
         """
-        data = memoryview(line.encode() + b"\n")
         end = os.fstat(self.descriptor).st_size
+        whole = (line if origin is None else linked(line, self._last_digest(end) or origin)).encode()
+        data = memoryview(whole + b"\n")
         try:
             while data:
                 data = data[os.write(self.descriptor, data) :]
@@ -71,6 +81,14 @@ class Journal:
             with suppress(OSError):  # readers leave out a half-written line anyway
                 os.ftruncate(self.descriptor, end)
             raise refused(self.path, error) from error
+        self._last = end + len(whole) + 1, digest(whole)
+
+    def _last_digest(self, end: int) -> str | None:
+        """The hash of the last line of a file of ``end`` bytes, which another process may have written; None: there is none."""
+        if self._last is None or self._last[0] != end:
+            lines = whole_lines(self.path)
+            self._last = end, digest(lines[-1]) if lines else None
+        return self._last[1]
 
     def close(self) -> None:
         """Close the file and release the lock."""
@@ -108,11 +126,26 @@ def packed(path: Path) -> Path:
 
 def _unpacked(path: Path) -> bytes:
     """The packed lines, whole ones only."""
+    data = _bounded(packed(path))
+    return data[: whole_bytes(data)]
+
+
+def _bounded(path: Path) -> bytes:
+    """The contents of a gzipped file, nothing where it is absent; its unpacked bytes are bounded.
+
+    Raises:
+        RecordError: it cannot be read, is damaged, or unpacks to more.
+    """
+    data = _bytes(path)
+    most = max(ALWAYS_UNPACKED, MOST_TIMES * len(data))
     try:
-        data = gzip.decompress(_bytes(packed(path)))
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            found = file.read(most + 1) if data else b""
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
-    return data[: whole_bytes(data)]
+    if len(found) > most:
+        raise RecordError(f"{path}: unpacks to more than {most:,} bytes, so it is no record; restore the file, or run again")
+    return found
 
 
 def _bytes(path: Path) -> bytes:

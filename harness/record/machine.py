@@ -122,12 +122,13 @@ def _of_nodes(run: Run, nodes: Sequence[str | None], name: str) -> Run:
     else:
         own = header.cases
     ids = {case.case_id for case in own}
-    found = Run(
-        header=_header(run, nodes, own, name),
-        samples=samples,
-        outcomes=[outcome for outcome in run.outcomes if outcome.case_id in ids],
-        sessions=[one for one in run.sessions if one.get("node") in {None, *nodes}],
-    )
+    changes = {
+        "header": _header(run, nodes, own, name),
+        "samples": samples,
+        "outcomes": [outcome for outcome in run.outcomes if outcome.case_id in ids],
+        "sessions": [one for one in run.sessions if one.get("node") in {None, *nodes}],
+    }
+    found = run.model_copy(update=changes)
     return _common_names(found) if name else found
 
 
@@ -164,13 +165,13 @@ def _common_names(run: Run) -> Run:
         for case in run.header.cases
     ]
     ids = {old.case_id: new.case_id for old, new in zip(run.header.cases, cases, strict=True)}
-    changes = {"scenario": scenario | {"parts": renamed}, "cases": cases}
-    return Run(
-        header=run.header.model_copy(update=changes),
-        samples=[sample.model_copy(update={"case_id": ids[sample.case_id]}) for sample in run.samples],
-        outcomes=[outcome.model_copy(update={"case_id": ids[outcome.case_id]}) for outcome in run.outcomes],
-        sessions=[one | {"part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
-    )
+    changes = {
+        "header": run.header.model_copy(update={"scenario": scenario | {"parts": renamed}, "cases": cases}),
+        "samples": [sample.model_copy(update={"case_id": ids[sample.case_id]}) for sample in run.samples],
+        "outcomes": [outcome.model_copy(update={"case_id": ids[outcome.case_id]}) for outcome in run.outcomes],
+        "sessions": [one | {"part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
+    }
+    return run.model_copy(update=changes)
 
 
 def _common_name(part: dict[str, Any]) -> str:

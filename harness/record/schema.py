@@ -13,6 +13,7 @@ History of the format (RECORD_VERSION):
     6   the passes of a sample are packed (harness.record.passes), and a pass names the draft model that made it, if one did;
         the case has its shape; a sample says when it ended and, in a run over several nodes, on which it was taken; a failed
         try of a case is an event; a case names over how many processes its model was split
+    7   every line of a sample or an event carries the hash of the line before it, beside these values (harness.record.seal)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pydantic import (
 
 from harness.models import ModelShape
 from harness.record.passes import PackedPasses, read_passes
+from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
@@ -113,7 +115,7 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 Reading = Annotated[float, Field(ge=-1e30, le=1e30)]
 """A meter's value, in any unit."""
 
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 PACKED_SINCE = 6
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
@@ -282,13 +284,15 @@ class Run(_Frozen):
     """A run as read back from its directory.
 
     ``sessions`` lists what happened besides samples, each entry under its ``event``: the environment at the start and end of
-    each session, and what was found about every part. ``process`` in an entry: whose samples the session took.
+    each session, and what was found about every part. ``process`` in an entry: whose samples the session took. ``seal``: None
+    for a run that was not read from a directory.
     """
 
     header: RunHeader
     samples: list[Sample]
     outcomes: list[CaseOutcome]
     sessions: list[dict[str, Any]]
+    seal: Seal | None = None
 
     def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
         """Every sample of an arm with its case; warm-ups and generate() are left out."""

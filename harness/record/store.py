@@ -3,6 +3,7 @@
     run.json        the RunHeader, written whole or not at all
     samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; later samples come here again)
     events.jsonl    one CaseOutcome or environment snapshot per line
+    seal.json       what the record held when it was sealed last (harness.record.seal), and seal.json.sig, who signed that
 
 The meaning of the values is the schema's (harness.record.schema).
 """
@@ -10,30 +11,33 @@ The meaning of the values is the schema's (harness.record.schema).
 from __future__ import annotations
 
 import gc
-import gzip
-import io
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from harness.errors import InvariantError, RecordError, UserError
+from harness.errors import InvariantError, RecordError, StorageError, UserError
 from harness.record.diff import differing
-from harness.record.journal import Journal, damaged, packed, read_lines, whole_lines
+from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.machine import of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
+from harness.record.seal import SEAL, SEALED_SINCE, Seal, check_seal, seal_head, unlinked
+from harness.record.seal import digest as sha256
+from harness.record.signature import check
 
-HEADER, SAMPLES, EVENTS = "run.json", "samples.jsonl", "events.jsonl"
+HEADER, SAMPLES, EVENTS, SIGNATURE = "run.json", "samples.jsonl", "events.jsonl", f"{SEAL}.sig"
+JOURNALS = (SAMPLES, EVENTS)
 MARK = ".begun"
 """Names the case in progress, to be read if its process dies; not valid after a power cut."""
-REPORTS = ("report.html", "report.json")
 LONGEST_SHOWN = 200
 """Characters that a message quotes from a damaged record."""
+_Line = TypeVar("_Line", Sample, Event)
 InheritedLock = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
 
@@ -48,6 +52,7 @@ class RunStore:
         self._samples: Journal | None = None
         self._events: Journal | None = None
         self._version = RECORD_VERSION
+        self._origin: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -64,7 +69,9 @@ class RunStore:
         if self.exists:
             raise UserError(f"{self.directory}: holds a run already; continue it with the same scenario, or give another --out")
         self.hold()
-        write_whole(self.directory / HEADER, header.model_dump_json(indent=1).encode())
+        written = header.model_dump_json(indent=1).encode()
+        write_whole(self.directory / HEADER, written)
+        self._begin(header, written)
 
     def hold(self) -> InheritedLock:
         """Lock out other processes; returns what a child process needs to write here in place of this one.
@@ -88,7 +95,7 @@ class RunStore:
             UserError: the run was made from another scenario; the message names the keys that differ.
             RecordError, StorageError: the run cannot be read, or not be written.
         """
-        header = _read_header(self.directory / HEADER)
+        header, written = read_header(self.directory / HEADER)
         if header.scenario_digest != digest:
             keys = ", ".join(one.key for one in differing(header.scenario, scenario)) or "its digest"
             raise UserError(
@@ -96,8 +103,13 @@ class RunStore:
                 "Give another --out, or restore the scenario"
             )
         self.hold()
-        self._version = header.record_version  # an older program can still read the run it began
+        self._begin(header, written)
         return read_run(self.directory)
+
+    def _begin(self, header: RunHeader, written: bytes) -> None:
+        """Lines are written as the header's version has them, so that an older program can still read the run it began."""
+        self._version = header.record_version
+        self._origin = sha256(written) if self._version >= SEALED_SINCE else None
 
     def append(self, sample: Sample) -> None:
         """Keep one sample, in the run's version of the format; it is on the disk when this returns.
@@ -105,15 +117,15 @@ class RunStore:
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}))
+        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}), self._origin)
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
-        _opened(self._events).append(json.dumps({"outcome": outcome.model_dump(mode="json")}))
+        _opened(self._events).append(json.dumps({"outcome": outcome.model_dump(mode="json")}), self._origin)
 
     def append_session(self, snapshot: dict[str, Any]) -> None:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
-        _opened(self._events).append(json.dumps({"session": snapshot}))
+        _opened(self._events).append(json.dumps({"session": snapshot}), self._origin)
 
     def mark(self, case_id: str) -> None:
         """Mark which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does.
@@ -133,6 +145,22 @@ class RunStore:
         except (OSError, ValueError, UserError):
             return ""
 
+    def seal(self) -> bytes:
+        """Seal all that is here; returns the seal's bytes. A signature of another seal is removed first.
+
+        Raises:
+            RecordError, StorageError: the run cannot be read, or not be written.
+        """
+        header, written = read_header(self.directory / HEADER)
+        head = seal_head(header.run_id, written, {name: whole_lines(self.directory / name) for name in JOURNALS}).written()
+        if kept(self.directory / SEAL) != head:
+            try:
+                (self.directory / SIGNATURE).unlink(missing_ok=True)
+            except OSError as error:
+                raise refused(self.directory / SIGNATURE, error) from error
+            write_whole(self.directory / SEAL, head)
+        return head
+
     def close(self) -> None:
         """Release the directory to other processes."""
         for journal in filter(None, (self._samples, self._events)):
@@ -143,6 +171,10 @@ class RunStore:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Seal what this store wrote, if nobody lent it the directory; a refusal leaves it unsealed, with nothing lost."""
+        if self._origin is not None and self._lent == (None, None):
+            with suppress(StorageError, RecordError, UserError):
+                self.seal()
         self.close()
 
 
@@ -158,17 +190,36 @@ def read_run(path: Path) -> Run:
         RecordError: there is no run here, it is damaged, or it was made by a newer version.
     """
     directory = path.parent if path.name == HEADER else path
-    header = _read_header(directory / HEADER)
+    header, written = read_header(directory / HEADER)
+    journals = {name: whole_lines(directory / name) for name in JOURNALS}
+    events = _read_lines(directory / EVENTS, journals[EVENTS], Event)
+    return Run(
+        header=header,
+        samples=_read_samples(directory / SAMPLES, journals[SAMPLES], {case.case_id for case in header.cases}),
+        outcomes=[event.outcome for event in events if event.outcome is not None],
+        sessions=[event.session for event in events if event.session is not None],
+        seal=_check_seal(directory, header, written, journals),
+    )
+
+
+def _check_seal(directory: Path, header: RunHeader, written: bytes, journals: Mapping[str, Sequence[bytes]]) -> Seal:
+    head, signature = kept(directory / SEAL), kept(directory / SIGNATURE)
+    signed = check(head, signature) if head is not None and signature is not None else None
+    return check_seal(header.record_version, written, journals, head, signed)
+
+
+def kept(file: Path) -> bytes | None:
+    """What a file of a run holds; None where it is absent.
+
+    Raises:
+        RecordError: it cannot be read. UserError: it is no regular file.
+    """
     try:
-        events = [Event.model_validate(event) for event in read_lines(directory / EVENTS)]
-        return Run(
-            header=header,
-            samples=_read_samples(directory / SAMPLES, {case.case_id for case in header.cases}),
-            outcomes=[event.outcome for event in events if event.outcome is not None],
-            sessions=[event.session for event in events if event.session is not None],
-        )
-    except ValidationError as error:
-        raise RecordError(f"{directory}: a record does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+        return read_regular(file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(file, error) from error
 
 
 def read_on_one_machine(path: Path) -> Run:
@@ -181,7 +232,7 @@ def read_on_one_machine(path: Path) -> Run:
     return of_one_machine(read_run(path))
 
 
-def _read_samples(file: Path, known: Collection[str]) -> list[Sample]:
+def _read_samples(file: Path, lines: Sequence[bytes], known: Collection[str]) -> list[Sample]:
     """Read samples of the ``known`` cases straight from JSON, with the garbage collector off.
 
     Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
@@ -189,7 +240,7 @@ def _read_samples(file: Path, known: Collection[str]) -> list[Sample]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        samples = [_read_sample(file, number, line) for number, line in enumerate(whole_lines(file), start=1)]
+        samples = _read_lines(file, lines, Sample)
     finally:
         if collecting:
             gc.enable()
@@ -199,71 +250,29 @@ def _read_samples(file: Path, known: Collection[str]) -> list[Sample]:
     return samples
 
 
-def _read_sample(file: Path, number: int, line: bytes) -> Sample:
+def _read_lines(file: Path, lines: Sequence[bytes], kind: type[_Line]) -> list[_Line]:
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(kind.model_validate_json(unlinked(line)))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            if first["type"] == "json_invalid":
+                raise damaged(file, number, first["msg"]) from error
+            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+    return found
+
+
+def read_header(file: Path) -> tuple[RunHeader, bytes]:
+    """The header, and its bytes. Raises RecordError where there is none that can be read."""
     try:
-        return Sample.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        if first["type"] == "json_invalid":
-            raise damaged(file, number, first["msg"]) from error
-        raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {_first(error)}") from error
-
-
-def publish(run_directory: Path, target: Path) -> Path:
-    """Copy a run for keeping: samples gzipped, byte for byte the same each time. Returns ``target``.
-
-    Where that is the run itself, its samples are packed in place.
-
-    Raises:
-        RecordError: there is no readable run, or the one in ``target`` cannot be read.
-        UserError: ``target`` holds another run, samples that this one lacks, or others under the same keys.
-        StorageError: the disk refuses, or somebody is writing to ``target``.
-    """
-    run = read_run(run_directory)
-    with RunStore(target) as store:
-        if store.exists and _read_header(target / HEADER).run_id != run.header.run_id:
-            raise UserError(f"{target}: holds another run; give another target, or remove that one first")
-        store.hold()
-        held = read_run(target) if store.exists else run
-        if target.resolve() == run_directory.resolve():
-            run = held
-        elif lost := len(set(whole_lines(target / SAMPLES)) - set(whole_lines(run_directory / SAMPLES))):
-            raise UserError(
-                f"{target}: holds {lost} samples that {run_directory} lacks or took with other values; nothing was written. "
-                "Give another target"
-            )
-        return _published(run, run_directory, target)
-
-
-def _published(run: Run, run_directory: Path, target: Path) -> Path:
-    """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        reports = {name: read_regular(run_directory / name) for name in REPORTS if os.path.lexists(run_directory / name)}
-    except OSError as error:
-        raise refused(target, error) from error
-    write_whole(target / HEADER, run.header.model_dump_json(indent=1).encode())
-    write_whole(packed(target / SAMPLES), _gzipped(whole_lines(run_directory / SAMPLES)))
-    events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
-    events += [{"session": session} for session in run.sessions]
-    write_whole(target / EVENTS, "".join(f"{json.dumps(event)}\n" for event in events).encode())
-    for name, content in reports.items():
-        write_whole(target / name, content)
-    try:
-        (target / SAMPLES).unlink(missing_ok=True)
-    except OSError as error:
-        raise refused(target / SAMPLES, error) from error
-    return target
-
-
-def _read_header(file: Path) -> RunHeader:
-    try:
-        data = from_json(read_regular(file), allow_inf_nan=False)
+        written = read_regular(file)
+        data = from_json(written, allow_inf_nan=False)
         version = data["record_version"]
         if type(version) is not int or not 1 <= version <= RECORD_VERSION:
             found = repr(version)[:LONGEST_SHOWN]
             raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
-        return RunHeader.model_validate(data)
+        return RunHeader.model_validate(data), written
     except FileNotFoundError as error:
         raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run") from error
     except OSError as error:
@@ -277,13 +286,6 @@ def _read_header(file: Path) -> RunHeader:
 def _first(error: ValidationError) -> str:
     details = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
-
-
-def _gzipped(lines: Iterable[bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as packer:
-        packer.writelines(line + b"\n" for line in lines)
-    return buffer.getvalue()
 
 
 def _opened(journal: Journal | None) -> Journal:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.record.diff import ABSENT, differing
+from harness.record.identity import mixes, model_values
 from harness.record.schema import Run, RunHeader, Sample
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
@@ -53,7 +54,8 @@ class Unlike:
 def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
     facts = differing(_facts(base), _facts(new))
-    return (*(Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts), *_prompts(base, new))
+    found = [Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts]
+    return (*found, *_model_files(base, new), *_prompts(base, new))
 
 
 def refuse_unlike(
@@ -62,12 +64,17 @@ def refuse_unlike(
     """The differences that ``allow`` (groups, dotted keys or their beginnings) permits; anything else is refused.
 
     Raises:
-        UserError: two runs are not alike, with every key, both values and what to do; or ``allow`` names an unknown key.
+        UserError: two runs are not alike, with every key, both values and what to do; the processes of one are not alike, and
+            nobody allowed it; or ``allow`` names an unknown key.
     """
     unknown = [word for word in allow if word.partition(".")[0] not in GROUPS]
     if unknown:
         raise UserError(f"--allow {unknown[0]}: there is no such thing to allow; allowed: {', '.join(GROUPS)}, or a key of one")
     names = names or [f"run {number}" for number in range(1, len(others) + 2)]
+    for name, run in zip(names, (base, *others), strict=True):
+        for mix in mixes(run):
+            if mix.unexplained:
+                raise UserError(f"{name}: part {mix.part}: {mix.why_void}; it is no one run, and compared with nothing")
     allowed: list[Unlike] = []
     beginnings = tuple(f"{word}." for word in allow)
     for name, other in zip(names[1:], others, strict=True):
@@ -158,6 +165,16 @@ def _models(run: Run) -> dict[str, Any]:
             found[case.part] = {"shape": case.model.model_dump(mode="json"), "execution": case.execution} | {
                 name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
             }
+    return found
+
+
+def _model_files(base: Run, new: Run) -> list[Unlike]:
+    """Files of a part's model that differ; older records do not tell them, and are not refused for it."""
+    found = []
+    for part in dict.fromkeys(case.part for case in base.header.cases):
+        one, other = model_values(base, part), model_values(new, part)
+        shared = [item for item in one if item in other and one[item] != other[item]]
+        found += [Unlike(key=f"model.{part}.{item}", base=_words(one[item]), new=_words(other[item])) for item in shared]
     return found
 
 

@@ -9,18 +9,21 @@ continues where it was stopped:
     rerun-01/...                  the pairs that confirm a suspicion
     void-pair-01-1/...            a pair that was taken again in its own place
     judgements.json               the answer; a folder that has it is finished
+    .lock                         held by the one gate that measures here, and names it
 
-Each command has its own process group, and nothing of it keeps running when this program is stopped.
+Each command has its own process group, and nothing of it keeps running when this program is stopped or killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +36,7 @@ from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
-from harness.record.regular_file import refused, write_whole
+from harness.record.regular_file import open_regular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage
@@ -48,16 +51,40 @@ Launcher = Callable[[str, Path, Path], int]
 
 def launch(command: str, stdout: Path, stderr: Path) -> int:
     """Run ``command`` by the shell in a process group of its own; an interrupt is passed on, then the group is killed."""
-    with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as heed:
+    with stdout.open("wb") as out, stderr.open("wb") as err, _stopped_by() as heed, _guard() as guard:
         child = subprocess.Popen(
             command, shell=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
         )  # fmt: skip
         try:
+            guard(child.pid)
             heed()
             return child.wait()
         except BaseException:
             _end(child)
             raise
+
+
+GUARD = 'read -r group && { read -r released || kill -s KILL -- "-$group"; }'
+"""A shell that waits for a line or, because the writer of its pipe was killed, for the end of all lines."""
+
+
+@contextmanager
+def _guard() -> Iterator[Callable[[int], None]]:
+    """Gives a function that names a process group; if this process is killed, a shell beside it kills that group."""
+    reading, writing = os.pipe()
+
+    def tell(word: str) -> None:
+        with suppress(BrokenPipeError):  # somebody ended the guard
+            os.write(writing, f"{word}\n".encode())
+
+    shell = subprocess.Popen(["/bin/sh", "-c", GUARD], stdin=reading, start_new_session=True)
+    os.close(reading)
+    try:
+        yield lambda group: tell(str(group))
+    finally:
+        tell("released\nreleased")  # one of them stands for a group that was never named
+        os.close(writing)
+        shell.wait()
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -72,7 +99,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _stopped_by() -> Iterator[Callable[[], None]]:
-    """SIGTERM (a cancelled CI job) ends the command as Ctrl-C does; in its own group it would otherwise keep running.
+    """SIGTERM (a cancelled CI job) and SIGHUP (a closed terminal) end the command as Ctrl-C does; in its own group it would
+    otherwise keep running.
 
     A signal is only noted until the function given here is called, because the command may not exist yet, or the call that
     starts it has not returned. From then on a signal stops at once, and one that has come already stops there.
@@ -91,7 +119,7 @@ def _stopped_by() -> Iterator[Callable[[], None]]:
         if came:
             raise KeyboardInterrupt
 
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield heed
@@ -103,7 +131,7 @@ def _stopped_by() -> Iterator[Callable[[], None]]:
 Side = Literal["base", "new"]
 OUT = "{out}"
 LAST_LINES = 8
-COMMANDS, ANSWER = "gate.json", "judgements.json"
+COMMANDS, ANSWER, LOCK = "gate.json", "judgements.json", ".lock"
 VERSION = 2
 """Of gate.json. 1 has no seed: BASE first in odd pairs, NEW first in even ones."""
 NOT_FOUND = 127
@@ -147,7 +175,7 @@ class Revisions:
         """Begin in ``work``, or continue there; ``seed`` of the order of a new gate, by default drawn.
 
         Raises:
-            UserError: it holds a finished gate, or one of other commands.
+            UserError: it holds a finished gate, or one of other commands, or another process measures there.
             StorageError: it cannot be written.
         """
         self._commands, self.work, self._progress = commands, work, progress
@@ -199,8 +227,9 @@ class Revisions:
         given = {"version": VERSION, **commands, "seed": seed}
         file = self.work / COMMANDS
         try:
+            self.work.mkdir(parents=True, exist_ok=True)
+            _lock(self.work / LOCK)
             if not file.exists():
-                self.work.mkdir(parents=True, exist_ok=True)
                 write_whole(file, json.dumps(given, indent=1).encode())
             held = json.loads(file.read_text(encoding="utf-8"))
             known = held["version"] in range(1, VERSION + 1)
@@ -263,6 +292,25 @@ class Revisions:
             self._fresh.add(side)
             if where != out and run.header.environment.get("commit_has_changes"):
                 self._progress.note(f"{side.upper()} has uncommitted changes; they are taken to be those of the kept pairs")
+
+
+def _lock(file: Path) -> None:
+    """Lock out other processes for the life of this one; its children do not hold the lock.
+
+    Raises:
+        UserError: another process holds it.
+    """
+    descriptor = open_regular(file, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:  # POSIX allows either
+        with os.fdopen(descriptor, errors="replace") as held:
+            holder = held.read(200).strip()
+        raise UserError(
+            f"{file.parent}: another gate measures here ({holder}); wait for it, end it, or give another --work"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
 
 
 def _marker(folder: Path, side: Side) -> Path:

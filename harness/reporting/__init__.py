@@ -38,8 +38,9 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     from harness.analysis.comparison import compare, to_json
     from harness.record.machine import by_machine
+    from harness.record.publication import REPORTS
     from harness.record.regular_file import write_whole
-    from harness.record.store import REPORTS, read_run
+    from harness.record.store import read_run
     from harness.regression.run_comparison import compare_several
     from harness.reporting.page import render
 

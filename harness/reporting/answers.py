@@ -94,8 +94,9 @@ def _picked(arm: ArmResult) -> str:
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:
-    """How many timed samples were void, and by which rule."""
-    return [
+    """What differed between the processes; how many timed samples were void, and by which rule."""
+    mixed = [_sentence(words) for one in comparison.mixes if one.part == part for words in (one.why_void, one.weakness)]
+    return mixed + [
         f"{found.void} of {found.timed} timed samples are void and left out of every time: "
         + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
         for found in comparison.health if found.part == part and found.void

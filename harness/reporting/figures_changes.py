@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness import formatting
+from harness.formatting import one_line
 from harness.regression.changes import Change, Outcome
 from harness.regression.run_comparison import Against, SharedArm
 from harness.reporting import svg
-from harness.reporting.exports.wording import one_line
 from harness.reporting.svg import Drawing
 
 MOST_ROWS = 24

@@ -10,8 +10,9 @@ from typing import Any
 
 from harness.analysis.comparison import compare
 from harness.errors import UserError
+from harness.record.publication import REPORTS
 from harness.record.regular_file import write_whole
-from harness.record.store import EVENTS, HEADER, REPORTS, SAMPLES, read_run
+from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.answers import answers
 from harness.reporting.assets import fill_template

@@ -64,6 +64,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         parts=views,
         planner=planner,
         health=health(comparison),
+        integrity=comparison.integrity,
         environment=facts(header.environment),
         sessions=run.sessions,
         pretty=pretty,
@@ -177,7 +178,7 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[di
     return [
         download(f"{name}.comparison.json", "every derived value with interval and reason", "application/json", plain),
         download(f"{name}.arms.csv", "one row per arm and cell, unrounded", "text/csv", arms_csv(data)),
-        download(f"{name}.samples.csv", "the raw numbers below, unrounded", "text/csv", samples.to_csv(index=False)),
+        download(f"{name}.samples.csv", "the raw numbers below, unrounded", "text/csv", as_csv(samples)),
     ]
 
 
@@ -199,7 +200,13 @@ def arms_csv(data: dict[str, Any]) -> str:
     if not rows:
         return ""
     dropped = ["predictions", "final_tokens_histogram", "case_ids"]
-    return str(pd.json_normalize(rows).drop(columns=dropped).dropna(axis=1, how="all").to_csv(index=False))
+    return as_csv(pd.json_normalize(rows).drop(columns=dropped).dropna(axis=1, how="all"))
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, its texts and heads by ``csv_cell``."""
+    plain = frame.apply(lambda column: column if column.dtype.kind in "iufb" else column.map(formatting.csv_cell))
+    return str(plain.rename(columns=formatting.csv_cell).to_csv(index=False))
 
 
 def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
@@ -220,8 +227,11 @@ def _fact(value: Any, reason: str | None) -> str:
 
 
 def health(comparison: Comparison) -> Sequence[str]:
-    """Per part, and per arm with void samples: timed samples, void samples, and the rule that voided them."""
-    said = []
+    """Per part, and per arm with void samples: timed samples, void samples, and the rule that voided them.
+
+    Before them, the parts whose processes were not measured with the same.
+    """
+    said = [f"{one.part}: {words}" for one in comparison.mixes for words in (one.why_void, one.weakness) if words]
     for one in comparison.health:
         rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
         said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")

@@ -192,4 +192,4 @@ def known_anchors() -> AnchorTable:
     try:
         return AnchorTable.model_validate(document.data)
     except ValidationError as error:
-        raise InvariantError(document.describe(error)) from error
+        raise InvariantError(*document.describe(error)) from error

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.meters.environment import snapshot
+from harness.models.choice import RemoteCode, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
@@ -22,6 +23,7 @@ from harness.runner.stopping_rule import StoppingRule
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import Plan, Slot, make_plan
 from harness.scenario.scenario import Part, Scenario
+from harness.scenario.speculative_arms import draft_models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,11 @@ class Job:
         """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind."""
         scenario = loaded or load_scenario(path)
         resolved = scenario.model_dump(mode="json")
-        return cls(path=path, scenario=scenario, plan=make_plan(scenario), resolved=resolved, digest=scenario_digest(resolved))
+        plan = make_plan(scenario)
+        for case in plan.cases:
+            for model in (case.part.model, *draft_models(case.arm)):
+                refuse_remote_code(model)
+        return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=scenario_digest(resolved))
 
 
 def machine_here() -> Machine:
@@ -68,7 +74,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         question=job.scenario.question,
         scenario=job.resolved,
         scenario_digest=job.digest,
-        command=shlex.join(["sbd", "run", _seen_from_here(job.path)]),
+        command=shlex.join(["sbd", "run", _seen_from_here(job.path), *([RemoteCode.OPTION] if RemoteCode.granted else [])]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in job.plan.cases],
         hardware=hardware,

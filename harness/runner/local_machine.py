@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -28,6 +29,7 @@ from harness.models.choice import RandomModel
 from harness.progress import Progress
 from harness.roofline.storage import shard
 from harness.runner.protocols import Machine
+from harness.runner.subprocesses import end_with_parent
 from harness.scenario.scenario import Execution, Part, Scenario
 
 OWN_THREADS = torch.get_num_threads()
@@ -72,7 +74,7 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
     else:
         progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
-        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
     return calibration.model_dump(mode="json")
 

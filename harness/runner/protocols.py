@@ -10,6 +10,7 @@ from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.progress import Progress
 from harness.record.trace import Generation
+from harness.runner.identity import identity_of
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part, Scenario
 from harness.workloads.loader import Tokenizer
@@ -57,7 +58,8 @@ class Machine:
 
     ``calibrate`` and ``profile`` give plain data for the record, or None. ``free_bytes``: free memory of a part's device before
     its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
-    its weights or its hub have it. ``close`` is called at the end of a run.
+    its weights or its hub have it. ``close`` is called at the end of a run. ``identity``: what a part is measured with, in this
+    process's environment.
     """
 
     open_engine: Callable[[Part], Engine]
@@ -67,3 +69,4 @@ class Machine:
     execution: Callable[[Part], str]
     shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
+    identity: Callable[[Part, dict[str, Any]], dict[str, Any]] = identity_of

@@ -7,11 +7,12 @@ failed try is an event with its reason; the last one is the case's outcome. A pr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.progress import Progress
+from harness.record.identity import IDENTITY, allowed_event, differences, refuse_other
 from harness.record.schema import CaseOutcome, Run, Sample
 from harness.record.store import RunStore
 
@@ -54,10 +55,16 @@ Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
 
 
 class Recorder:
-    """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog."""
+    """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog;
+    ``allow``: what a part may be gone on with although it differs (harness.record.identity).
+    """
 
-    def __init__(self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False) -> None:
+    def __init__(
+        self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False, allow: Collection[str] = ()
+    ) -> None:
         self._store, self._progress, self._attempts, self._marks = store, progress, attempts, marks
+        self._header, self._allow = held.header, allow
+        self._identities = [one for one in held.sessions if one.get("event") == IDENTITY]
         self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
         self._lost = Counter((one.get("part"), one.get("process")) for one in held.sessions if one.get("event") == LOST)
         self._ended = {outcome.case_id for outcome in held.outcomes}
@@ -68,6 +75,7 @@ class Recorder:
         """Keep one entry; it is on the disk when this returns.
 
         Raises:
+            UserError: it says that a part is measured with something else than before.
             StorageError: the disk refuses; everything before is kept.
         """
         if isinstance(entry, Sample):
@@ -81,12 +89,23 @@ class Recorder:
             if self._marks:
                 self._store.mark(entry.case_id)
         else:
+            if entry.get("event") == IDENTITY:
+                self._expect_same(entry)
             self._store.append_session(entry)
 
     def keep_all(self, entries: Iterable[Entry]) -> None:
         """Keep them one by one, each before the next is made."""
         for entry in entries:
             self.keep(entry)
+
+    def _expect_same(self, entry: dict[str, Any]) -> None:
+        """Refuse other weights, another machine or another program, or record that they are allowed."""
+        found = differences(self._header, self._identities, entry)
+        refuse_other(found, entry, self._allow)
+        if found:
+            self._store.append_session(allowed_event(found, entry))
+            self._progress.note(f"part {entry['part']}: --allow: {'; '.join(map(str, found))}")
+        self._identities.append(entry)
 
     def lose(self, part: str, process: int, reason: str) -> bool:
         """Record that a process of this share was lost at no case; returns whether another may take the rest."""

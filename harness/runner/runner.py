@@ -7,6 +7,7 @@ where a part asks for several, or a hung one could be ended. The runner writes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
@@ -32,14 +33,16 @@ def run(
     machine: Machine | None = None,
     spawn: Spawner | None = None,
     cluster: Cluster | None = None,
+    allow: Sequence[str] = (),
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
     ``spawn`` starts the fresh processes of a scenario that asks for some; they, like the nodes of a ``cluster``, find their own
-    ``machine``. Under torchrun, the processes that torchrun started take all samples; this must be the first of them.
+    ``machine``. ``allow``: items of harness.record.identity that may differ from what the run was begun with. Under torchrun,
+    the processes that torchrun started take all samples; this must be the first of them.
 
     Raises:
-        UserError and its kind: the scenario, a model or the directory is not usable.
+        UserError and its kind: the scenario, a model or the directory is not usable, or the run was begun with something else.
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: a fresh process failed, or no node is left; the same holds.
     """
@@ -54,12 +57,12 @@ def run(
     directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
     with RunStore(directory) as store:
         if cluster is not None:
-            spread(job, store, cluster, progress)
+            spread(job, store, cluster, progress, allow)
         elif ranks is None and job.scenario.in_fresh_processes:
-            _send_out(job, store, spawn or FreshInterpreter(), progress)
+            _send_out(job, store, spawn or FreshInterpreter(), progress, allow)
         else:
             machine = machine or machine_here()
-            _take_here(job, store, machine, progress)
+            _take_here(job, store, machine, progress, allow)
             machine.close()
     return directory
 
@@ -79,12 +82,12 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
         held = store.resume(job.resolved, job.digest)
         own = [part for part in job.scenario.parts if part.name == errand.share.part]
         refuse_other_execution(own, held, machine.execution)
-        keeper = Recorder(store, progress, job.scenario.attempts, held, marks=True)
+        keeper = Recorder(store, progress, job.scenario.attempts, held, marks=True, allow=errand.allow)
         keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
         machine.close()
 
 
-def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) -> None:
+def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress, allow: Sequence[str]) -> None:
     """Take all missing samples in this process; failed ones that are tried again come last."""
     if store.exists:
         held = store.resume(job.resolved, job.digest)
@@ -93,14 +96,14 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) 
     else:
         store.create(make_header(job, machine, progress))
         held = read_run(store.directory)
-    keeper = Recorder(store, progress, job.scenario.attempts, held)
+    keeper = Recorder(store, progress, job.scenario.attempts, held, allow=allow)
     keeper.keep_all(take(work_of(job.plan, held), machine, progress))
     while keeper.again:
         keeper.again.clear()
         keeper.keep_all(take(work_of(job.plan, read_run(store.directory)), machine, progress))
 
 
-def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
+def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress, allow: Sequence[str]) -> None:
     """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
     directory = store.directory
     if not store.exists:
@@ -113,7 +116,7 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> 
     if not _unfinished(job, held):
         progress.start([])
     while shares := _unfinished(job, held):
-        errand, who = _errand(job, store, shares[0])
+        errand, who = _errand(job, store, shares[0], allow)
         progress.note(who)
         store.mark("")
         lost, before = _why_lost(errand, spawn, who), _size(held)
@@ -144,14 +147,14 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
         progress.note(f"{who}: {reason}; another one takes what is missing")
 
 
-def _errand(job: Job, store: RunStore, share: Share) -> tuple[ChildTask, str]:
+def _errand(job: Job, store: RunStore, share: Share, allow: Sequence[str]) -> tuple[ChildTask, str]:
     """The task of a fresh process for a share, and its name in words."""
     part = next(part for part in job.scenario.parts if part.name == share.part)
     who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
     who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
     errand = ChildTask(
         scenario=Path(job.path), directory=store.directory, share=share, lent=store.hold(),
-        deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel,
+        deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel, allow=tuple(allow),
     )  # fmt: skip
     return errand, who
 

@@ -24,6 +24,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
+from harness.models.choice import RemoteCode
 from harness.record.store import InheritedLock
 from harness.scenario.plan import Share
 from harness.scenario.ranks import Ranks
@@ -31,16 +32,18 @@ from harness.scenario.ranks import Ranks
 Child = subprocess.Popen[bytes]
 STORE = "store"
 """The rendezvous file in the processes' own folder."""
+ON_LOOPBACK = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if sys.platform == "darwin" else "lo")
+"""Where gloo and NCCL listen, unless the user's environment says otherwise; else it is the address of the host's name."""
 
 
 def start(command: Sequence[str], world: int, folder: Path, lent: Sequence[int]) -> list[Child]:
     """Run ``command`` in ``world`` processes with their own ``folder``; the first receives the ``lent`` descriptors."""
     if world == 1:
-        return [subprocess.Popen(command, pass_fds=lent)]
+        return [subprocess.Popen(command, env=ending_with_this(), pass_fds=lent)]
     children = []
     for rank in range(world):
         one = Ranks(rank=rank, local=rank, world=world, rendezvous=(folder / STORE).as_uri())
-        environment = threads_shared(world) | os.environ | one.environment()
+        environment = threads_shared(world) | ON_LOOPBACK | ending_with_this() | one.environment()
         children.append(subprocess.Popen(command, env=environment, pass_fds=() if rank else lent))
     return children
 
@@ -87,6 +90,8 @@ GRACE_S = 5.0
 KEPT = "finished samples are kept, and the same command takes exactly the missing ones"
 LOOK_S = 1.0
 """Interval between checks of a child with a deadline; a check costs less than a millisecond."""
+PARENT = "SBD_PARENT"
+"""The variable that names the process to end with; read before anything heavy is loaded."""
 PR_SET_PDEATHSIG = 1
 """From Linux' prctl.h."""
 # Use this process's module path only: python -m looks into the working directory first.
@@ -98,7 +103,7 @@ class ChildTask:
     """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the directory's journals, locked by the sender. ``deadline_s``: the longest time without an entry; None: no limit.
-    ``ranks``: so many processes share the model, and the first of them does the task.
+    ``ranks``: so many processes share the model, and the first of them does the task. ``allow``: as sbd run has it.
     """
 
     scenario: Path
@@ -107,6 +112,7 @@ class ChildTask:
     lent: InheritedLock
     deadline_s: float | None = None
     ranks: int = 1
+    allow: tuple[str, ...] = ()
 
 
 Spawner = Callable[[ChildTask], int]
@@ -120,11 +126,13 @@ Raises HungError: it exceeded its deadline and was ended.
 class FreshInterpreter:
     """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr.
 
-    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback.
+    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback; ``remote_code``: models
+    may run code of their own, as the command line of this process says.
     """
 
     calibrate: bool = False
     debug: bool = False
+    remote_code: bool = False
 
     def __call__(self, errand: ChildTask) -> int:
         """As a Spawner. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
@@ -147,6 +155,8 @@ class FreshInterpreter:
         words += ["--debug"] if self.debug else []
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
+        words += [word for item in errand.allow for word in ("--allow", item)]
+        words += [RemoteCode.OPTION] if self.remote_code else []
         if errand.share is not None:
             return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
         return [*words, "--calibrate"] if self.calibrate else words
@@ -180,11 +190,18 @@ def _interrupt(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to end this process with its parent, so that a killed run leaves no process."""
+def ending_with_this() -> dict[str, str]:
+    """The environment of an `sbd` that ends with this process: a killed command leaves no process."""
+    return {**os.environ, PARENT: str(os.getpid())}
+
+
+def end_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process with its parent; ends it now where that has ended already."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def was_killed(status: int) -> bool:

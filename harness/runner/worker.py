@@ -17,6 +17,7 @@ from typing import Any
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
+from harness.record.identity import IDENTITY
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.estimates import estimate_memory, what_would_fit
@@ -166,15 +167,22 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     """Take the missing samples part by part; one model is in memory at a time, shared by parts that can.
 
+    The identities of all parts come before anything is loaded, so that whoever keeps the record can refuse them. That of a
+    model that loading brought to this machine comes again.
+
     Raises:
         UserError and its kind: a model or a device is not usable.
     """
-    yield snapshot() | work.event("start") | {"pid": os.getpid()}
+    environment = snapshot()
+    yield environment | work.event("start") | {"pid": os.getpid()}
     refused = list(_that_cannot_fit(work, machine))
     yield from refused
     left_out = {failure.case_id for failure in refused}
     missing = [slot for slot in work.missing if slot.case.case_id not in left_out]
     progress.start([slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later])
+    parts = {slot.case.part.name: slot.case.part for slot in missing}
+    identities = {name: machine.identity(part, environment) for name, part in parts.items()}
+    yield from (work.event(IDENTITY, name) | found for name, found in identities.items())
     engine: Engine | None = None
     loaded: dict[str, Any] | None = None
     for _, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
@@ -191,6 +199,8 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
                 yield _failed(case, error, work)
             yield from (Skipped(case_id=slot.case.case_id) for slot in slots)
             continue
+        if (found := machine.identity(part, environment)) != identities[part.name]:
+            yield work.event(IDENTITY, part.name) | found
         yield from _taken_with(engine, slots, work)
     yield snapshot() | work.event("end")
 

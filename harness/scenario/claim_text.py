@@ -243,4 +243,4 @@ def load_claims(given: Path | str) -> Claims:
     try:
         return ClaimFile.model_validate(document.data).claims
     except ValidationError as error:
-        raise ScenarioError(document.describe(error)) from error
+        raise ScenarioError(*document.describe(error)) from error

@@ -28,10 +28,10 @@ def load_scenario(path: Path | str) -> Scenario:
         return by_device(Scenario.model_validate(document.data, context={"base": file.parent.resolve()}), str(file))
     except ValidationError as error:
         kinds = {details["type"] for details in error.errors()}
-        message = document.describe(error)
+        lines = document.describe(error)
     if "unknown_model" in kinds:
-        raise UnknownModelError(message)
-    raise UnknownTaskError(message) if "unknown_task" in kinds else ScenarioError(message)
+        raise UnknownModelError(*lines)
+    raise UnknownTaskError(*lines) if "unknown_task" in kinds else ScenarioError(*lines)
 
 
 def find_scenario(path: Path | str) -> Path:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from importlib.metadata import entry_points
 from itertools import product
+from math import prod
 from operator import or_
 from typing import Any, ClassVar, TypeVar
 
@@ -25,6 +26,20 @@ PassesOfBlock = Callable[[int], float]
 """Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
 GREEDY = 0.0
 """Temperature of taking the likeliest token."""
+
+
+MOST_CASES = 10_000
+MOST_SAMPLES = 10_000_000
+
+
+def refuse_many(count: int, what: str, most: int = MOST_CASES) -> None:
+    """Refuse what no run would ever finish, before the list of it is made.
+
+    Raises:
+        ValueError: ``count`` is above ``most``.
+    """
+    if count > most:
+        raise ValueError(f"{count:,} {what}, allowed are {most:,}; give the axes that multiply fewer values, or split the file")
 
 
 def lossless_against(temperature: float) -> str:
@@ -52,6 +67,7 @@ class ArmKeys(StrictModel):
         """One mapping per point of the product of the axes, every key with a single value."""
         dumped = {"settings": None} | self.model_dump(mode="json")
         axes = [self.axis(name, dumped[name]) for name in self.axes if name in dumped]
+        refuse_many(prod(map(len, axes)), "settings of one arm")
         points = [reduce(or_, point, {"method": dumped["method"]}) for point in product(*axes)]
         if not self.lossless or dumped.get("acceptance", "real") != "real":
             return points

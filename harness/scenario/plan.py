@@ -112,7 +112,7 @@ class Case:
 
     def sample_seed(self, group: int, repeat: int) -> int:
         """Seed of one sample, the same for every arm of the cell and in every process."""
-        return _seed(self.part.seed, *self.cell, group, repeat)
+        return sample_seed(self.part.seed, *self.cell, group, repeat)
 
     def header(self, shape: ModelShape, execution: str) -> CaseHeader:
         """The case as the record keeps it, with the loaded model's shape and the execution of its forwards."""
@@ -277,6 +277,11 @@ def _check_length(part: Part, shape: ModelShape | None) -> None:
             f"part {part.name}: {synthetic.prompt_tokens} prompt + {part.workload.max_new_tokens} new tokens are {length}; "
             f"{model_name(part.model)} has {shape.max_positions} positions; shorten one of them"
         )
+
+
+def sample_seed(seed: int, part: str, task: str, batch_size: int, group: int, repeat: int) -> int:
+    """Seed of one sample, from its part's seed and its place."""
+    return _seed(seed, part, task, batch_size, group, repeat)
 
 
 def _seed(*parts: object) -> int:

@@ -15,7 +15,7 @@ from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegat
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
-from harness.scenario.method import GREEDY
+from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
 from harness.workloads.spec import SOURCES, Workload
 
@@ -153,6 +153,23 @@ class Part(StrictModel):
         """Whether the part's acceptance is replayed; then every arm writes ``max_new_tokens`` tokens, stops suppressed."""
         return any(getattr(arm, "acceptance", "real") != "real" for arm in self.arms)
 
+    @property
+    def case_count(self) -> int:
+        """Cases of arms in the plan. Raises ValueError where they are too many to be listed."""
+        settings = 0
+        for arm in self.arms:
+            settings += len(arm.variants())
+            refuse_many(settings, "settings of the arms of one part")
+        return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
+
+    @model_validator(mode="after")
+    def _can_be_finished(self) -> Part:
+        refuse_many(self.case_count, "cases in one part")
+        each = self.processes * (self.workload.prompt_count * self.most_repeats + self.warmups)
+        what = "samples, at most, in one part (cases x processes x prompts x repeats)"
+        refuse_many(self.case_count * each, what, MOST_SAMPLES)
+        return self
+
     @model_validator(mode="after")
     def _arms_make_sense(self) -> Part:
         if not self.has_ntp and self.baseline is None:
@@ -231,6 +248,7 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Scenario:
+        refuse_many(sum(part.case_count for part in self.parts), "cases in all parts")
         names = [part.name for part in self.parts]
         if len(set(names)) < len(names):
             raise ValueError(f"two parts have the same name (got {', '.join(names)}); give each its own")

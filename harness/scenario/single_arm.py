@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from harness.config_file import in_words
+from harness.config_file import in_words, parse_yaml
 from harness.errors import ScenarioError
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
@@ -33,9 +32,9 @@ def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = N
     parsed: Any = given
     if isinstance(given, str):
         try:
-            parsed = yaml.safe_load(given)
-        except yaml.YAMLError as error:
-            raise ScenarioError(f"arm: not YAML or JSON: {given!r}; write for example {{method: sbd, gamma: 0.1}}") from error
+            parsed = parse_yaml(given, Path("arm")).data
+        except ScenarioError as error:
+            raise ScenarioError(f"{error}; write for example {{method: sbd, gamma: 0.1}}") from error
         parsed = {"method": parsed} if isinstance(parsed, str) else parsed
     if not isinstance(parsed, Mapping):
         raise ScenarioError(f"arm: got {given!r}; give a method's name, or a mapping such as {{method: sbd, gamma: 0.1}}")

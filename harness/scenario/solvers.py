@@ -10,12 +10,13 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from harness.config_file import Counts, Numbers, Shares, one_or_several
-from harness.scenario.method import ArmKeys
+from harness.scenario.method import ArmKeys, refuse_many
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
@@ -189,7 +190,9 @@ class SolverChoice(ArmKeys):
         if name != "settings":
             return super().axis(name, dumped)
         names = self.given_knobs or ("gamma",)
-        points = product(*(getattr(self, knob) or (None,) for knob in names))
+        values = [getattr(self, knob) or (None,) for knob in names]
+        refuse_many(prod(map(len, values)), "settings of one solver")
+        points = product(*values)
         return [dict(zip(names, point, strict=True)) for point in points]
 
 

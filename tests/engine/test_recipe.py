@@ -50,7 +50,7 @@ def write(folder: Path, text: str = RECIPE) -> Path:
         ("steps: 4", "step: 4", 6, "did you mean 'steps'"),
         ("steps: 4", "steps: 0", 6, "greater than or equal to 1"),
         ("steps: 4\n", "", 1, "steps: the key is required"),
-        ("learning_rate: 1.0e-3", "learning_rate: 1e-3", 9, "1.0e-3, not 1e-3"),
+        ("learning_rate: 1.0e-3", "learning_rate: 1e_3", 9, "without quotes"),
         ("data: pairs.jsonl", "data: nothing.jsonl", 4, "give a path that exists"),
         ("data: pairs.jsonl\n", "", 1, "exactly one of data, dataset"),
         ("model: source", "model: ./nowhere", 3, "give a path that exists"),

@@ -5,7 +5,6 @@ Every time is arithmetic on the constants of ``Arm``; no model, no clock.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from harness.analysis.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 from harness.record.trace import ForwardPass
+from harness.scenario.loading import scenario_digest
 
 SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, head_dim=64, vocab=8000)
 PASS_S = {1: 0.010, 16: 0.013, 32: 0.016}
@@ -203,7 +203,7 @@ def build(
             scenario_name="synthetic",
             question=question,
             scenario=scenario,
-            scenario_digest=hashlib.sha256(repr(scenario).encode()).hexdigest(),
+            scenario_digest=scenario_digest(scenario),
             command="sbd run scenarios/synthetic.yaml",
             created_at="2026-11-20T10:00:00Z",
             cases=cases,

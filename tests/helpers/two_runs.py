@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.record.schema import Run, Sample
 from harness.record.store import EVENTS, HEADER, SAMPLES
+from tests.helpers.sealed_lines import chained
 from tests.helpers.synthetic_run import NTP, Arm, Part, build
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)
@@ -60,9 +61,10 @@ def stored(run: Run, directory: Path) -> Path:
     events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     directory.mkdir(parents=True)
-    (directory / HEADER).write_text(run.header.model_dump_json())
-    (directory / SAMPLES).write_text("".join(f"{sample.model_dump_json()}\n" for sample in run.samples))
-    (directory / EVENTS).write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    header = run.header.model_dump_json().encode()
+    (directory / HEADER).write_bytes(header)
+    (directory / SAMPLES).write_bytes(b"".join(chained((sample.model_dump_json() for sample in run.samples), header)))
+    (directory / EVENTS).write_bytes(b"".join(chained(map(json.dumps, events), header)))
     return directory
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -73,6 +76,27 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
         assert {f"harness/{table}" for table in tables} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)
+
+
+def built(folder: Path, umask: int, modified_s: int) -> dict[str, str]:
+    """SHA-256 of wheel and sdist by their names, from a copy of the checkout with these modes and times of its files."""
+    kept_out = shutil.ignore_patterns(".*", "reports", "dist", "build", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder, ignore=kept_out)
+    shutil.copy(ROOT / ".gitignore", folder)
+    for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() or path.stat().st_mode & 0o100 else 0o666) & ~umask)
+        os.utime(path, (modified_s, modified_s))
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"]
+    without_epoch = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    subprocess.run(command, cwd=folder, umask=umask, env=without_epoch, check=True, capture_output=True, text=True)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "dist").iterdir()}
+
+
+def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
+    """From two folders, with other times and other rights of every file."""
+    first = built(tmp_path / "first", umask=0o022, modified_s=1_000_000_000)
+    second = built(tmp_path / "deeper" / "second", umask=0o077, modified_s=1_700_000_000)
+    assert first == second and {name.rpartition(".")[2] for name in first} == {"whl", "gz"}
 
 
 def test_the_installation_has_no_torch_and_is_the_wheel(installed: Command) -> None:

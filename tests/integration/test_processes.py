@@ -626,3 +626,13 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
     for sample in held.samples:
         wrote.setdefault((sample.case_id, sample.group), set()).add(tuple(sample.rows[0].output_ids))
     assert len(wrote) == 32 and all(len(outputs) == 1 for outputs in wrote.values())
+
+
+def test_processes_that_share_a_model_listen_on_the_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variables that gloo and NCCL read; the user's own have precedence."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
+    told = 'import os; open(os.environ["RANK"], "w").write(os.environ["GLOO_SOCKET_IFNAME"] + os.environ["NCCL_SOCKET_IFNAME"])'
+    monkeypatch.chdir(tmp_path)
+    assert [child.wait() for child in subprocesses.start([sys.executable, "-c", told], 2, tmp_path, [])] == [0, 0]
+    assert {Path(rank).read_text() for rank in "01"} <= {"loeth7", "lo0eth7"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -306,3 +307,41 @@ def test_nothing_is_lost_or_doubled_whatever_breaks(ray, tmp_path):
     found = figures(len(FAULTS), 1, tmp_path, "pretended")
     expected = {"real_model": 0, "trials": 6, "lost": 0, "doubled": 0, "different": 0} | dict.fromkeys(FAULTS, 1)
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "address", "switch"), [("ray", None, "0"), ("ray", "head:6379", None), ("ray://head:10001", None, None)]
+)
+def test_a_cluster_begun_here_is_told_to_keep_to_the_loopback(where, address, switch, monkeypatch):
+    """Before Ray is imported; one with an address of its own keeps that."""
+    told = []
+    begun = SimpleNamespace(init=lambda **_: told.append(os.environ.get(ray_cluster.LOOPBACK_ONLY)), remote=lambda unit: unit)
+    monkeypatch.setitem(sys.modules, "ray", begun)
+    monkeypatch.setenv("RAY_ADDRESS", address or "")
+    monkeypatch.setenv(ray_cluster.LOOPBACK_ONLY, "")
+    monkeypatch.delenv(ray_cluster.LOOPBACK_ONLY)
+    ray_cluster.RayCluster(where)
+    assert told == [switch]
+
+
+LISTENERS = """
+from harness.runner.cluster.ray_cluster import RayCluster
+with RayCluster("ray") as cluster:
+    import psutil, ray
+    ray.get(ray.remote(lambda: 1).remote())
+    mine = psutil.Process()
+    for one in [mine, *mine.children(recursive=True)]:
+        for socket in one.net_connections("inet"):
+            if socket.status == "LISTEN":
+                print(socket.laddr.ip.removeprefix("::ffff:"))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray")
+def test_a_cluster_begun_here_listens_on_the_loopback_alone(monkeypatch):
+    """The control store, the raylet, its agents, the workers and this process."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    done = subprocess.run([sys.executable, "-c", LISTENERS], capture_output=True, text=True, check=True, timeout=120, cwd=ROOT)
+    found = done.stdout.split()
+    assert len(found) >= 5 and set(found) == {"127.0.0.1"}

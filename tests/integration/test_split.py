@@ -22,7 +22,7 @@ pytest.importorskip("transformers")
 from harness.engine import rank_group
 from harness.engine.loading import checkpoint_shape, load_model
 from harness.engine.rank_group import Order, RankGroup
-from harness.engine.tensor_parallel import open_split_engine, refuse_too_few_gpus
+from harness.engine.tensor_parallel import open_split_engine, refuse_other_files, refuse_too_few_gpus
 from harness.errors import STATUS_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError, UnknownModelError, UserError
 from harness.meters.available import without_energy
 from harness.meters.nvml import ENERGY
@@ -268,6 +268,14 @@ def test_every_process_needs_a_gpu_of_its_own(device: str, count: int, refused: 
         refuse_too_few_gpus(part, count)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     return refuse_too_few_gpus(part, count)
+
+
+def test_machines_with_other_files_of_the_model_do_not_share_it() -> None:
+    """The first rank of each machine tells; what one of them does not know is not compared."""
+    split, own = part_of("reference"), {"weights": "a", "tokenizer": "b"}
+    refuse_other_files(split, [own, {}, own | {"tokenizer": None}])
+    with pytest.raises(UserError, match=r"rank 2 has other files of the model than that of rank 0 \(weights\)"):
+        refuse_other_files(split, [own, {}, own | {"weights": "c"}])
 
 
 def test_a_split_part_in_one_process_is_refused() -> None:

@@ -21,10 +21,10 @@ from harness.engine.loading import load_model
 from harness.errors import UnknownModelError
 from harness.models.block_checkpoints import native_config
 from harness.models.block_families import FAMILIES
-from harness.models.choice import REFERENCE_DIR, HuggingFaceModel
+from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RemoteCode
 from tests.helpers.block_configs import config_of
 
-VOCAB = 40
+VOCAB = 896  # as many as the tokenizer has
 SIZES = {
     "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 128, "max_window_layers": 2,
@@ -192,9 +192,10 @@ def test_a_tensor_under_another_name_is_not_made_up(tmp_path: Path) -> None:
             loaded(tmp_path / "n")
 
 
-def test_the_code_of_a_checkpoint_is_not_run(tmp_path: Path) -> None:
-    """Even where the scenario grants it: a family's native class is used, and the file that would tell is not read."""
+def test_the_code_of_a_checkpoint_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where it is granted: a family's native class is used, and the file that would tell is not read."""
     written(tmp_path / "m", "dream")
     for name in ("configuration_dream", "modeling_dream"):
         (tmp_path / "m" / f"{name}.py").write_text("raise SystemExit('the code of the checkpoint ran')\n")
+    monkeypatch.setattr(RemoteCode, "granted", True)
     assert loaded(tmp_path / "m", trust_remote_code=True).family is FAMILIES["dream"]

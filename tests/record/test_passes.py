@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
 from harness.record.passes import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
+from harness.record.publication import publish
 from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
-from harness.record.store import RunStore, publish, read_run
+from harness.record.store import RunStore, read_run
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import stored
 from tests.helpers.unpacked import unpacked_by_hand

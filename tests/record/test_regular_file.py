@@ -12,8 +12,9 @@ import pytest
 
 from harness.errors import StorageError, UserError
 from harness.record.journal import Journal
+from harness.record.publication import publish
 from harness.record.regular_file import open_regular, read_regular, refuse_irregular, write_whole
-from harness.record.store import RunStore, publish, read_run
+from harness.record.store import RunStore, read_run
 from tests.helpers.begun_runs import begun, make_header, make_sample
 
 SECRET = "the user's own file"

@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
+from harness.record import journal
 from harness.record.journal import Journal, read_lines
+from harness.record.publication import publish
 from harness.record.schema import RECORD_VERSION, CaseOutcome
-from harness.record.store import RunStore, finished_keys, publish, read_run
+from harness.record.store import RunStore, finished_keys, read_run
 from tests.helpers import ROOT
 from tests.helpers.begun_runs import begun, make_header, make_sample
 
@@ -56,7 +58,7 @@ def test_a_sample_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch
         for group in range(3):
             store.append(make_sample(group))
             assert sizes[-1] == (tmp_path / "run" / "samples.jsonl").stat().st_size > 0
-    assert len(sizes) == 3
+        assert len(sizes) == 3
 
 
 @settings(max_examples=80, deadline=None)
@@ -294,10 +296,20 @@ def test_publishing_gives_the_same_run_and_the_same_bytes(tmp_path: Path) -> Non
     one, two = publish(tmp_path / "run", tmp_path / "one"), publish(tmp_path / "run", tmp_path / "two")
     assert read_run(one) == read_run(tmp_path / "run") and not (one / "samples.jsonl").exists()
     files = sorted(path.name for path in one.iterdir())
-    assert files == ["events.jsonl", "report.html", "run.json", "samples.jsonl.gz"]
+    assert files == ["events.jsonl", "report.html", "run.json", "samples.jsonl.gz", "seal.json"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in files)
     assert (one / "samples.jsonl.gz").read_bytes()[4:8] == b"\0" * 4, "the archive's time stamp is none"
     assert publish(one, tmp_path / "three") and read_run(tmp_path / "three") == read_run(one)
+
+
+def test_samples_that_unpack_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bomb is unpacked up to the limit and no further; what packs as well as samples do is read."""
+    monkeypatch.setattr(journal, "ALWAYS_UNPACKED", 1000)
+    (tmp_path / "s.gz").write_bytes(gzip.compress(b"[]\n" * 300))
+    assert len(read_lines(tmp_path / "s")) == 300
+    (tmp_path / "s.gz").write_bytes(gzip.compress(b"[]\n" * 1_000_000))
+    with pytest.raises(RecordError, match=r"s\.gz: unpacks to more than"):
+        read_lines(tmp_path / "s")
 
 
 def test_publishing_never_overwrites_another_run(tmp_path: Path) -> None:

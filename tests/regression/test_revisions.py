@@ -134,6 +134,22 @@ def test_a_work_folder_belongs_to_its_commands(tmp_path: Path) -> None:
         revisions(tmp_path, launcher)
 
 
+def test_two_gates_on_one_folder_exclude_each_other(tmp_path: Path) -> None:
+    """The second is told who holds it; what the first kept is open again once it has ended, however it ends."""
+    program = (
+        "import sys; from pathlib import Path; from harness.regression.revisions import Commands, Progress, Revisions; "
+        f"Revisions(Commands(base={SAME.base!r}, new={SAME.new!r}), Path({str(tmp_path)!r}), Progress()); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None and first.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match=f"another gate measures here .process {first.pid} on .*--work"):
+            revisions(tmp_path, launcher)
+        first.kill()
+    assert revisions(tmp_path, launcher).missing("pair", range(1, 2)) == ["base", "new"]
+
+
 def test_the_default_folder_is_the_unfinished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the commands; a finished one is left alone."""
     monkeypatch.chdir(tmp_path)
@@ -379,12 +395,12 @@ def test_a_signal_while_a_command_starts_ends_it_too(
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         launch("sleep 600", tmp_path / "o", tmp_path / "e")
-    assert_nothing_runs_in(started[0])
+    assert_nothing_runs_in(started[-1])  # the first is the guard
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
-    """Neither Ctrl-C nor a cancelled CI job leaves the command behind, nor what the command itself started."""
+    """Neither Ctrl-C, a cancelled CI job, a closed terminal nor kill -9 leaves the command behind, nor what it started."""
     program = (
         "import sys; from pathlib import Path; from harness.regression.revisions import launch; "
         f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"

@@ -52,9 +52,9 @@ def test_every_planned_sample_is_taken_once_and_arms_share_seed_and_prompts(scen
     assert all(len(arms) == 2 for arms in pairs.values())
     assert held.header.hardware is None
     assert held.header.hardware_reason == "a fake machine"
-    assert [s["event"] for s in held.sessions] == ["start", "engine", *["measured_passes"] * (5 + 2), "end"]
+    assert [s["event"] for s in held.sessions] == ["start", "identity", "engine", *["measured_passes"] * (5 + 2), "end"]
     what_it_runs_on = {"event": "engine", "part": "one", "process": 0, "seen": "one"}
-    assert held.sessions[1] == what_it_runs_on
+    assert held.sessions[2] == what_it_runs_on
 
 
 def test_the_record_names_the_scenario_as_seen_from_where_it_was_run(scenario, shape, tmp_path, monkeypatch):

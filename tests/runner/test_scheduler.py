@@ -17,6 +17,7 @@ from harness.record.store import read_run
 from harness.runner.cluster import scheduler
 from harness.runner.cluster.protocol import LostError
 from harness.runner.cluster.ray_worker import header_here, taken_here
+from harness.runner.identity import identity_of
 from harness.runner.recorder import Begun
 from harness.runner.runner import run
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
@@ -41,10 +42,10 @@ class Unit:
 class FakeCluster:
     """Nodes that take one unit each. ``fault(unit, entry)``, called for every entry, may raise, or say that it hangs (True)."""
 
-    def __init__(self, nodes=2, fault=None, engine=None):
+    def __init__(self, nodes=2, fault=None, engine=None, node=None):
         self.free = [f"node{i}" for i in range(nodes)]
         self.fault = fault or (lambda unit, entry: False)
-        self.engine = engine or (lambda node: FakeEngine(SHAPE))
+        self.machine = node or (lambda node: fake_machine(engine(node) if engine else FakeEngine(SHAPE)))
         self.units, self.queue, self.ended, self.now_s = [], [], [], 0.0
 
     def clock(self):
@@ -76,7 +77,7 @@ class FakeCluster:
                 wanted = unit.order.here
                 unit.node = wanted if wanted in self.free else self.free[0]
                 self.free.remove(unit.node)
-                unit.entries = taken_here(unit.order, unit.node, fake_machine(self.engine(unit.node)))
+                unit.entries = taken_here(unit.order, unit.node, self.machine(unit.node))
         found = [one for one in asked if one[0].node is not None and not getattr(one[0], "hangs", False)]
         if not found:
             self.now_s += timeout_s
@@ -263,25 +264,23 @@ def test_a_node_with_other_code_ends_the_run(scenario, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "samples.jsonl").exists()
 
 
-def test_a_node_with_other_weights_ends_the_run(scenario, tmp_path):
-    """The engines of one part must report one revision."""
+def test_a_node_with_other_weights_ends_the_run_and_one_with_another_processor_does_not(scenario, tmp_path):
+    """Nodes share the model's files and the program. Unlike machines are told apart on reading."""
+    changes: dict[str, str] = {}
 
-    class Revised(FakeEngine):
-        """Tells its node's revision."""
+    def node(name):
+        def identity(part, environment):
+            return identity_of(part, environment) | {item: f"{value} of {name}" for item, value in changes.items()}
 
-        revision = ""
+        return replace(fake_machine(FakeEngine(SHAPE)), identity=identity)
 
-        def fingerprint(self, part):
-            """Another on every node."""
-            return {"model_revision": self.revision}
-
-    def engine(node):
-        made = Revised(SHAPE)
-        made.revision = node
-        return made
-
-    with pytest.raises(UserError, match=r"part (one|two): node node\d has model_revision node\d, another had node\d"):
-        spread(scenario, tmp_path / "out", FakeCluster(engine=engine))
+    changes["cpu"] = "a processor"
+    assert len(spread(scenario, tmp_path / "machines", FakeCluster(node=node)).samples) > 0
+    changes["weights"] = "those"
+    with pytest.raises(UserError, match=r"part (one|two), node node\d: .*\n  weights: was those of node\d, is those of node\d"):
+        spread(scenario, tmp_path / "out", FakeCluster(node=node))
+    held = read_run(run(scenario, tmp_path / "out", cluster=FakeCluster(node=node), allow=["weights"]))
+    assert {item for one in held.sessions if one["event"] == "allowed" for item in one["items"]} == {"weights"}
 
 
 def test_prompts_must_be_the_same_on_every_node(tmp_path):

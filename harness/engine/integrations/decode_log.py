@@ -7,12 +7,14 @@ with a baseline or repeated.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import ScenarioError, StorageError
+from harness.record.regular_file import open_regular
 from harness.record.trace import Generation
 
 NO_MEASUREMENT = "decoded once, without warm-up or a baseline: counts are exact, times are no measurement (sbd run makes one)"
@@ -68,7 +70,7 @@ class DecodeLog:
     def __init__(self, file: Path | None, about: Mapping[str, Any]) -> None:
         self._file = file
         self._found: list[Answer] = []
-        self._write({"event": "begin", **about}, "w")
+        self._write({"event": "begin", **about}, os.O_TRUNC)
 
     def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
         """Keep one answer, with what it answers."""
@@ -81,12 +83,12 @@ class DecodeLog:
         self._write({"event": "summary", **sums})
         return sums
 
-    def _write(self, line: Mapping[str, Any], mode: str = "a") -> None:
+    def _write(self, line: Mapping[str, Any], flags: int = os.O_APPEND) -> None:
         if self._file is None:
             return
         try:
-            with self._file.open(mode, encoding="utf-8") as out:
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+            with os.fdopen(open_regular(self._file, flags | os.O_WRONLY | os.O_CREAT), "wb") as out:
+                out.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
         except OSError as error:
             raise StorageError(f"{self._file}: cannot write the log: {error.strerror}; give log= a file in a folder") from error
 

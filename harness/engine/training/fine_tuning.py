@@ -9,8 +9,11 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import set_seed
 
+from harness.engine.checkpoint_files import opened
+from harness.engine.checkpoints import open_checkpoint
+from harness.engine.loading import said_by_transformers
 from harness.engine.training.noising import Example, SpecialIds, example_of
 from harness.engine.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
@@ -69,11 +72,9 @@ def fine_tune(
         UnknownModelError: the model cannot be loaded. UserError: every pair is too long.
     """
     set_seed(config.seed)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
-        model: Any = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError) as error:
-        raise UnknownModelError(f"cannot load {name}: {str(error).splitlines()[0]}; give a folder or a hub id") from error
+    with said_by_transformers(name), opened(name, revision) as folder:
+        how: dict[str, Any] = {"dtype": torch.float32}
+        model, tokenizer = open_checkpoint(str(folder), name, {}, None, how, {"trust_remote_code": False}, None)
     if tokenizer.mask_token_id is None:
         tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:

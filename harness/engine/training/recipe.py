@@ -5,6 +5,7 @@ Loading touches no model, data, device or network; a mistake is refused with its
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,7 +57,7 @@ class TrainRecipe(StrictModel):
         base = (info.context or {}).get("base")
         if path is None or base is None:
             return path
-        local = Path(base, Path(path).expanduser())
+        local = Path(base, os.path.expanduser(path))
         if local.exists():
             return str(local.resolve())
         if info.field_name == "data" or path.startswith((".", "/", "~")):
@@ -87,4 +88,4 @@ def load_recipe(given: Path) -> TrainRecipe:
     try:
         return TrainRecipe.model_validate(document.data, context={"base": file.parent.resolve()})
     except ValidationError as error:
-        raise ScenarioError(document.describe(error)) from error
+        raise ScenarioError(*document.describe(error)) from error

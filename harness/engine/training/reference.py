@@ -8,15 +8,17 @@ the same examples. What ships are the weights rounded to bfloat16; all published
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+from transformers import PreTrainedTokenizerFast, set_seed
 
+from harness.engine.checkpoint_files import opened
+from harness.engine.checkpoints import open_checkpoint
+from harness.engine.loading import said_by_transformers
 from harness.engine.training.noising import SpecialIds
 from harness.engine.training.reference_model import (
     DRAFT,
@@ -32,6 +34,7 @@ from harness.engine.training.reference_model import (
 )
 from harness.engine.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
 from harness.errors import UserError
+from harness.record.regular_file import write_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +109,9 @@ def train_reference(stage: str, root: Path) -> Path:
         tokenizer: Any = build_tokenizer(seed=1)
         model: Any = build_model(tokenizer, STAGES[stage].size)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(root / before / "export")
-        model = LlamaForCausalLM.from_pretrained(root / before / "export", dtype=torch.float32)
+        export, how = str(root / before / "export"), {"dtype": torch.float32}
+        with said_by_transformers(export), opened(export, None) as folder:
+            model, tokenizer = open_checkpoint(str(folder), export, {}, None, how, {"trust_remote_code": False}, None)
     model.set_attn_implementation(FLOAT32_ATTENTION if config.objective == "sbd" else "eager")
     examples = TaskExamples(
         tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
@@ -125,7 +129,7 @@ def _export(stage: str, model: Any, tokenizer: PreTrainedTokenizerFast, config: 
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     settings = config.model_dump(mode="json", exclude={"output_dir"}) | {"last_session_s": round(seconds, 1)}
-    (target / "training.json").write_text(json.dumps(settings, indent=1))
+    write_whole(target / "training.json", json.dumps(settings, indent=1).encode())
     last = max(config.output_dir.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
-    shutil.copy(last / "trainer_state.json", target / "trainer_state.json")
+    write_whole(target / "trainer_state.json", (last / "trainer_state.json").read_bytes())
     return target

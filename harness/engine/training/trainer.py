@@ -30,6 +30,7 @@ from transformers import (
 from transformers.masking_utils import sdpa_mask
 
 from harness.engine.attention_masks import attention_input
+from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
 
 Objective = Literal["sbd", "ntp"]
@@ -141,7 +142,12 @@ class SbdTrainer(Trainer):
 
 
 def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds) -> None:
-    """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there."""
+    """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there.
+
+    Raises:
+        UnknownModelError: that one is cut.
+    """
+    refuse_cut_checkpoint(config.output_dir)
     arguments = TrainingArguments(
         output_dir=str(config.output_dir), max_steps=config.steps, per_device_train_batch_size=config.batch_size,
         gradient_accumulation_steps=config.accumulate, lr_scheduler_type=config.schedule,

@@ -13,6 +13,7 @@ An older schema is brought to the present one in one transaction; of two program
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,10 +81,13 @@ def database_url(where: str) -> sa.URL:
         MissingExtraError: PostgreSQL's driver is not installed.
     """
     if "://" not in where:
-        return sa.URL.create("sqlite", database=str(Path(where).expanduser().absolute()))
+        path = os.path.expanduser(where)
+        if "\0" in path or path.startswith("~"):
+            raise UserError(f"--db {where!r}: holds a NUL byte, or the ~ of a user that this system does not know; {ALLOWED}")
+        return sa.URL.create("sqlite", database=os.path.abspath(path))
     try:
         url = sa.make_url(where)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # a port that is no number
         raise UserError(f"--db: cannot be read as a URL; {ALLOWED}") from error  # not shown: it may hold a password
     if url.drivername not in SCHEMES:
         raise UserError(f"--db {shown(url)}: {url.drivername} is not supported; {ALLOWED}")

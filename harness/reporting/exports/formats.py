@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from harness.analysis.judgement import Judgements, to_json
+from harness.formatting import escaped_json
 from harness.reporting.exports.review import github_text, junit_text, markdown_text
 from harness.reporting.exports.trackers import action_text, bencher_text, prometheus_text
 from harness.reporting.exports.wording import finite
@@ -15,7 +16,7 @@ from harness.reporting.exports.wording import finite
 
 def json_text(judgements: Judgements) -> str:
     """The versioned JSON form of harness.analysis.judgement, text unchanged."""
-    return json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return escaped_json(json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 FORMATS: dict[str, Callable[[Judgements], str]] = {

@@ -30,16 +30,8 @@ from xml.etree import ElementTree
 
 from harness import __version__
 from harness.analysis.judgement import Judgement, Judgements, State
-from harness.reporting.exports.wording import (
-    NOTHING_JUDGED,
-    details,
-    gravest_first,
-    named,
-    one_line,
-    tally,
-    value_words,
-    verdict_words,
-)
+from harness.formatting import one_line
+from harness.reporting.exports.wording import NOTHING_JUDGED, details, gravest_first, named, tally, value_words, verdict_words
 
 MARKER = "sbd judgements"
 LONGEST = 60_000
@@ -81,7 +73,7 @@ def markdown_text(judgements: Judgements) -> str:
 
 def escaped(text: str) -> str:
     """``text`` as Markdown that only shows it."""
-    return _CALLS.sub("\u200b", one_line(text, LONGEST_TEXT)).translate(_SPECIAL)
+    return _CALLS.sub("\u200b", one_line(text, LONGEST_TEXT).strip()).translate(_SPECIAL)
 
 
 def _marker(title: str) -> str:

@@ -1,13 +1,12 @@
 """What every format says in words: order, names, a value with its interval, the verdict; free text made safe.
 
-A subject or a reason may quote a path, a model's name or a user's words. Safe text is one line without control characters or
-characters that XML 1.0 forbids. Every format but JSON takes its text from here and escapes its own special characters.
+A subject or a reason may quote a path, a model's name or a user's words. Every format but JSON makes text safe by ``one_line``
+and escapes its own special characters.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,21 +14,7 @@ from itertools import count as counted
 
 from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
 from harness.analysis.stats.quantity import Quantity
-from harness.formatting import count, figure
-
-# C0 and C1 controls, line and paragraph separators become spaces. XML 1.0 (fifth edition, 2.2) forbids most of C0; a terminal
-# obeys both (ESC, CSI).
-_CONTROL = re.compile("[\\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# Lone surrogates (not UTF-8), other characters that XML forbids, and marks that reorder a line on the screen (Unicode TR 36,
-# 2.5, bidirectional spoofing; the byte order mark).
-_NOWHERE = re.compile("[\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def one_line(text: str, longest: int | None = None) -> str:
-    """``text`` on one line of at most ``longest`` characters; an ellipsis marks a cut."""
-    line = _CONTROL.sub(" ", _NOWHERE.sub("", text)).strip()
-    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
-
+from harness.formatting import count, figure, one_line
 
 DIGITS = 4
 DIGITS_OF_A_COUNT = 6

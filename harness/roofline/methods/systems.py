@@ -247,7 +247,7 @@ def read_systems(path: Path) -> tuple[System, ...]:
     try:
         return Systems.model_validate(document.data).systems
     except ValidationError as error:
-        raise UserError(document.describe(error)) from error
+        raise UserError(*document.describe(error)) from error
 
 
 @cache

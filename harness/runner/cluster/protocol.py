@@ -5,11 +5,8 @@ Its orders carry the digest of the program, because nodes must run the same code
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from harness.record.schema import Run, RunHeader
@@ -26,7 +23,8 @@ class Order:
     """An order to a node: take ``share`` of this scenario, or (None) make the run's header.
 
     ``scenario`` is resolved; ``held`` is the unit's part of the record with the whole header. ``code`` is the digest of the
-    sending program. ``here``: the node that the unit began on, or None.
+    sending program. ``here``: the node that the unit began on, or None. ``remote_code``: the sender's command line lets models
+    run code of their own.
     """
 
     scenario: dict[str, Any]
@@ -36,6 +34,7 @@ class Order:
     share: Share | None
     held: Run | None
     here: str | None = None
+    remote_code: bool = False
 
 
 class LostError(Exception):
@@ -68,18 +67,3 @@ class Cluster(Protocol):
 
     def lacking(self, part: Part) -> str | None:
         """What ``part`` needs that no node has, in words; None where a node has it."""
-
-
-PACKAGE = Path(__file__).resolve().parents[2]
-SUFFIXES = {".py", ".yaml", ".csv"}
-
-
-@cache
-def source_digest(package: Path = PACKAGE) -> str:
-    """First 12 hex digits of SHA-256 over the names and contents of the package's modules and tables."""
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*")):
-        if file.suffix in SUFFIXES and "__pycache__" not in file.parts and "_data" not in file.parts:
-            digest.update(f"{file.relative_to(package).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:12]

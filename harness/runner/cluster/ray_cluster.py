@@ -23,6 +23,8 @@ NODE_RESOURCE = "sbd"
 """A custom resource: a node that offers 1 of it takes one unit at a time, with any number of cores and GPUs."""
 JOIN_TRIES = 5
 JOIN_PAUSE_S = 2.0
+LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's switch on every system (ray_constants.ENABLE_RAY_CLUSTER): 0 makes the loopback the address of all its servers."""
 SOME = 0.001
 """The amount that Ray's accelerator_type asks for: any node that has it."""
 
@@ -42,13 +44,16 @@ class RayCluster:
     def __init__(self, where: str, machine: Callable[[], Machine] = machine_here) -> None:
         """Join a cluster.
 
-        ``where``: ``ray`` for RAY_ADDRESS or this machine's cluster, else a new one here; ``ray://host:port`` for a remote one.
+        ``where``: ``ray`` for RAY_ADDRESS or this machine's cluster, else a new one on the loopback alone; ``ray://host:port``
+        for a remote one.
         ``machine``: how a node finds its own.
 
         Raises:
             MissingExtraError: Ray is not installed.
             UserError: the cluster does not answer.
         """
+        if where == "ray" and not os.environ.get("RAY_ADDRESS"):
+            os.environ[LOOPBACK_ONLY] = "0"  # read on import, here and in what Ray starts
         try:
             import ray
         except ImportError as error:

@@ -16,9 +16,12 @@ from pydantic import ValidationError
 
 from harness import __version__
 from harness.errors import UserError
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
+from harness.record.identity import IDENTITY
 from harness.record.schema import Run, RunHeader
-from harness.runner.cluster.protocol import STARTING, Order, source_digest
+from harness.runner.cluster.protocol import STARTING, Order
+from harness.runner.identity import source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
@@ -73,7 +76,10 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
     refuse_other_execution([part], order.held, machine.execution)
     work = work_of(job.plan, order.held, order.share, node)
     entries = take(work, machine, Progress())
-    yield next(entries)  # the node, before anything slow
+    for entry in entries:  # the node, and what is refused, before anything slow
+        yield entry
+        if isinstance(entry, dict) and entry.get("event") == IDENTITY:
+            break
     yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
     yield from entries
 
@@ -95,8 +101,8 @@ def _checked(order: Order, where: str) -> Job:
     code = source_digest()
     if code != order.code:
         raise UserError(
-            f"{where}: its sbd {__version__} has the code {code}, the run was started with {order.code}; install the same "
-            "version on every node"
+            f"{where}: its sbd {__version__} has the code {code[:12]}, the run was started with {order.code[:12]}; install "
+            "the same version on every node"
         )
     try:  # its paths are resolved; with a context they are searched here
         scenario = Scenario.model_validate(order.scenario, context={"base": Path("/")})
@@ -106,6 +112,7 @@ def _checked(order: Order, where: str) -> Job:
             f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
             "path on every node, on a shared disk for example"
         ) from error
+    RemoteCode.granted = order.remote_code
     job = Job.of(order.path, scenario)
     if job.digest != order.digest:
         raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import ProcessEndedError, UserError
+from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
-from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order, source_digest
+from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
+from harness.runner.identity import source_digest
 from harness.runner.job import Job
 from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
@@ -30,8 +32,6 @@ LOOK_S = 0.5
 """Interval between checks of the units in flight while none answers."""
 NO_NODE_S = 120.0
 """Time without a running unit after which a run gives up; an autoscaler may take minutes."""
-NODE_KEYS = ("model_revision", "tokenizer_sha256")
-"""What the engines of one part share on every node."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,21 +50,24 @@ class _Flight:
         return self.begun is not None and self.begun.what == STARTING
 
 
-def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
-    """Take all missing samples.
+def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress, allow: Sequence[str] = ()) -> None:
+    """Take all missing samples; ``allow`` as harness.runner.runner.run has it.
 
     Raises:
         UserError and its kind: the scenario cannot run there, or a node has other code or another model.
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or no node has what is needed.
     """
-    order = Order(scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None)
+    order = Order(
+        scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
+        remote_code=RemoteCode.granted,
+    )  # fmt: skip
     _refuse_what_nodes_cannot(job)
     if not store.exists:
         store.create(_header(job, order, cluster, progress))
     else:
         progress.note(f"continuing {store.directory}")
-    _Spread(job, store, cluster, progress, order).take_all()
+    _Spread(job, store, cluster, progress, order, allow).take_all()
 
 
 def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> RunHeader:
@@ -91,15 +94,16 @@ def _refuse_what_nodes_cannot(job: Job) -> None:
 class _Spread:
     """One call of a run over a cluster."""
 
-    def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order) -> None:
+    def __init__(
+        self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order, allow: Sequence[str]
+    ) -> None:
         self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
         self._order = order
         self._parts = {part.name: part for part in job.scenario.parts}
         self._held = store.resume(job.resolved, job.digest)
-        self._keeper = Recorder(store, progress, job.scenario.attempts, self._held)
+        self._keeper = Recorder(store, progress, job.scenario.attempts, self._held, allow=allow)
         self._flights: dict[Any, _Flight] = {}
         self._waiting: deque[Share] = deque()
-        self._engines: dict[str, dict[str, Any]] = {}
         self._idle_since_s: float | None = None
         self._unbegun: Counter[Share] = Counter()
 
@@ -108,8 +112,6 @@ class _Spread:
         missing = work_of(self._job.plan, self._held).missing
         self._progress.start([slot.case.case_id for slot in missing])
         self._waiting.extend(dict.fromkeys(slot.unit for slot in missing))
-        for one in self._held.sessions:
-            self._expect_engine(one)
         try:
             while self._waiting or self._flights:
                 self._launch()
@@ -150,7 +152,6 @@ class _Spread:
             if isinstance(entry, dict):
                 flight.begun = None  # it has started, and is at no case
                 flight.node = entry.get("node") or flight.node
-                self._expect_engine(entry)
             self._keeper.keep(entry)
         flight.since_s = CLOCK()
         self._flights[self._cluster.ask(flight.unit)] = flight
@@ -224,23 +225,6 @@ class _Spread:
             if size.get(sample.case_id) == share.batch_size and sample.process == share.process
         )  # fmt: skip
         return next(nodes, None)
-
-    def _expect_engine(self, entry: dict[str, Any]) -> None:
-        """Check that every node loaded the same weights and tokenizer for a part.
-
-        Raises:
-            UserError: a node did not.
-        """
-        if entry.get("event") != "engine":
-            return
-        found = {name: entry[name] for name in NODE_KEYS if name in entry}
-        first = self._engines.setdefault(entry["part"], found)
-        for name in NODE_KEYS:
-            if first.get(name) != found.get(name):
-                raise UserError(
-                    f"part {entry['part']}: node {entry.get('node')} has {name} {found.get(name)}, another had "
-                    f"{first.get(name)}; give the model a revision, and every node the same files"
-                )
 
 
 def _of_unit(held: Run, share: Share) -> Run:

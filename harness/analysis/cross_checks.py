@@ -1,0 +1,190 @@
+"""Whether a record agrees with itself: figures that follow from others are worked out again.
+
+Each check names the kind of sample it is about and applies to the samples that have its fields. A record with a contradiction
+leaves no verdict. Whoever alters a record and seals it anew must keep all of these true; what a check cannot see is not shown
+to be honest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from harness.analysis.pass_arrays import TraceArrays
+from harness.record.schema import CaseHeader, Run, Sample
+from harness.record.seal import SEALED_SINCE
+from harness.scenario.loading import scenario_digest
+from harness.scenario.plan import sample_seed
+
+CLOCK_S, CLOCK_SHARE = 0.005, 0.01
+"""Two clocks may disagree by so much: wall clock and timer, timer and pass clock."""
+STEP_S = 1.0
+"""A wall clock that is set right may jump back by so much between two samples."""
+Found = tuple[str, str]
+"""What contradicts what, and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """One sample with what the checks of one sample read."""
+
+    case: CaseHeader
+    sample: Sample
+    part: Mapping[str, Any]
+    trace: TraceArrays
+
+
+def _tokens(one: Decode) -> Iterator[str]:
+    if any(row.output_tokens != len(row.output_ids) for row in one.sample.rows):
+        yield "output_tokens is not the number of output_ids"
+
+
+def _final(one: Decode) -> Iterator[str]:
+    if one.trace.count and not np.array_equal(
+        one.trace.per_row("final_tokens").sum(axis=0, dtype=np.int64), [row.output_tokens for row in one.sample.rows]
+    ):
+        yield "the passes made other numbers of tokens final than were written"
+
+
+def _forwards(one: Decode) -> Iterator[str]:
+    durations = [one.trace.seconds(name) for name in ("forward_s", "sampler_s")]
+    spent_s = sum(float(timed[one.trace.decode].sum()) for timed in durations if timed is not None)
+    if one.sample.decode_s is not None and spent_s > _at_most(one.sample.decode_s):
+        yield "the passes took longer than the whole decode"
+
+
+def _span(one: Decode) -> Iterator[str]:
+    begun, ended = _moments(one.sample)
+    if ended is not None and (one.sample.prefill_s or 0.0) + (one.sample.decode_s or 0.0) > _at_most(ended - begun):
+        yield "prompt and decode took longer than there is between its begin and its end"
+
+
+def _one_by_one(one: Decode) -> Iterator[str]:
+    if one.case.arm.get("method") == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
+        yield "a pass of next-token prediction made several tokens final"
+
+
+def _seeded(one: Decode) -> Iterator[str]:
+    case, sample, seed = one.case, one.sample, one.part.get("seed")
+    place = case.part, case.task, case.batch_size, sample.group, sample.repeat
+    if isinstance(seed, int) and not one.part.get("devices") and sample.seed != sample_seed(seed, *place):
+        yield "its seed is not that of its group and repeat"
+
+
+SAMPLE_CHECKS: tuple[Callable[[Decode], Iterator[str]], ...] = (_tokens, _final, _forwards, _span, _one_by_one, _seeded)
+
+
+def _scenario(run: Run) -> Iterator[Found]:
+    header = run.header
+    renamed = any(part.get("devices") for part in header.scenario.get("parts", []))  # as on one of several devices
+    if not renamed and scenario_digest(header.scenario) != header.scenario_digest:
+        yield "the scenario is not that of its digest", "run.json"
+
+
+def _once(run: Run) -> Iterator[Found]:
+    for names in _twice((sample.key, place) for sample, place in _placed(run)):
+        yield "the same sample is there twice", names
+
+
+def _measured_once(run: Run) -> Iterator[Found]:
+    """Two decodes by a clock never take the same time to the last digit, in their prompt's pass, in whole and in each pass."""
+    timed = ((s, place) for s, place in _placed(run) if s.decode_s and s.prefill_s and s.ended_at)
+    for names in _twice(((s.prefill_s, s.decode_s, s.packed_passes.data), place) for s, place in timed):
+        yield "two decodes took the same times to the last digit", names
+
+
+def _in_order(run: Run) -> Iterator[Found]:
+    last: dict[Hashable, float] = {}
+    for sample, place in _placed(run):
+        unit = None if sample.node is None else (sample.node, sample.process, sample.case_id.partition("/")[0])
+        begun, ended = _moments(sample)
+        if begun < last.get(unit, begun) - STEP_S:
+            yield "it began before the sample before it ended", place
+        last[unit] = begun if ended is None else ended
+
+
+def _whole(run: Run) -> Iterator[Found]:
+    """A case is decoded group by group, so a case that never failed lacks none in between."""
+    if run.header.record_version < SEALED_SINCE:
+        return
+    failed = {one.case_id for one in run.outcomes} | {str(one["case_id"]) for one in run.sessions if "case_id" in one}
+    taken: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
+    for sample in run.samples:
+        if not sample.warmup and sample.case_id not in failed:
+            taken[sample.case_id, sample.process].add((sample.repeat, sample.group))
+    groups: dict[str, int] = defaultdict(int)
+    for (case_id, _), places in taken.items():
+        groups[case_id] = max(groups[case_id], 1 + max(group for _, group in places))
+    for (case_id, process), places in taken.items():
+        last = max(places)
+        if len(places) != last[0] * groups[case_id] + last[1] + 1:
+            yield "samples before the last one are missing", f"case {case_id}, process {process}"
+
+
+def _sessions(run: Run) -> Iterator[Found]:
+    """Every process says what it found when it began, and a run on one machine was begun on it."""
+    starts = [one for one in run.sessions if one.get("event") == "start"]
+    for names in _twice(((one.get("pid"), one.get("taken_at"), one.get("node")), f"process {one.get('process')}")
+                        for one in starts if one.get("pid") is not None):  # fmt: skip
+        yield "two processes are one and the same", names
+    if not starts or run.header.record_version < SEALED_SINCE or any(sample.node for sample in run.samples):
+        return
+    known = {one.get("process", 0) for one in starts}
+    for process in sorted({sample.process for sample in run.samples} - known):
+        yield "a process has samples, and never began", f"process {process}"
+    if run.header.environment.get("cpu_model") not in {one.get("cpu_model") for one in starts}:
+        yield "no process ran on the machine of the header", "run.json"
+
+
+RUN_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
+    _scenario, _once, _measured_once, _in_order, _whole, _sessions,
+)  # fmt: skip
+
+
+def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
+    """Every sample with its place in words."""
+    for one in run.samples:
+        warm = ", warm-up" if one.warmup else ""
+        yield one, f"{one.case_id}, group {one.group}, repeat {one.repeat}, process {one.process}{warm}"
+
+
+def _twice(keyed: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
+    """The places of every key that occurs again, joined with those of its first."""
+    first: dict[Hashable, str] = {}
+    for key, place in keyed:
+        if key in first:
+            yield place if place == first[key] else f"{first[key]} and {place}"
+        first.setdefault(key, place)
+
+
+def _moments(sample: Sample) -> tuple[float, float | None]:
+    """Begin and end by the wall clock, in seconds; a time without a zone is UTC."""
+    both = (None if one is None else datetime.fromisoformat(one) for one in (sample.started_at, sample.ended_at))
+    begun, ended = (None if one is None else (one if one.tzinfo else one.replace(tzinfo=UTC)).timestamp() for one in both)
+    return begun or 0.0, ended
+
+
+def _at_most(seconds: float) -> float:
+    return seconds * (1 + CLOCK_SHARE) + CLOCK_S
+
+
+def contradictions(run: Run) -> dict[str, list[str]]:
+    """Where the record contradicts itself: the places of each contradiction, in words; empty where nothing does."""
+    found: dict[str, list[str]] = defaultdict(list)
+    cases = {case.case_id: case for case in run.header.cases}
+    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
+    for sample, place in _placed(run):
+        case = cases[sample.case_id]
+        one = Decode(case=case, sample=sample, part=parts.get(case.part, {}), trace=TraceArrays(sample.packed_passes))
+        for check in SAMPLE_CHECKS:
+            for words in check(one):
+                found[words].append(place)
+    for about_run in RUN_CHECKS:
+        for words, place in about_run(run):
+            found[words].append(place)
+    return dict(found)

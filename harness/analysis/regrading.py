@@ -1,0 +1,119 @@
+"""Answers graded again from the recorded output, where the tokenizer and the task are on this machine.
+
+Nothing is fetched, no code of a model runs, and a tokenizer counts only if it has the digest that the run recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.models.choice import ModelChoice, RandomModel, model_folder
+from harness.record.regular_file import read_regular
+from harness.record.schema import CaseHeader, Run, Sample
+from harness.workloads.loader import PromptItem, prompt_items
+from harness.workloads.spec import Workload
+
+WRONG = "an answer is graded otherwise than its text deserves"
+OTHER_PROMPT = "a prompt is not the one of its place"
+
+
+@dataclass(slots=True)
+class Regraded:
+    """``again``: answers graded again; ``wrong``: places of each contradiction; ``reasons``: why others were not graded."""
+
+    again: int = 0
+    wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    reasons: set[str] = field(default_factory=set)
+
+
+class _Encoded:
+    """Stands for the tokenizer while prompts are drawn: grading needs the answers, not the prompts' ids."""
+
+    def encode(self, text: str) -> list[int]:
+        return [len(text)]
+
+    encode_chat = encode
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NotImplementedError
+
+
+def regrade(run: Run) -> Regraded:
+    """Grade every graded answer of the model's own again."""
+    found = Regraded()
+    by_case: dict[str, list[Sample]] = defaultdict(list)
+    for sample in run.samples:
+        by_case[sample.case_id].append(sample)
+    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
+    items: dict[tuple[str, str], tuple[PromptItem, ...] | str] = {}
+    tokenizers: dict[str, Any] = {}
+    for case in run.header.cases:
+        samples = [one for one in by_case[case.case_id] if any(row.correct is not None for row in one.rows)]
+        if not samples or case.replayed is not None:
+            continue
+        place = case.part, case.task
+        if case.part not in tokenizers:
+            tokenizers[case.part] = _tokenizer(run, case)
+        if place not in items:
+            items[place] = "" if isinstance(tokenizers[case.part], str) else _items(parts.get(case.part, {}), case)
+        missing = next((one for one in (tokenizers[case.part], items[place]) if isinstance(one, str)), None)
+        if missing is None:
+            _grade(case, samples, items[place], tokenizers[case.part], found)
+        else:
+            found.reasons.add(missing)
+    return found
+
+
+def _grade(case: CaseHeader, samples: Sequence[Sample], items: Any, tokenizer: Any, found: Regraded) -> None:
+    rows = [
+        (f"{case.case_id}, group {one.group}, process {one.process}", one.group * case.batch_size + place, row)
+        for one in samples
+        for place, row in enumerate(one.rows)
+    ]
+    texts = tokenizer.decode_batch([row.output_ids for _, _, row in rows], skip_special_tokens=True)
+    for (where, index, row), text in zip(rows, texts, strict=True):
+        if index >= len(items) or items[index].prompt_id != row.prompt_id:
+            found.wrong[OTHER_PROMPT].append(where)
+        elif items[index].grade is not None and row.correct is not None:
+            found.again += 1
+            if items[index].grade(text) != row.correct:
+                found.wrong[WRONG].append(where)
+
+
+def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | str:
+    """The prompts of a built-in task; in words why there are none."""
+    try:
+        workload = Workload.model_validate(part.get("workload"))
+    except ValidationError:
+        return "the workload cannot be read"
+    if workload.prompts_file is not None or workload.dataset is not None:
+        return "the answers are in a file that is no part of the record"
+    seed = part.get("seed")
+    if workload.tasks is None or not isinstance(seed, int) or case.task not in workload.task_names:
+        return "the workload has no built-in task"
+    return prompt_items(workload, case.task, seed, _Encoded(), case.model.vocab)
+
+
+def _tokenizer(run: Run, case: CaseHeader) -> Any:
+    """The tokenizer of a part's model, in the form of the library tokenizers; in words why there is none."""
+    from tokenizers import Tokenizer  # loads what a record without answers does not need
+
+    recorded = {one.get("tokenizer_sha256") for one in run.events("engine", case.part)} - {None}
+    if not recorded:
+        return "the record does not name its tokenizer"
+    try:
+        model = TypeAdapter(ModelChoice).validate_python(case.model_source)
+        folder = None if isinstance(model, RandomModel) else model_folder(model)
+        if folder is None:
+            return "the tokenizer is not on this machine"
+        tokenizer = Tokenizer.from_str(read_regular(folder / "tokenizer.json").decode())
+    except Exception as error:
+        return f"the tokenizer cannot be read ({type(error).__name__})"
+    same = recorded == {hashlib.sha256(tokenizer.to_str().encode()).hexdigest()}
+    return tokenizer if same else "the tokenizer on this machine is another one"

@@ -1,0 +1,88 @@
+"""Fills in a checkpoint's chat template in a process of its own, with limits of time and memory.
+
+A template is a program in jinja that comes with the model. transformers runs it in a sandbox, which keeps it from files, but
+not from loops that never end or strings that fill the memory. One C call of it cannot be interrupted from within the process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from collections.abc import Mapping, Sequence
+from multiprocessing.pool import Pool
+from typing import Any
+from weakref import finalize
+
+from harness.errors import UserError
+
+TIME_LIMIT_S = 5.0
+"""For one prompt; published templates take milliseconds."""
+MEMORY_LIMIT_BYTES = 2 * 1024**3
+"""Of the process's address space, of which Python and transformers take half a gigabyte."""
+START_S = 120.0
+
+
+class Renderer:
+    """A chat template, ready to be filled in. ``special``: the special tokens by name; ``file``: where the template is from."""
+
+    def __init__(self, template: str, special: Mapping[str, Any], file: str) -> None:
+        self._fixed: dict[str, Any] = {"chat_template": template, **{name: str(token) for name, token in special.items()}}
+        self._file = file
+        self._pool: Pool | None = None
+
+    def text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
+        """The messages, up to where the answer begins if one is wanted.
+
+        Raises:
+            UserError: the template fails, or exceeds a limit.
+        """
+        asked: dict[str, Any] = self._fixed | {"conversations": [[dict(one) for one in messages]]}
+        asked |= {"add_generation_prompt": answer, "continue_final_message": not answer}
+        try:
+            return str(self._started().apply_async(_render, (asked,)).get(TIME_LIMIT_S))
+        except multiprocessing.TimeoutError as error:
+            raise self._refused(f"takes more than {TIME_LIMIT_S:g} s for one prompt") from error
+        except MemoryError as error:
+            raise self._refused(f"needs more than {MEMORY_LIMIT_BYTES // 1024**3} GiB for one prompt") from error
+        except ValueError as error:
+            raise self._refused(f"fails ({str(error).partition(chr(10))[0][:200]})") from error
+
+    def _refused(self, why: str) -> UserError:
+        """The error, after the process that may still compute has ended."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+        return UserError(
+            f"{self._file}: the chat template {why}; correct it, or write chat_template: false into the scenario's workload"
+        )
+
+    def _started(self) -> Pool:
+        """The process, begun by the first prompt; it ends with this object."""
+        if self._pool is None:
+            self._pool = multiprocessing.get_context("spawn").Pool(1, _limit)
+            finalize(self, self._pool.terminate)
+            self._pool.apply_async(_ready).get(START_S)
+        return self._pool
+
+
+def _limit() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: F401 - loaded off the limits
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+
+
+def _ready() -> None:
+    """Answered as soon as the process is."""
+
+
+def _render(asked: Mapping[str, Any]) -> str:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    render: Any = render_jinja_template  # said to return one text, returns several with their places
+    try:
+        texts, _ = render(**asked)
+    except MemoryError:
+        raise
+    except Exception as error:  # jinja's own errors do not survive the way to another process
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    return str(texts[0])
