@@ -7,7 +7,9 @@ the remedies of open answers and ends with the verdict.
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, NoReturn
@@ -18,11 +20,13 @@ from harness.analysis.judgement import Judgements
 from harness.cli.output import grid
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
-from harness.record.regular_file import write_whole
+from harness.record.regular_file import refuse_irregular, write_whole
 from harness.reporting.exports.formats import FORMATS, export
 from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
 
 STDOUT = "-"
+READER_WAITS, READER_WAIT_S = 100, 0.05
+"""How often, and how long, a pipe's reader is waited for."""
 BESIDE_THE_TABLE = "github"
 """Workflow commands are read line by line, so they stand below the table; any other format replaces it."""
 
@@ -86,7 +90,7 @@ def _target(text: str) -> Target:
         return Target(name, None)
     path = Path(file)
     if not _is_special(path):
-        path = Path(os.path.realpath(file))  # write through a link, do not replace it
+        refuse_irregular(path)
     if not path.parent.is_dir():
         raise UserError(f"--to {text}: there is no folder {path.parent}; make it first (mkdir -p {path.parent})")
     if path.is_dir():
@@ -123,7 +127,7 @@ def _write(file: Path, text: str) -> Exception | None:
     """Write the whole file or nothing; returns the disk's error."""
     try:
         if _is_special(file):
-            file.write_bytes(text.encode())
+            _into_special(file, text.encode())
         else:
             write_whole(file, text.encode())
     except (OSError, StorageError) as error:
@@ -131,6 +135,21 @@ def _write(file: Path, text: str) -> Exception | None:
         why = getattr(cause, "strerror", None) or cause
         return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
     return None
+
+
+def _into_special(file: Path, data: bytes) -> None:
+    """Write into a device or a pipe. Raises OSError, also where nobody opens the pipe for reading in time."""
+    for waited in range(READER_WAITS, -1, -1):
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO or not waited:
+                raise
+            time.sleep(READER_WAIT_S)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(data)
 
 
 HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")

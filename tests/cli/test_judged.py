@@ -159,21 +159,27 @@ def test_an_old_file_stays_whole_until_the_new_one_is(tmp_path: Path, monkeypatc
     assert isinstance(result.exception, StorageError) and file.read_text() == "of yesterday"
 
 
-def test_links_are_followed_and_pipes_stay_pipes(tmp_path: Path) -> None:
-    """A link's file is written, not the link replaced; a named pipe and a descriptor of the shell get the text."""
+def test_links_are_refused_and_pipes_stay_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link's file is not touched; a named pipe and a descriptor of the shell get the text, if somebody reads it."""
     (tmp_path / "link").symlink_to("file")
+    (tmp_path / "file").write_text("mine")
+    result, _ = judge(REFUTED, "--to", f"junit={tmp_path}/link")
+    assert isinstance(result.exception, UserError) and "symbolic link" in str(result.exception)
     os.mkfifo(tmp_path / "pipe")
     read_end, write_end = os.pipe()
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()), daemon=True)
     reader.start()
-    judge(REFUTED, "--to", f"junit={tmp_path}/link", "--to", f"bencher={tmp_path}/pipe", "--to", f"github=/dev/fd/{write_end}")
+    judge(REFUTED, "--to", f"bencher={tmp_path}/pipe", "--to", f"github=/dev/fd/{write_end}")
     reader.join(timeout=10)
     os.close(write_end)
     with os.fdopen(read_end) as descriptor:
         assert descriptor.read() == export(REFUTED, "github")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == export(REFUTED, "junit")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "mine"
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and got == [export(REFUTED, "bencher")]
+    monkeypatch.setattr("harness.cli.judged.READER_WAITS", 1)
+    result, _ = judge(REFUTED, "--to", f"junit={tmp_path}/pipe")
+    assert isinstance(result.exception, StorageError)
 
 
 def test_help_lists_every_format() -> None:
