@@ -27,7 +27,7 @@ READERS: tuple[tuple[str, ...], ...] = (
 OUTPUTS: tuple[tuple[str, ...], ...] = (
     ("report", "GOOD", "--out", "OUT"), ("report", "GOOD", "--markdown", "OUT"), ("report", "GOOD", "GOOD", "--out", "OUT"),
     ("verify", "GOOD", "--to", "json=OUT"), ("verify", "GOOD", "--to", "junit=OUT"),
-    ("gate", "GOOD", "GOOD", "--to", "markdown=OUT"), ("compare", "GOOD", "GOOD", "--to", "json=OUT"),
+    ("gate", "GOOD", "GOOD", "--to", "markdown=OUT"), ("gate", "GOOD", "GOOD", "--to", "github=OUT"),
     ("publish", "GOOD", "OUT"), ("history", "add", "GOOD", "--db", "OUT"),
     ("history", "trend", "--db", "h.sqlite", "--html", "OUT"), ("gallery", "FOLDER"),
 )  # fmt: skip
