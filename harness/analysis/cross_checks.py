@@ -109,7 +109,7 @@ def _in_order(run: Run) -> Iterator[Found]:
 
 
 def _whole(run: Run) -> Iterator[Found]:
-    """A case is decoded group by group, so a case that never failed lacks none in between."""
+    """A case that never failed is decoded group by group: it lacks none in between, nor at an end that is recorded."""
     if run.header.record_version < SEALED_SINCE:
         return
     failed = {one.case_id for one in run.outcomes} | {str(one["case_id"]) for one in run.sessions if "case_id" in one}
@@ -117,13 +117,15 @@ def _whole(run: Run) -> Iterator[Found]:
     for sample in run.samples:
         if not sample.warmup and sample.case_id not in failed:
             taken[sample.case_id, sample.process].add((sample.repeat, sample.group))
+    ended = {(one.get("part"), one.get("process", 0)) for one in run.sessions if one.get("event") == "end"}
     groups: dict[str, int] = defaultdict(int)
     for (case_id, _), places in taken.items():
         groups[case_id] = max(groups[case_id], 1 + max(group for _, group in places))
     for (case_id, process), places in taken.items():
-        last = max(places)
-        if len(places) != last[0] * groups[case_id] + last[1] + 1:
-            yield "samples before the last one are missing", f"case {case_id}, process {process}"
+        repeat, group = max(places)
+        to_the_end = {(case_id.partition("/")[0], process), (None, process)} & ended
+        if len(places) != repeat * groups[case_id] + (groups[case_id] if to_the_end else group + 1):
+            yield "samples are missing", f"case {case_id}, process {process}"
 
 
 def _sessions(run: Run) -> Iterator[Found]:

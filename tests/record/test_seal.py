@@ -1,0 +1,208 @@
+"""Lines of a record carry the hash of the line before, its end is sealed and may be signed; honest ones are never broken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from harness.errors import RecordError, UserError
+from harness.record.publication import publish
+from harness.record.seal import Seal
+from harness.record.signature import signer
+from harness.record.store import RunStore, read_run
+from tests.helpers.begun_runs import begun, make_header, make_sample
+from tests.helpers.records import RECORDS
+
+NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+
+
+def gone_on(folder: Path, *groups: int) -> None:
+    """Take these samples, and an event for each."""
+    with RunStore(folder) as store:
+        store.resume(make_header().scenario, "d1")
+        for group in groups:
+            store.append(make_sample(group))
+            store.append_session({"group": group})
+
+
+def seal_of(folder: Path) -> Seal:
+    """As read."""
+    found = read_run(folder).seal
+    assert found is not None
+    return found
+
+
+def test_every_line_carries_the_hash_of_the_line_before(tmp_path: Path) -> None:
+    """By hand: the first line that of run.json, every other that of the whole line before it."""
+    folder = begun(tmp_path / "run", samples=3)
+    before = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
+    for line in (folder / "samples.jsonl").read_bytes().splitlines():
+        assert json.loads(line)["before"] == before
+        before = hashlib.sha256(line).hexdigest()
+    assert seal_of(folder).words == "sealed, not signed"
+
+
+def test_every_change_of_a_sealed_record_is_seen(tmp_path: Path) -> None:
+    """One byte of any file made another: the seal is broken, or the file cannot be read at all."""
+    folder, luck = begun(tmp_path / "run", samples=3), random.Random(1)
+    gone_on(folder, 3)
+    for name in ("run.json", "samples.jsonl", "events.jsonl", "seal.json"):
+        whole = (folder / name).read_bytes()
+        for _ in range(60):
+            place = luck.randrange(len(whole) - 1)
+            other = luck.choice([one for one in b'0a{" ' if one != whole[place]])
+            (folder / name).write_bytes(whole[:place] + bytes([other]) + whole[place + 1 :])
+            with suppress(RecordError):
+                assert seal_of(folder).state == "broken", (name, place, other)
+        (folder / name).write_bytes(whole)
+    assert seal_of(folder).state == "sealed"
+
+
+@pytest.mark.parametrize("lines", ["first", "middle", "last", "swapped"])
+def test_lines_taken_out_or_moved_are_named(tmp_path: Path, lines: str) -> None:
+    """The file and the line are named from which on the record is another."""
+    folder = begun(tmp_path / "run", samples=4)
+    held = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    other = {
+        "first": held[1:],
+        "middle": held[:1] + held[2:],
+        "last": held[:3],
+        "swapped": [held[0], held[2], held[1], held[3]],
+    }
+    (folder / "samples.jsonl").write_bytes(b"".join(other[lines]))
+    number = {"first": "samples.jsonl:1 ", "middle": "samples.jsonl:2 ", "last": "the first 4 lines, of 3", "swapped": ":2 "}
+    found = seal_of(folder)
+    assert found.state == "broken" and number[lines] in found.reason
+
+
+def test_a_record_that_was_killed_or_gone_on_with_is_never_broken(tmp_path: Path) -> None:
+    """200 kills at any byte of either file, each gone on with; between them it is unsealed, in the end sealed."""
+    luck = random.Random(7)
+    folder = begun(tmp_path / "run", samples=2)
+    for trial in range(200):
+        with RunStore(folder) as store:
+            store.resume(make_header().scenario, "d1")
+            kept = {name: (folder / name).stat().st_size for name in ("samples.jsonl", "events.jsonl")}
+            for group in range(luck.randint(0, 2)):
+                store.append(make_sample(10 * trial + group))
+                store.append_session({"trial": trial})
+            store._origin = None  # killed: nobody seals it
+        for name, size in kept.items():
+            with (folder / name).open("rb+") as file:
+                file.truncate(luck.randint(size, (folder / name).stat().st_size))
+        if trial % 40 == 20:
+            publish(folder, folder)
+            assert seal_of(folder).state == "sealed"
+        assert seal_of(folder).state != "broken", trial
+    gone_on(folder)
+    assert seal_of(folder).state == "sealed" and len(read_run(folder).samples) > 20
+
+
+def test_a_child_goes_on_with_the_chain_and_its_sender_after_it(tmp_path: Path) -> None:
+    """The lent journal links to the sender's last line, and the sender to the child's; only the owner seals."""
+    folder = begun(tmp_path / "run", samples=1)
+    with RunStore(folder) as sender:
+        sender.resume(make_header().scenario, "d1")
+        sender.append(make_sample(1))
+        with RunStore(folder, sender.hold()) as child:
+            child.resume(make_header().scenario, "d1")
+            child.append(make_sample(2))
+        assert seal_of(folder).words == "unsealed (2 lines were written after it was sealed)"
+        sender.append(make_sample(3))
+    assert seal_of(folder).state == "sealed" and len(read_run(folder).samples) == 4
+
+
+def test_a_record_without_its_seal_is_unsealed_and_not_broken(tmp_path: Path) -> None:
+    """Records of all older versions, and one whose seal.json is gone."""
+    for version in range(1, 7):
+        assert seal_of(RECORDS / f"v{version}").words == f"unsealed (format {version} of the record had no seal)"
+    folder = begun(tmp_path / "run", samples=1)
+    (folder / "seal.json").unlink()
+    assert seal_of(folder).words == "unsealed (its run has not ended)"
+    assert seal_of(RECORDS / "v7").state == "sealed"
+
+
+def test_a_header_made_older_does_not_hide_a_broken_chain(tmp_path: Path) -> None:
+    """Lines that carry hashes under a header of format 6 were not written so."""
+    folder = begun(tmp_path / "run", samples=2)
+    header = (folder / "run.json").read_text().replace('"record_version": 7', '"record_version": 6')
+    (folder / "run.json").write_text(header)
+    (folder / "seal.json").unlink()
+    assert seal_of(folder).state == "broken"
+
+
+def test_an_older_record_is_sealed_as_it_is_published(tmp_path: Path) -> None:
+    """By the bytes of its lines: a change of one figure is seen, and a broken record is not published."""
+    target = publish(RECORDS / "v5", tmp_path / "kept")
+    assert seal_of(target).state == "sealed"
+    events = (target / "events.jsonl").read_text()
+    (target / "events.jsonl").write_text(events.replace('"process": 0', '"process": 1', 1))
+    assert seal_of(target).state == "broken"
+    with pytest.raises(UserError, match=r"its seal is broken .*publish the record as the run wrote it"):
+        publish(target, tmp_path / "again")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, Path]:
+    """Two keys without a passphrase."""
+    found = {name: tmp_path / name for name in ("mine", "other")}
+    for name, file in found.items():
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(file)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    return found
+
+
+@NEEDS_TOOL
+def test_a_signature_names_its_key_and_fits_one_seal_only(tmp_path: Path, keys: dict[str, Path]) -> None:
+    """Signed, gone on with and sealed anew (the signature is gone), signed again; another seal's signature breaks it."""
+    folder = publish(begun(tmp_path / "run", samples=2), tmp_path / "kept", keys["mine"])
+    found = seal_of(folder)
+    assert (
+        found.signature is not None
+        and found.signature.valid
+        and found.words.startswith("sealed, signed by ED25519 key SHA256:")
+    )
+    old, told = (folder / "seal.json.sig").read_bytes(), found.words
+    copy = publish(folder, tmp_path / "copy")
+    assert seal_of(copy).words == told, "a copy of the same record keeps its signature"
+    gone_on(folder, 5)
+    assert seal_of(folder).words == "sealed, not signed" and not (folder / "seal.json.sig").exists()
+    (folder / "seal.json.sig").write_bytes(old)
+    assert seal_of(folder).state == "broken" and "the signature does not fit" in seal_of(folder).reason
+
+
+@NEEDS_TOOL
+def test_only_an_allowed_signer_is_named(tmp_path: Path, keys: dict[str, Path]) -> None:
+    """By the file of allowed signers; another key, another namespace and another content are nobody's."""
+    folder = publish(begun(tmp_path / "run", samples=1), tmp_path / "kept", keys["mine"])
+    head, signature = (folder / "seal.json").read_bytes(), (folder / "seal.json.sig").read_bytes()
+    allowed = tmp_path / "allowed"
+
+    def named(line: str, content: bytes = head) -> str | None:
+        allowed.write_text(line)
+        return signer(content, signature, allowed)
+
+    mine, other = (keys[name].with_suffix(".pub").read_text() for name in ("mine", "other"))
+    assert named(f"me@here {mine}") == "me@here"
+    assert named(f'me@here namespaces="sbd-record" {mine}') == "me@here"
+    assert named(f"them@there {other}") is None
+    assert named(f'me@here namespaces="git" {mine}') is None
+    assert named(f"me@here {mine}", head + b" ") is None
+    with pytest.raises(UserError, match="there is no such file"):
+        signer(head, signature, tmp_path / "absent")
+
+
+@NEEDS_TOOL
+def test_a_key_that_signs_nothing_is_the_users_mistake(tmp_path: Path) -> None:
+    """No key at all, and a file that is none."""
+    (tmp_path / "none").write_text("not a key")
+    for key in (tmp_path / "absent", tmp_path / "none"):
+        with pytest.raises(UserError, match=r"--sign .*ssh-keygen refused"):
+            publish(begun(tmp_path / f"run-{key.name}", samples=1), tmp_path / f"kept-{key.name}", key)
