@@ -95,7 +95,10 @@ PLANTED: tuple[Callable[[Path, Place], None], ...] = (
     _link, _relative, _chain, _dangling, _to_itself, _to_folder, _to_device, _folder, _pipe, _device, _socket, _hard,
 )  # fmt: skip
 OF_RUNS = [(name, plant, command) for name in OF_A_RUN for plant in PLANTED for command in READERS]
-OF_OUTPUTS = [(command, plant) for command in OUTPUTS for plant in PLANTED]
+OF_OUTPUTS = [
+    (command, plant) for command in OUTPUTS for plant in PLANTED if (command[0], plant) != ("history", _dangling)
+]  # fmt: skip
+"""A database is the user's own, and may lie behind a link."""
 COUNT = len(OF_OUTPUTS) + len(OF_RUNS) // 3
 
 

@@ -38,8 +38,8 @@ def case(world: World, number: int, chance: Random) -> Case:
         what, change = listed[number]
         return Case(what, partial(_read, world.good, change, command, chance, world.good))
     number -= len(listed)
-    older = [OLDER / f"v{version}" for version in range(1, 7)]
-    source = world.good if number % 4 else [*older, PUBLISHED][number // 4 % 7]
+    older = [*sorted(OLDER.glob("v*")), PUBLISHED]
+    source = world.good if number % 4 else older[number // 4 % len(older)]
     name, change = (
         (HEADER, _tree),
         (SAMPLES, _lines),

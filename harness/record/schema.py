@@ -35,7 +35,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.models import ModelShape
+from harness.models import DTYPE_BYTES, ModelShape
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
@@ -97,6 +97,12 @@ def _facts(values: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(one, dict) for one in listed):
         raise ValueError("gpus and nvidia_gpus are lists of objects")
     return values
+
+
+def _known_dtype(dtype: str) -> str:
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"got {dtype!r}, allowed are {', '.join(DTYPE_BYTES)}")
+    return dtype
 
 
 def _named_parts(scenario: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +240,7 @@ class CaseHeader(_Frozen):
     task: str
     model: ModelShape
     model_source: dict[str, Any]
-    dtype: str
+    dtype: Annotated[str, AfterValidator(_known_dtype)]
     device: str
     attention: str
     session: str = "plain"

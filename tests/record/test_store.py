@@ -270,6 +270,17 @@ def test_a_bad_header_is_refused(tmp_path: Path, text: str, words: str) -> None:
         read_run(tmp_path / "nothing")
 
 
+def test_a_dtype_that_nothing_can_price_is_refused(tmp_path: Path) -> None:
+    """It is damage: no plan names one that the arithmetic does not know."""
+    with RunStore(tmp_path) as store:
+        store.create(make_header())
+    header = json.loads((tmp_path / "run.json").read_text())
+    header["cases"][0]["dtype"] = "float7"
+    (tmp_path / "run.json").write_text(json.dumps(header))
+    with pytest.raises(RecordError, match=r"cases\.0\.dtype: .*got 'float7', allowed are float64"):
+        read_run(tmp_path)
+
+
 def test_a_sample_of_another_format_is_refused(tmp_path: Path) -> None:
     """A line that is JSON but no sample names the first field that does not fit."""
     begun(tmp_path / "run")
