@@ -338,7 +338,7 @@ def _arguments(text: str, place: Place) -> None:
         return
     for words in (("verify", text), ("plan", text), ("hardware", text), ("roofline", "--model", text, "--hardware", "h100-sxm"),
                   ("capacity", "--model", "llama-3.1-8b", "--table1", text),
-                  ("history", "show", text)):  # fmt: skip
+                  ("history", "show", "--", text)):  # fmt: skip
         check_terminal(place, place.sbd(words[0], "--", *words[1:]) if len(words) == 2 else place.sbd(*words))
 
 

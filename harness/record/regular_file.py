@@ -28,7 +28,7 @@ def open_regular(path: Path, flags: int) -> int:
     """A descriptor of the file; with O_CREAT it may be new. Opening a pipe does not wait for its other end.
 
     Raises:
-        UserError: it is no regular file. OSError: as os.open.
+        UserError: it is no regular file, or it is opened for writing and has other names. OSError: as os.open.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -36,9 +36,16 @@ def open_regular(path: Path, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             refuse_irregular(path)
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
         os.close(descriptor)
         refuse_irregular(path)
+    elif state.st_nlink > 1 and flags & os.O_ACCMODE != os.O_RDONLY:
+        os.close(descriptor)
+        raise UserError(
+            f"{path}: is a file that has another name too (a hard link), and writing here would change both. Put a copy there, "
+            "or give another place"
+        )
     return descriptor
 
 

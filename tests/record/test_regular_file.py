@@ -119,3 +119,12 @@ def test_a_target_with_other_values_under_the_same_keys_keeps_them(tmp_path: Pat
     with pytest.raises(UserError, match=r"holds 1 samples that .*one lacks or took with other values"):
         publish(one, two)
     assert [sample.decode_s for sample in read_run(two).samples if sample.group == 7] == [2.0]
+
+
+def test_a_file_with_another_name_is_read_and_not_written(tmp_path: Path) -> None:
+    """A hard link in somebody's folder may be a file of the user's."""
+    (tmp_path / "mine").write_text("mine")
+    os.link(tmp_path / "mine", tmp_path / "samples.jsonl")
+    assert read_regular(tmp_path / "samples.jsonl") == b"mine"
+    with pytest.raises(UserError, match="hard link"):
+        open_regular(tmp_path / "samples.jsonl", os.O_RDWR)
