@@ -38,6 +38,8 @@ OUTSIDE = {
     "roofline": {"numpy"},
     "capacity": {"numpy"},
     "analysis": {"numpy", "pandas", "ruptures", "scipy"},
+    # Answers are graded again from their ids; the library is small, runs no model, and need not be there.
+    "analysis.regrading": {"tokenizers"},
     "regression": {"numpy", "sqlalchemy"},
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
     "decoding": {"torch"},

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
+from benchmarks.hostile import tampering
 from benchmarks.hostile.cases import COUNTERS, judged, watch
 from benchmarks.hostile.world import World
 from benchmarks.results_file import write_results
@@ -106,9 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="sbd-hostile-") as temporary:
         root = given.keep or Path(temporary)
         figures, lines = walk(root, chosen(given.share, given.only), given.seed, given.workers, given.keep is not None)
-    print(dict(figures))
+    print(dict(figures), tampering.figures())
     if given.share == 1.0 and not given.only:
-        print(write_results("hostile", {name: float(count) for name, count in figures.items()}))
+        print(write_results("hostile", {name: float(count) for name, count in figures.items()} | tampering.figures()))
     return int(bool(lines))
 
 

@@ -102,8 +102,10 @@ def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | s
 
 def _tokenizer(run: Run, case: CaseHeader) -> Any:
     """The tokenizer of a part's model, in the form of the library tokenizers; in words why there is none."""
-    from tokenizers import Tokenizer  # loads what a record without answers does not need
-
+    try:
+        from tokenizers import Tokenizer  # not there where nothing is measured, and not loaded for a record without answers
+    except ImportError:
+        return "the library tokenizers is not installed"
     recorded = {one.get("tokenizer_sha256") for one in run.events("engine", case.part)} - {None}
     if not recorded:
         return "the record does not name its tokenizer"
