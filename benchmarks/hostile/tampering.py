@@ -1,4 +1,4 @@
-"""Records altered on purpose, one kind at a time: as they were sealed, sealed anew without the key, and with a signature demanded.
+"""Records altered on purpose, one kind at a time: as sealed, sealed anew without the key, and with a signature demanded.
 
 An altered record never leaves a verdict while its seal, or the demand for a signature, stands. Sealed anew, its own
 contradictions show most kinds; how many is a figure of this benchmark, not a promise.
