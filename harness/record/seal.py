@@ -2,7 +2,8 @@
 
     run.json        its bytes are the origin: the first line of either journal carries their SHA-256
     *.jsonl         {"before": SHA-256 of the line before, in hexadecimal, ...} from version 7 of the format on
-    seal.json       the ends: how many lines there were and the SHA-256 of all their bytes, newlines included
+    seal.json       the ends: how many lines there were, and the SHA-256 of the last one, which carries those of all others; of
+                    an older record, whose lines carry none, that of all their bytes, newlines included
     seal.json.sig   an SSH signature of seal.json (harness.record.signature)
 
 Whoever changes a record can seal it anew, but not sign it anew without the key. A seal says nothing about the honesty of the
@@ -83,9 +84,9 @@ def unlinked(line: bytes) -> bytes:
     return b"{" + line[found.end() :] if (found := _LINK.match(line)) else line
 
 
-def seal_head(run_id: str, header: bytes, journals: Mapping[str, Sequence[bytes]]) -> SealHead:
-    """The seal of a header and of all whole lines of each journal, by the journal's name."""
-    ends = {name: _SealedFile(lines=len(lines), sha256=_digest_of(lines)) for name, lines in journals.items()}
+def seal_head(run_id: str, version: int, header: bytes, journals: Mapping[str, Sequence[bytes]]) -> SealHead:
+    """The seal of a header of this ``version`` of the format, and of all whole lines of each journal, by the journal's name."""
+    ends = {name: _SealedFile(lines=len(lines), sha256=_end_of(lines, version)) for name, lines in journals.items()}
     return SealHead(run_id=run_id, header_sha256=digest(header), journals=ends)
 
 
@@ -114,7 +115,7 @@ def check_seal(
         return _broken(f"{SEAL} does not name the files of the record")
     for name, end in sealed.journals.items():
         lines = journals[name]
-        if len(lines) < end.lines or end.sha256 != _digest_of(lines[: end.lines]):
+        if len(lines) < end.lines or end.sha256 != _end_of(lines[: end.lines], version):
             return _broken(f"{name}: the first {end.lines} lines, of {len(lines)} there, are not those that were sealed")
     if signature is not None and not signature.valid:
         return _broken(f"the signature does not fit {SEAL}: {signature.words}")
@@ -128,7 +129,9 @@ def _broken(reason: str) -> Seal:
     return Seal(state="broken", reason=reason)
 
 
-def _digest_of(lines: Sequence[bytes]) -> Digest:
+def _end_of(lines: Sequence[bytes], version: int) -> Digest:
+    if version >= SEALED_SINCE:
+        return digest(lines[-1] if lines else b"")
     found = hashlib.sha256()
     for line in lines:
         found.update(line)

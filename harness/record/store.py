@@ -152,7 +152,9 @@ class RunStore:
             RecordError, StorageError: the run cannot be read, or not be written.
         """
         header, written = read_header(self.directory / HEADER)
-        head = seal_head(header.run_id, written, {name: whole_lines(self.directory / name) for name in JOURNALS}).written()
+        head = seal_head(
+            header.run_id, header.record_version, written, {name: whole_lines(self.directory / name) for name in JOURNALS}
+        ).written()
         if kept(self.directory / SEAL) != head:
             try:
                 (self.directory / SIGNATURE).unlink(missing_ok=True)

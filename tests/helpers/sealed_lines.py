@@ -31,6 +31,6 @@ def reseal(directory: Path) -> None:
         lines = [unlinked(line).decode() for line in whole_lines(directory / name)]
         packed(directory / name).unlink(missing_ok=True)
         (directory / name).write_bytes(b"".join(chained(lines, written)))
-    head = seal_head(header.run_id, written, {name: whole_lines(directory / name) for name in JOURNALS})
+    head = seal_head(header.run_id, header.record_version, written, {name: whole_lines(directory / name) for name in JOURNALS})
     (directory / SEAL).write_bytes(head.written())
     (directory / SIGNATURE).unlink(missing_ok=True)
