@@ -58,7 +58,10 @@ def grid(
             head, justify="right" if head in right else "left", no_wrap=not fold, overflow="fold" if fold else "ellipsis"
         )
     for row in rows:
-        table.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row), end_section=ruled)
+        told = (
+            one_line(cell).replace("::", ": :") if isinstance(cell, str) else cell for cell in row
+        )  # folds within words too
+        table.add_row(*told, end_section=ruled)
     text, width = StringIO(), max(get_terminal_size(fallback=(160, 50)).columns, at_least)
     Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

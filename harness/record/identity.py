@@ -124,11 +124,11 @@ def refuse_other(found: Sequence[Difference], event: dict[str, Any], allow: Coll
     refused = [one for one in found if one.item not in allow]
     if refused:
         where = f"part {event.get('part')}" + (f", node {event['node']}" if event.get("node") else "")
-        told = "\n".join(f"  {one.item}: was {one.then}, is {one.now}" for one in refused)
         raise UserError(
-            f"{where}: the run was begun with something else, so its samples cannot be mixed with new ones:\n{told}\n"
+            f"{where}: the run was begun with something else, so its samples cannot be mixed with new ones:",
+            *(f"  {one.item}: was {one.then}, is {one.now}" for one in refused),
             "restore it, start a new run with --out, or go on in spite of it with "
-            f"--allow {','.join(one.item for one in refused)}: the record and the report then say so"
+            f"--allow {','.join(one.item for one in refused)}: the record and the report then say so",
         )
 
 

@@ -504,7 +504,7 @@ class PickledHere:
 
     started = 0
 
-    def __init__(self, **_):
+    def __init__(self, *_):
         PickledHere.started += 1
 
     def __enter__(self):

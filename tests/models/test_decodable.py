@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -183,11 +185,12 @@ def test_a_run_ends_before_anything_is_loaded(kind: str, more: dict[str, Any], d
 
 
 def test_loading_asks_again(tmp_path: Path) -> None:
-    """What comes from the hub has its config only then; still no weight is read, for there is none here."""
+    """What comes from the hub has its config only then; still no weight is read, for none of the model's is here."""
     from harness.engine.loading import load_model
     from harness.scenario.scenario import Part
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})
+    save_file({"unused": torch.zeros(1)}, folder / "model.safetensors")
     part = Part.model_construct(
         model=HuggingFaceModel(huggingface=str(folder)), device="cpu", dtype="float32", model_attention="sdpa", seed=1
     )
