@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -186,6 +184,8 @@ def test_a_run_ends_before_anything_is_loaded(kind: str, more: dict[str, Any], d
 
 def test_loading_asks_again(tmp_path: Path) -> None:
     """What comes from the hub has its config only then; still no weight is read, for none of the model's is here."""
+    from safetensors.torch import save_file
+
     from harness.engine.loading import load_model
     from harness.scenario.scenario import Part
 
