@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +9,8 @@ import pytest
 
 from harness.analysis.comparison import compare
 from harness.errors import RecordError
-from harness.record.seal import unlinked
 from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
-from tests.helpers.records import RECORDS
-from tests.helpers.sealed_lines import chained
-
-NUMBERS = {"@inf@": "1e400", "@long@": "9" * 4200}
-"""As JSON spells them; no dumper of Python does."""
-
-
-def changed(folder: Path, name: str, number: int, keys: tuple[str | int, ...], value: Any) -> Path:
-    """The record of version 7 with one value changed, in the line ``number`` (from 1) of a file, and chained anew."""
-    files = {
-        one: [unlinked(line) for line in (RECORDS / "v7" / one).read_bytes().split(b"\n") if line] for one in (EVENTS, SAMPLES)
-    }
-    trees = {HEADER: [json.loads((RECORDS / "v7" / HEADER).read_bytes())]}
-    trees |= {one: [json.loads(line) for line in lines] for one, lines in files.items()}
-    reduce(lambda tree, key: tree[key], keys[:-1], trees[name][number - 1])[keys[-1]] = value
-    texts = {one: [json.dumps(tree) for tree in found] for one, found in trees.items()}
-    for spelt, number_text in NUMBERS.items():
-        texts[name] = [text.replace(f'"{spelt}"', number_text) for text in texts[name]]
-    header = texts[HEADER][0].encode()
-    (folder / HEADER).write_bytes(header)
-    for one in (EVENTS, SAMPLES):
-        (folder / one).write_bytes(b"".join(chained(texts[one], header)))
-    return folder
+from tests.helpers.records import changed_record, small_record
 
 
 @pytest.mark.parametrize(
@@ -67,16 +42,19 @@ def test_what_no_measurement_writes_is_refused(
 ) -> None:
     """Every one of these ended a command with a TypeError, an OverflowError or a MemoryError, or made it invent a figure."""
     with pytest.raises(RecordError) as refusal:
-        read_run(changed(tmp_path, name, 1, keys, value))
+        read_run(changed_record(tmp_path, small_record(7), (name, 0, *keys), value))
     assert words in str(refusal.value) and name in str(refusal.value)
 
 
 def test_other_keys_hold_what_they_hold(tmp_path: Path) -> None:
     """An event that later versions write is kept, and a time without a zone is one in UTC."""
-    found = read_run(changed(tmp_path, EVENTS, 1, ("session", "later"), {"a": [1, None, {"b": True}]}))
+    found = read_run(changed_record(tmp_path, small_record(7), (EVENTS, 0, "session", "later"), {"a": [1, None, {"b": True}]}))
     assert found.sessions[0]["later"] == {"a": [1, None, {"b": True}]}
     times = [
-        sample.started_at for sample in read_run(changed(tmp_path, SAMPLES, 1, ("started_at",), "2026-11-20T10:00:00")).samples
+        sample.started_at
+        for sample in read_run(
+            changed_record(tmp_path, small_record(7), (SAMPLES, 0, "started_at"), "2026-11-20T10:00:00")
+        ).samples
     ]
     assert times[0] == "2026-11-20T10:00:00+00:00"
     assert compare(found).cells
