@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from harness.errors import ScenarioError, UserError
+from harness.errors import LONGEST_SHOWN, ScenarioError, UserError, in_words
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
@@ -74,23 +74,10 @@ def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> 
     return Discriminator(kind_of, custom_error_type=error_type, custom_error_message=message)
 
 
-_WHAT_TO_DO = {
-    "bool_type": "write true or false, without quotes",
-    "float_type": "write a number, without quotes",
-    "int_type": "write a whole number, without quotes",
-    "string_type": 'write text; put it in quotes if it looks like a number ("2024")',
-    "missing": "add it",
-    "extra_forbidden": "remove it",
-    "literal_error": "choose one of these",
-    "union_tag_invalid": "choose one of these",
-}
 MOST_VALUES = 100_000
 MOST_BYTES = 4 << 20
 LONGEST_NUMBER = 300
 """Characters of a number; no figure has as many."""
-LONGEST_SHOWN = 200
-LONGEST_SENTENCE = 4000
-"""Long enough for a list of everything allowed, too short for a whole file given as one value."""
 DEEPEST = 100
 _TAG = "tag:yaml.org,2002:"
 _ALIKE = {"true", "false", ".inf", ".nan"}
@@ -113,12 +100,7 @@ class YamlDocument:
 
     def line_of(self, location: Sequence[str | int]) -> int:
         """Line (from 1) of the innermost key of ``location`` that the file has; missing parts are skipped."""
-        node, line = self.root, self.root.start_mark.line
-        for part in location:
-            found = _child(node, part)
-            if found is not None:
-                node, line = found
-        return line + 1
+        return [self.root.start_mark.line, *(line for _, line in self._found(location))][-1] + 1
 
     def describe(self, error: ValidationError) -> list[str]:
         """Every error of pydantic as ``file:line: where.the.key: what was given, what is allowed, what to do``."""
@@ -129,19 +111,19 @@ class YamlDocument:
 
     def _describe_one(self, details: ErrorDetails) -> str:
         location = [*details["loc"], *([details["ctx"]["key"]] if "key" in details.get("ctx", {}) else [])]
-        where = ".".join(map(str, self._written(location, missing=details["type"] == "missing"))) or "the file"
-        return f"{self.file}:{self.line_of(location)}: {where}: {in_words(details)}"
+        parts = [part for part, _ in self._found(location)]  # pydantic also names the branches of its unions
+        if details["type"] == "missing" and parts[-1:] != location[-1:]:
+            parts.append(location[-1])
+        return f"{self.file}:{self.line_of(location)}: {'.'.join(map(str, parts)) or 'the file'}: {in_words(details)}"
 
-    def _written(self, location: Sequence[str | int], *, missing: bool) -> Iterator[str | int]:
-        """The parts of ``location`` that are in the file: pydantic also names the branches of its unions."""
+    def _found(self, location: Sequence[str | int]) -> Iterator[tuple[str | int, int]]:
+        """The parts of ``location`` that are in the file, with their lines (from 0)."""
         node = self.root
-        for depth, part in enumerate(location):
+        for part in location:
             found = _child(node, part)
             if found is not None:
-                node = found[0]
-                yield part
-            elif missing and depth == len(location) - 1:
-                yield part
+                node, line = found
+                yield part, line
 
 
 class _Loader(yaml.SafeLoader):
@@ -285,37 +267,6 @@ def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: typ
         first[key.value] = line
     for one in _inner(node):
         _refuse_duplicates(file, one, seen, refusal)
-
-
-def in_words(details: ErrorDetails) -> str:
-    """One error of pydantic as what was given, what is allowed and what to do, without its place."""
-    todo = _WHAT_TO_DO.get(details["type"])
-    return _sentence(details)[:LONGEST_SENTENCE] + (f"; {todo}" if todo else "")
-
-
-def _sentence(details: ErrorDetails) -> str:
-    """What was given and what is allowed, in one clause."""
-    kind, given, context = details["type"], details["input"], details.get("ctx", {})
-    fixed = {
-        "missing": "the key is required and missing",
-        "extra_forbidden": "unknown key",
-        "too_short": "got an empty list, at least one value is needed",
-        "union_tag_invalid": f"got {_shown(context.get('tag'))}, allowed: {context.get('expected_tags')}",
-    }
-    if kind in fixed:
-        return fixed[kind]
-    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
-    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {_shown(given)}, {message}"
-
-
-def _shown(given: Any) -> str:
-    """What was given, cut if it is too long to read."""
-    try:
-        text = repr(given)
-    except ValueError:  # Python writes no number of more than some thousand digits
-        return "a number of thousands of digits"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 T = TypeVar("T")

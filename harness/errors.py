@@ -1,13 +1,17 @@
 """Every exception this program raises on purpose, so that the command line catches them in one place.
 
-Catching SbdError catches all of them. A message says what was given, what is allowed and what to do.
+Catching SbdError catches all of them. A message says what was given, what is allowed and what to do; ``in_words`` makes one of
+an error of pydantic.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.formatting import each_line, one_line
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
@@ -20,6 +24,19 @@ STATUS_AGAIN = 75
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 """Whoever read the standard output left: 128 + SIGPIPE, as a shell shows it."""
+LONGEST_SHOWN = 200
+LONGEST_SENTENCE = 4000
+"""Long enough for a list of everything allowed, too short for a whole file given as one value."""
+_WHAT_TO_DO = {
+    "bool_type": "write true or false, without quotes",
+    "float_type": "write a number, without quotes",
+    "int_type": "write a whole number, without quotes",
+    "string_type": 'write text; put it in quotes if it looks like a number ("2024")',
+    "missing": "add it",
+    "extra_forbidden": "remove it",
+    "literal_error": "choose one of these",
+    "union_tag_invalid": "choose one of these",
+}
 
 
 class SbdError(Exception):
@@ -115,3 +132,34 @@ class CheckFailedError(SbdError):
 
 class InvariantError(SbdError):
     """A conservation law is broken: a fault of this program, never of the user."""
+
+
+def in_words(details: ErrorDetails) -> str:
+    """One error of pydantic as what was given, what is allowed and what to do, without its place."""
+    todo = _WHAT_TO_DO.get(details["type"])
+    return _sentence(details)[:LONGEST_SENTENCE] + (f"; {todo}" if todo else "")
+
+
+def _sentence(details: ErrorDetails) -> str:
+    """What was given and what is allowed, in one clause."""
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    fixed = {
+        "missing": "the key is required and missing",
+        "extra_forbidden": "unknown key",
+        "too_short": "got an empty list, at least one value is needed",
+        "union_tag_invalid": f"got {_shown(context.get('tag'))}, allowed: {context.get('expected_tags')}",
+    }
+    if kind in fixed:
+        return fixed[kind]
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    told_in_full = kind in {"value_error", "unknown_key", "unknown_model", "unknown_task"}
+    return message if told_in_full or isinstance(given, dict | list | tuple) else f"got {_shown(given)}, {message}"
+
+
+def _shown(given: Any) -> str:
+    """What was given, cut if it is too long to read."""
+    try:
+        text = repr(given)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,16 +19,24 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from harness.analysis.comparison import compare, to_json
 from harness.analysis.frames import load_run
+from harness.analysis.verdict import claims_for, verdict
+from harness.cli.judged import table
+from harness.errors import RecordError
 from harness.hardware.profile import known_profiles
 from harness.paths import data_dir
 from harness.record.schema import CaseOutcome
+from harness.record.store import read_on_one_machine
+from harness.regression.history.derive import record_of
+from harness.regression.history.metrics import Revision
 from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.loading import load_scenario
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.fuzzed_files import json_files, json_lines, mutated, packed, weighted, yaml_files
+from tests.helpers.fuzzed_files import JUNK, json_files, json_lines, mutated, packed, weighted, yaml_files
+from tests.helpers.records import NUMBERS, changed_record, small_record
 from tests.helpers.two_runs import stored
 from tests.helpers.watched_command import Fault, fault_of
 
@@ -277,6 +286,40 @@ def test_twenty_thousand_files(kind: str, world: World) -> None:
     """Others each time."""
     assert sum(FULL.values()) >= 20_000
     assert fuzz(kind, FULL[kind], world, same_each_time=False) >= FULL[kind]
+
+
+def places_of(tree: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a tree, of a list the first two."""
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree[:2]) if isinstance(tree, list) else ()
+    for key, one in inner:
+        yield (*place, key)
+        yield from places_of(one, (*place, key))
+
+
+def judged(folder: Path) -> object:
+    """All that is said of a record, but for its page."""
+    run = read_on_one_machine(folder)
+    comparison = compare(run)
+    found = verdict(comparison, claims_for(run.header, ["3-5x fewer passes within 1 point"], ["ours"]), run.header)
+    return table(found, found.exit_code("report")), to_json(comparison), record_of(run, "/run", Revision())
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_one_value_of_a_record_is_changed(version: int, world: World) -> None:
+    """Each file as often, each of its branches as often, to values of every type; infinite and absurd ones among them."""
+    lines, chosen, tried = small_record(version), random.Random(version), 0
+    branches: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for place in places_of(lines):
+        if len(place) > 2:
+            branches.setdefault((place[0], *place[2:5]), []).append(place)
+    while tried < 12:
+        place = chosen.choice(branches[chosen.choice(list(branches))])
+        folder = changed_record(world.root / "changed", lines, place, chosen.choice((*JUNK, *NUMBERS)))
+        fault = fault_of(lambda folder=folder: judged(folder), world.root)  # type: ignore[misc]
+        assert fault is None, f"{place}: {fault.kind}\n{fault.details}"
+        with contextlib.suppress(RecordError):
+            read_on_one_machine(folder)
+            tried += 1
 
 
 @pytest.mark.parametrize(("command", "kind"), [("plan", "ZeroDivisionError"), ("hardware", "hang"), ("schema", "wrote open /")])

@@ -24,14 +24,13 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
+from harness.models.config import check_size, read_object
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 SETTINGS = (CONFIG, "generation_config.json", TOKENIZER_CONFIG)
 JSON_FILES = (TOKENIZER, "special_tokens_map.json", "added_tokens.json", "vocab.json")
 OTHER_FILES = (TEMPLATE, "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model")
-LARGEST_BYTES = 256 * 1024**2
-"""Of any file but the weights; the largest tokenizer.json in use has some 35 MB."""
 FLOATS = {"F64", "F32", "F16", "BF16"}
 LIBRARIES = ("quantization_config", "compression_config")
 """Their absence changes what the weights mean, so that a checkpoint that has one is refused."""
@@ -89,29 +88,6 @@ def opened(path: str, revision: str | None) -> Iterator[Path]:
                 break
         tensor_names(folder, path)
         yield folder
-
-
-def check_size(file: Path) -> None:
-    """Raises UnknownModelError where a file that is no weights is too large to be one."""
-    size = file.stat().st_size
-    if size > LARGEST_BYTES:
-        raise UnknownModelError(f"{file}: has {size:,} bytes, allowed are {LARGEST_BYTES:,}; give the checkpoint's own file")
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        UnknownModelError: the file is too large, or holds something else.
-    """
-    check_size(file)
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnknownModelError(f"{file}: cannot be read as JSON ({error}); download the checkpoint again") from error
-    if not isinstance(found, dict):
-        raise UnknownModelError(f"{file}: holds no JSON object; download the checkpoint again")
-    return found
 
 
 def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> dict[str, Any]:

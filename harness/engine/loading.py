@@ -21,7 +21,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from harness.engine.chat_templates import Renderer
-from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, read_object, tensor_names
+from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
 from harness.engine.checkpoints import open_checkpoint
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, SbdError, UnknownModelError, UserError
@@ -30,6 +30,7 @@ from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
 from harness.models.block_families import BlockModelFamily
 from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel, refuse_remote_code
+from harness.models.config import read_object
 from harness.models.decodable import why_undecodable
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.scenario import Part

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import UnknownModelError
 from harness.models import ModelShape, shape_from_config
 from harness.models.block_checkpoints import block_size, mask_id, native_config, recognised
 from harness.models.block_families import FAMILIES, BlockModelFamily
 from harness.models.config import FAMILIES as NTP_FAMILIES
+from harness.models.config import Config, fitting, read_object
 from harness.models.decodable import why_undecodable
 
 ModelKind = Literal["block model", "sbd", "ntp"]
@@ -54,21 +54,20 @@ def read_model_facts(folder: Path) -> ModelFacts:
             session decodes it; the message says what to do.
     """
     file = folder / "config.json"
-    config = _json(file)
-    if config is None:
-        raise UnknownModelError(f"no model at {folder}: there is no readable {file}; give the folder of a checkpoint")
-    family = recognised(config)
-    if family is None and config.get("model_type") not in NTP_FAMILIES:
-        raise UnknownModelError(_unknown(file, config))
-    try:
+    if not file.is_file():
+        raise UnknownModelError(f"no model at {folder}: there is no {file}; give the folder of a checkpoint")
+    config = read_object(file)
+    with fitting(file):
+        family = recognised(config)
+        if family is None and config.get("model_type") not in NTP_FAMILIES:
+            raise UnknownModelError(_unknown(config))
         native = config if family is None else native_config(family, config)
         shape = shape_from_config(folder.resolve().name, native)
-    except UnknownModelError as error:
-        raise UnknownModelError(f"{file}: {error}") from error
-    undecodable = why_undecodable(native, shape, DTYPE)
-    if undecodable is not None:
-        raise UnknownModelError(f"{file}: this model {undecodable}")
-    of_tokenizer, where = _mask_of_tokenizer(folder)
+        undecodable = why_undecodable(native, shape, DTYPE)
+        if undecodable is not None:
+            raise UnknownModelError(f"this model {undecodable}")
+    with fitting(folder, "tokenizer of a language model"):
+        of_tokenizer, where = _mask_of_tokenizer(folder)
     size, size_from = (None, None) if family is None else block_size(family, config)
     mask, mask_from = (of_tokenizer, where) if family is None else mask_id(family, config, of_tokenizer)
     return ModelFacts(
@@ -83,15 +82,15 @@ def read_model_facts(folder: Path) -> ModelFacts:
         block_size_from=size_from,
         mask_id=mask,
         mask_id_from=where if mask is None else mask_from,
-        chat=(folder / "chat_template.jinja").is_file() or "chat_template" in (_json(folder / "tokenizer_config.json") or {}),
+        chat=(folder / "chat_template.jinja").is_file() or "chat_template" in _settings(folder, "tokenizer_config.json"),
     )
 
 
-def _unknown(file: Path, config: dict[str, Any]) -> str:
+def _unknown(config: Config) -> str:
     kinds = sorted({kind for family in FAMILIES.values() for kind in family.natives if not family.marks})
     plain = [name for name in NTP_FAMILIES if name not in kinds]
     return (
-        f"{file}: model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
+        f"model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
         f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
         f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.py: the native class that "
         "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
@@ -102,24 +101,20 @@ def _unknown(file: Path, config: dict[str, Any]) -> str:
 
 def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
     """The id of the tokenizer's mask token, from its files."""
-    config = _json(folder / "tokenizer_config.json") or {}
-    token = config.get("mask_token") or (_json(folder / "special_tokens_map.json") or {}).get("mask_token")
+    config = _settings(folder, "tokenizer_config.json")
+    token = config.get("mask_token") or _settings(folder, "special_tokens_map.json").get("mask_token")
     text = token.get("content") if isinstance(token, dict) else token
     if text is None:
         return None, "the tokenizer has no mask token"
     for number, added in (config.get("added_tokens_decoder") or {}).items():
         if added.get("content") == text:
             return int(number), "tokenizer_config.json"
-    for added in (_json(folder / "tokenizer.json") or {}).get("added_tokens") or ():
+    for added in _settings(folder, "tokenizer.json").get("added_tokens") or ():
         if added.get("content") == text:
             return int(added["id"]), "tokenizer.json"
     return None, f"the tokenizer names {text!r} as its mask token, but no id for it"
 
 
-def _json(file: Path) -> dict[str, Any] | None:
-    """A JSON object; None if the file is absent or holds something else."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+def _settings(folder: Path, name: str) -> Config:
+    """A JSON object of the folder; empty if the file is absent."""
+    return read_object(folder / name) if (folder / name).is_file() else {}

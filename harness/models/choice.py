@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_k
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
+from harness.models.config import Config, fitting, read_object
 from harness.paths import home
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
@@ -147,13 +147,13 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
     return _read_config(Path(model.huggingface).name if local else model.huggingface, file), None
 
 
-def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> dict[str, Any] | None:
+def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> Config | None:
     """The model's config.json as that of the transformers class it is loaded into.
 
     None for random weights, and where the file is not on this machine. Call shape_of first: it reports a bad file.
     """
     file = None if isinstance(model, RandomModel) else _config_file(model)
-    return None if file is None else _native(json.loads(file.read_text(encoding="utf-8")))
+    return None if file is None else _native(file)
 
 
 def shape_called(name: str) -> ModelShape:
@@ -196,22 +196,18 @@ def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
     return config if config.is_file() else None
 
 
-def _native(config: dict[str, Any]) -> dict[str, Any]:
-    """The config of the transformers class that the weights are loaded into."""
-    family = recognised(config)
-    return config if family is None else native_config(family, config)
+def _native(file: Path) -> Config:
+    """The config of the transformers class that the weights are loaded into. Raises UnknownModelError."""
+    config = read_object(file)
+    with fitting(file):
+        family = recognised(config)
+        return config if family is None else native_config(family, config)
 
 
 def _read_config(name: str, file: Path) -> ModelShape:
-    try:
-        return shape_from_config(name, _native(json.loads(file.read_text(encoding="utf-8"))))
-    except UnknownModelError as error:
-        raise UnknownModelError(f"{file}: {error}") from error
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UnknownModelError(
-            f"{file}: not the config of a decoder-only transformer ({reason}); give the config.json of a causal language model"
-        ) from error
+    native = _native(file)
+    with fitting(file):
+        return shape_from_config(name, native)
 
 
 def _unknown(message: str) -> PydanticCustomError:

@@ -1,4 +1,4 @@
-"""Reads a ModelShape from the config of a transformers model, given as a dict.
+"""Reads the JSON files of a checkpoint, and a ModelShape from the config of a transformers model, given as a dict.
 
 A family that is not listed is refused, because an unknown bias, norm or kind of layer would make the counts wrong. A hub
 config leaves out what equals its class's default, so each family lists the defaults that matter.
@@ -6,13 +6,58 @@ config leaves out what equals its class's default, so each family lists the defa
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UnknownModelError
-from harness.models.shape import LatentAttention, MixtureOfExperts, ModelShape
+from harness.models.shape import MOST_LAYERS, LatentAttention, MixtureOfExperts, ModelShape
 
 Config = dict[str, Any]
+LARGEST_BYTES = 256 * 1024**2
+"""Of any file but the weights; the largest tokenizer.json in use has some 35 MB."""
+
+
+def check_size(file: Path) -> None:
+    """Raises UnknownModelError where a file that is no weights is too large to be one."""
+    size = file.stat().st_size
+    if size > LARGEST_BYTES:
+        raise UnknownModelError(f"{file}: has {size:,} bytes, allowed are {LARGEST_BYTES:,}; give the checkpoint's own file")
+
+
+def read_object(file: Path) -> Config:
+    """A JSON object.
+
+    Raises:
+        UnknownModelError: the file is too large, or holds something else.
+    """
+    try:
+        check_size(file)
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnknownModelError(f"{file}: cannot be read as JSON ({error}); download the checkpoint again") from error
+    if not isinstance(found, dict):
+        raise UnknownModelError(f"{file}: holds no JSON object; download the checkpoint again")
+    return found
+
+
+@contextmanager
+def fitting(file: Path | str, what: str = "config of a decoder-only transformer") -> Iterator[None]:
+    """For work on what was read from ``file``, which may hold anything under any key.
+
+    Raises:
+        UnknownModelError: what the work refuses, with the file; or a value has a type or size that no such model has.
+    """
+    try:
+        yield
+    except UnknownModelError as error:
+        raise (error if str(error).startswith(str(file)) else UnknownModelError(f"{file}: {error}")) from error
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnknownModelError(f"{file}: not the {what} ({reason}); give the files of a causal language model") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +190,9 @@ def _experts(config: Config, layers: int, *, router_bias: bool) -> MixtureOfExpe
     width = config.get("moe_intermediate_size") or config["intermediate_size"]  # Mixtral has no dense layers, so one width
     step, dense = config.get("decoder_sparse_step", 1), set(config.get("mlp_only_layers") or ())
     first = config.get("first_k_dense_replace", 0)
-    routing = sum(layer >= first and layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
+    routing = sum(
+        layer >= first and layer not in dense and (layer + 1) % step == 0 for layer in range(min(layers, MOST_LAYERS))
+    )
     if not routing:
         return None
     return MixtureOfExperts(

@@ -11,6 +11,7 @@ from harness.errors import UnknownModelError
 from harness.models import ModelShape
 from harness.models.block_checkpoints import Config
 from harness.models.choice import ModelChoice, model_config, model_name, shape_of
+from harness.models.config import fitting
 
 
 def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
@@ -20,7 +21,9 @@ def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
         UnknownModelError: the sessions cannot decode it in ``dtype``; the message says why and what to do.
     """
     shape, _ = shape_of(choice)
-    reason = None if shape is None else why_undecodable(model_config(choice) or {}, shape, dtype)
+    config = model_config(choice) or {}
+    with fitting(model_name(choice)):
+        reason = None if shape is None else why_undecodable(config, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{model_name(choice)} {reason}")
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8": 1}
+MOST_LAYERS = 1 << 16
+Size = Annotated[int, Field(ge=1, lt=1 << 31)]
+"""A count or a width, bounded widely enough for every model, so that arithmetic on it stays finite."""
+SizeOrZero = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class _Frozen(BaseModel):
@@ -19,11 +25,11 @@ class MixtureOfExperts(_Frozen):
     ``router_bias``: the router adds a learned bias per expert to its scores (DeepSeek-V3).
     """
 
-    experts: PositiveInt
-    experts_per_token: PositiveInt
-    intermediate: PositiveInt
-    layers: PositiveInt
-    shared_intermediate: NonNegativeInt = 0
+    experts: Size
+    experts_per_token: Size
+    intermediate: Size
+    layers: Size
+    shared_intermediate: SizeOrZero = 0
     router_bias: bool = False
 
 
@@ -34,11 +40,11 @@ class LatentAttention(_Frozen):
     all heads share. ``q_lora_rank`` is None where Q is projected in one step.
     """
 
-    q_lora_rank: PositiveInt | None
-    kv_lora_rank: PositiveInt
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
+    q_lora_rank: Size | None
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
 
 
 class ModelShape(_Frozen):
@@ -54,25 +60,25 @@ class ModelShape(_Frozen):
 
     name: str
     architecture: str = "llama"
-    layers: PositiveInt
-    hidden: PositiveInt
-    intermediate: PositiveInt
-    heads: PositiveInt
-    kv_heads: PositiveInt
-    head_dim: PositiveInt
-    vocab: PositiveInt
+    layers: Annotated[Size, Field(le=MOST_LAYERS)]
+    hidden: Size
+    intermediate: Size
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    vocab: Size
     tied_embeddings: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
     ffn_bias: bool = False
     qk_norm: bool = False
     gated_ffn: bool = True
-    norms_per_layer: PositiveInt = 2
-    sliding_window: PositiveInt | None = None
-    sliding_layers: NonNegativeInt = 0
+    norms_per_layer: Size = 2
+    sliding_window: Size | None = None
+    sliding_layers: SizeOrZero = 0
     moe: MixtureOfExperts | None = None
     mla: LatentAttention | None = None
-    max_positions: PositiveInt | None = None
+    max_positions: Size | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelShape:

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from types import UnionType
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -36,12 +35,15 @@ from pydantic import (
 )
 
 from harness.models import DTYPE_BYTES, ModelShape
+from harness.record.open_values import MOST, ArmValues, Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 YEARS = range(1970, 2200)
+MOST_ROWS = 1 << 16
+"""Limit of a batch, and of the processes that share a model."""
 
 
 def _duration(seconds: float) -> float:
@@ -52,51 +54,12 @@ def _duration(seconds: float) -> float:
 
 def _moment(text: str) -> str:
     try:
-        year = datetime.fromisoformat(text).year
+        found = datetime.fromisoformat(text)
     except ValueError as error:
         raise ValueError(f"got {text!r}, not a time in ISO 8601 such as 2026-11-20T10:00:00Z") from error
-    if year not in YEARS:
+    if found.year not in YEARS:
         raise ValueError(f"got {text!r}; the year of a time is from {YEARS[0]} to {YEARS[-1]}")
-    return text
-
-
-Kinds = Mapping[str, tuple[type | UnionType, str]]
-"""The type of the value under each key, and its words; None is allowed everywhere."""
-_TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
-_OBJECT, _LIST = (dict, "an object"), (list, "a list")
-_ARM: Kinds = {
-    "method": _TEXT, "solver": _TEXT, "lossless": _TEXT, "cache": _TEXT, "execution": _TEXT,
-    "gamma": _NUMBER, "temperature": _NUMBER, "block_size": _WHOLE,
-}  # fmt: skip
-_FACTS: Kinds = {
-    "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER, "cpu_model": _TEXT, "commit": _TEXT,
-    "python": _TEXT, "packages": _OBJECT, "reasons": _OBJECT, "gpus": _LIST, "nvidia_gpus": _LIST,
-}  # fmt: skip
-_RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
-
-
-def _of_their_kinds(values: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
-    """The same values, if those that figures are derived from have the right type."""
-    for name, (kind, words) in kinds.items():
-        given = values.get(name)
-        if given is not None and (isinstance(given, bool) or not isinstance(given, kind)):
-            raise ValueError(f"{name}: got {given!r}, {words} is needed")
-    return values
-
-
-def _arm(values: dict[str, Any]) -> dict[str, Any]:
-    for name, (low, high) in _RANGES.items():
-        given = _of_their_kinds(values, _ARM).get(name)
-        if given is not None and not low <= given <= high:
-            raise ValueError(f"{name}: got {given!r}, allowed is {low:g} to {high:g}")
-    return values
-
-
-def _facts(values: dict[str, Any]) -> dict[str, Any]:
-    listed = [one for name in ("gpus", "nvidia_gpus") for one in _of_their_kinds(values, _FACTS).get(name) or ()]
-    if not all(isinstance(one, dict) for one in listed):
-        raise ValueError("gpus and nvidia_gpus are lists of objects")
-    return values
+    return text if found.tzinfo else found.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
 
 
 def _known_dtype(dtype: str) -> str:
@@ -105,20 +68,13 @@ def _known_dtype(dtype: str) -> str:
     return dtype
 
 
-def _named_parts(scenario: dict[str, Any]) -> dict[str, Any]:
-    parts = scenario.get("parts", [])
-    if not isinstance(parts, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in parts):
-        raise ValueError("the parts of the scenario are a list of objects with a name each")
-    return scenario
-
-
 Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
 """The number of a group, a repeat or a process."""
 Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
-Reading = Annotated[float, Field(ge=-1e30, le=1e30)]
+Reading = Annotated[float, Field(ge=-MOST, le=MOST)]
 """A meter's value, in any unit."""
 
 RECORD_VERSION = 7
@@ -223,7 +179,7 @@ class Event(_Frozen):
     """One line of what happened besides samples: how a case ended, or what a session found."""
 
     outcome: CaseOutcome | None = None
-    session: dict[str, Any] | None = None
+    session: Happened | None = None
 
 
 class CaseHeader(_Frozen):
@@ -234,20 +190,20 @@ class CaseHeader(_Frozen):
 
     case_id: str
     part: str
-    arm: Annotated[dict[str, Any], AfterValidator(_arm)]
+    arm: ArmValues
     label: str
-    batch_size: Annotated[TablePlace, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     task: str
     model: ModelShape
-    model_source: dict[str, Any]
+    model_source: OpenValues
     dtype: Annotated[str, AfterValidator(_known_dtype)]
-    device: str
+    device: Annotated[str, Field(pattern=r"^[a-z]+(:[0-9]{1,3})?$")]
     attention: str
     session: str = "plain"
     execution: str = "eager"
     timed: bool
-    tensor_parallel: int = 1
-    replayed: dict[str, Any] | None = None
+    tensor_parallel: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
+    replayed: OpenValues | None = None
     draft_models: dict[str, ModelShape] = {}
 
     @property
@@ -263,15 +219,15 @@ class RunHeader(_Frozen):
     run_id: str
     scenario_name: str
     question: str
-    scenario: Annotated[dict[str, Any], AfterValidator(_named_parts)]
+    scenario: WrittenScenario
     scenario_digest: str
     command: str
     created_at: str
     cases: list[CaseHeader]
-    hardware: dict[str, Any] | None
+    hardware: OpenValues | None
     hardware_reason: str | None = None
-    calibration: dict[str, Any] | None = None
-    environment: Annotated[dict[str, Any], AfterValidator(_facts)]
+    calibration: OpenValues | None = None
+    environment: Environment
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.config_file import in_words, parse_yaml
-from harness.errors import ScenarioError
+from harness.config_file import parse_yaml
+from harness.errors import ScenarioError, in_words
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
 from harness.scenario.methods import Arm

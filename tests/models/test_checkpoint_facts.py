@@ -183,8 +183,8 @@ def test_what_is_not_known_is_refused_with_what_to_add(
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
     """Nothing there, or something that is no JSON object."""
     (tmp_path / "config.json").write_text("[1]")
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UnknownModelError, match="there is no readable"):
+    for folder, words in ((tmp_path, "holds no JSON object"), (tmp_path / "none", "there is no")):
+        with pytest.raises(UnknownModelError, match=words):
             read_model_facts(folder)
 
 

@@ -88,7 +88,7 @@ def utc(time: str, whose: str) -> str:
     """
     try:
         parsed = datetime.fromisoformat(time)
-    except ValueError as error:
+        aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError) as error:
         raise RecordError(f"{whose}: {time!r} is not an ISO 8601 time") from error
-    aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-    return aware.astimezone(UTC).isoformat(timespec="seconds")
