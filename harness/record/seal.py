@@ -103,7 +103,7 @@ def check_seal(
         if (number := _first_loose(lines, digest(header) if version >= SEALED_SINCE else None)) is not None:
             return _broken(f"{name}:{number} does not follow from the line before it")
     if head is None:
-        never = "its run has not ended" if version >= SEALED_SINCE else f"format {version} of the record had no seal"
+        never = "its run has not ended" if version >= SEALED_SINCE else f"records of format {version} carried no seal"
         return Seal(state="unsealed", reason=never)
     try:
         sealed = SealHead.model_validate_json(head)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.analysis.integrity import integrity_of
 from harness.cli.plan import describe_plan, render
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
@@ -616,6 +617,8 @@ def test_killed_orphaned_and_finished(tmp_path, calibrated):
     assert second.samples[: len(first.samples)] == first.samples
     subprocess.run(command, env=calibrated, check=True, cwd=ROOT, capture_output=True)
     held = read_run(out)
+    proved = integrity_of(held)
+    assert proved.words == "sealed, not signed" and proved.contradictions == ()
     assert held.samples[: len(second.samples)] == second.samples
     plan = make_plan(Scenario.model_validate(held.header.scenario))
     assert sorted(keys_of(held)) == sorted(slot.key for slot in plan.slots() if not slot.warmup)

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.analysis.integrity import integrity_of
 from harness.record.store import read_run
 from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_cluster import _ends, _join, lacking, needs_of, why_lost
@@ -168,6 +169,7 @@ def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monk
         return {s.key: (s.seed, s.rows, s.passes.untimed()) for s in found.samples if not s.warmup}
 
     assert counted(held) == counted(alone)
+    assert [integrity_of(one).words for one in (held, alone)] == ["sealed, not signed"] * 2
     assert [case.model_dump() for case in held.header.cases] == [case.model_dump() for case in alone.header.cases]
     assert len({sample.node for sample in held.samples}) == 3
     assert overlaps(held) == []

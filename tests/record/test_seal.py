@@ -122,7 +122,7 @@ def test_a_child_goes_on_with_the_chain_and_its_sender_after_it(tmp_path: Path) 
 def test_a_record_without_its_seal_is_unsealed_and_not_broken(tmp_path: Path) -> None:
     """Records of all older versions, and one whose seal.json is gone."""
     for version in range(1, 7):
-        assert seal_of(RECORDS / f"v{version}").words == f"unsealed (format {version} of the record had no seal)"
+        assert seal_of(RECORDS / f"v{version}").words == f"unsealed (records of format {version} carried no seal)"
     folder = begun(tmp_path / "run", samples=1)
     (folder / "seal.json").unlink()
     assert seal_of(folder).words == "unsealed (its run has not ended)"
